@@ -1,0 +1,67 @@
+# The same verbs for a person and for CI. `make help` lists them.
+
+BIN := .venv/bin
+
+# Checks and tests see a short, known environment and no stdin, so that neither a person's settings
+# (PYTHONPATH, PYTEST_ADDOPTS, XDG_*, proxies, tokens) nor CI's can change what they say.
+CLEAN := </dev/null env -i PATH="$$PATH" HOME="$$HOME" TMPDIR="$${TMPDIR:-/tmp}" LANG=C.UTF-8 CI="$${CI:-}"
+
+PURE := src/keyhole/policy/*,src/keyhole/inject/*,src/keyhole/wire/*,src/keyhole/model/*
+
+# Locks are made by the oldest Python that is supported (its markers select the most packages), and
+# by the public index alone: no mirror, wheel directory or settings file of this host has a say.
+LOCK_PYTHON ?= python3.11
+LOCK_ENV := env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_CONSTRAINT \
+	-u PIP_NO_INDEX PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock"
+LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.DEFAULT_GOAL := help
+.PHONY: setup run test lint fmt bench attack docs lock clean help
+
+setup: ## make .venv from the locks and see to system packages; quiet when there is nothing to do
+	@scripts/setup
+
+run: setup ## show the whole idea in a minute, on this host alone
+	$(BIN)/keyhole demo
+
+test: lint ## lint, then every test but the attack battery; pure rooms must be covered whole
+	@$(CLEAN) $(BIN)/coverage run -m pytest
+	@$(CLEAN) $(BIN)/coverage report --include='$(PURE)' --fail-under=100
+
+lint: setup ## ruff, mypy, and the walls between the rooms
+	@$(CLEAN) $(BIN)/ruff check
+	@$(CLEAN) $(BIN)/ruff format --check
+	@$(CLEAN) $(BIN)/mypy
+	@$(CLEAN) $(BIN)/lint-imports --no-logo
+
+fmt: setup ## repair what ruff can repair, and format
+	@$(CLEAN) $(BIN)/ruff check --fix
+	@$(CLEAN) $(BIN)/ruff format
+
+bench: setup ## measure
+	$(BIN)/python -m benchmarks
+
+attack: setup ## the long-running attack battery
+	@$(CLEAN) $(BIN)/python -m pytest -m attack
+
+docs: setup ## write the generated parts of the documents
+	$(BIN)/python scripts/make_docs.py
+
+lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest versions
+	@set -eu; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
+	$(LOCK_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo "make lock: $(LOCK_PYTHON) is not Python 3.11; set LOCK_PYTHON" >&2; exit 1; }; \
+	$(LOCK_PYTHON) -m venv "$$tools"; \
+	$(LOCK_ENV) "$$tools/bin/pip" install --quiet --disable-pip-version-check pip-tools==7.6.2; \
+	compile() { $(LOCK_ENV) "$$tools/bin/pip-compile" --cache-dir "$$tools/cache" $(LOCK_FLAGS) \
+		$(if $(UPGRADE),--upgrade) "$$@"; }; \
+	compile --output-file requirements/runtime.lock pyproject.toml; \
+	compile --output-file requirements/dev.lock requirements/dev.in
+
+clean: ## remove all that these verbs made, .venv included
+	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
