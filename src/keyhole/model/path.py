@@ -1,0 +1,127 @@
+"""Request paths in one normalised form, and the globs that rules are written in.
+
+A path is read once into segments that are fully decoded. What one server might read differently
+from another (encoded slashes, dot segments, double encoding, parameters) is refused, never guessed
+(I3, I4). Rules and requests meet only as segments.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from keyhole.model.errors import Unparsable
+from keyhole.model.glob import ANY_DEPTH, Glob, fold
+
+MAX_PATH_LENGTH = 8192
+"""Bytes of a path as sent: what common servers accept."""
+
+MAX_SEGMENTS = 128
+"""Segments of a path: no known API nests deeper, and matching walks them."""
+
+# RFC 3986 §3.3 pchar without ';' (path parameters differ between servers) plus '/' and '%'.
+_PATH = re.compile(r"/[A-Za-z0-9\-._~!$&'()*+,=:@%/]*")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})?")
+_REFUSED_ESCAPES = {
+    0x25: "double encoding (%25)",
+    0x2F: "an encoded slash (%2F)",
+    0x5C: "an encoded backslash (%5C)",
+    0x3B: "an encoded ';' (%3B)",
+    0x7F: "an encoded control character",
+} | dict.fromkeys(range(0x20), "an encoded control character")
+_ENCODED_SLASH = 0x2F
+_CONFUSING = frozenset("/\\;%")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPath:
+    """A path that normalised cleanly; a trailing slash makes no difference to its segments."""
+
+    segments: tuple[str, ...]
+    raw: str
+
+    @classmethod
+    def parse(cls, text: str, *, opaque_slash: bool = False) -> RequestPath:
+        """Normalise, or refuse. With `opaque_slash`, `%2F` is a character of its segment."""
+        if len(text) > MAX_PATH_LENGTH:
+            raise Unparsable(f"a path is at most {MAX_PATH_LENGTH} bytes")
+        if not text.startswith("/"):
+            raise Unparsable("a path starts with '/'")
+        if ";" in text:
+            raise Unparsable("a path has no ';' parameters")
+        if not _PATH.fullmatch(text):
+            raise Unparsable("a path has a character that must be percent-encoded")
+        inner = text[1:-1] if text.endswith("/") and text != "/" else text[1:]
+        pieces = inner.split("/") if inner else []
+        if len(pieces) > MAX_SEGMENTS:
+            raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
+        return cls(tuple(_decode(piece, opaque_slash) for piece in pieces), text)
+
+    @property
+    def split_reading(self) -> RequestPath | None:
+        """How a server reads this that decodes `%2F` first; None where that is not clean."""
+        segments = "/".join(self.segments).split("/") if self.segments else []
+        if any(_is_unclean(s) for s in segments):
+            return None
+        return RequestPath(tuple(segments), self.raw)
+
+    def folded(self) -> tuple[str, ...]:
+        """The segments as a server without regard to case or width would read them."""
+        return tuple(fold(s) for s in self.segments)
+
+
+def parse_path_glob(text: str) -> Glob:
+    """Read a rule's path (`/v1/*/items`, `/v1/**`) in decoded characters."""
+    if not text.startswith("/"):
+        raise Unparsable("a rule's path starts with '/'", f"/{text}")
+    if "?" in text or "#" in text:
+        raise Unparsable("a rule's path has no query or fragment")
+    if "%" in text:
+        raise Unparsable("a rule's path is written decoded, without '%'")
+    if any(c in "\\;" or ord(c) < 0x20 or ord(c) == 0x7F for c in text):
+        raise Unparsable("a rule's path has no '\\', ';' or control characters")
+    inner = text[1:-1] if text.endswith("/") and text != "/" else text[1:]
+    segments = tuple(unicodedata.normalize("NFC", s) for s in inner.split("/")) if inner else ()
+    if len(segments) > MAX_SEGMENTS:
+        raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
+    for segment in segments:
+        if _is_unclean(segment):
+            raise Unparsable("a rule's path has no empty, '.' or '..' segment")
+        if "**" in segment and segment != ANY_DEPTH:
+            raise Unparsable("'**' stands alone between slashes", "use '*' within a segment")
+    return Glob(segments)
+
+
+def _decode(piece: str, opaque_slash: bool) -> str:
+    if "%" not in piece:
+        if _is_unclean(piece):
+            raise Unparsable("a path has no empty, '.' or '..' segment")
+        return piece
+    octets, at = bytearray(), 0
+    for escape in _ESCAPE.finditer(piece):
+        if escape[1] is None:
+            raise Unparsable("'%' is followed by two hexadecimal digits")
+        octet = int(escape[1], 16)
+        if octet in _REFUSED_ESCAPES and not (opaque_slash and octet == _ENCODED_SLASH):
+            raise Unparsable(f"a path has {_REFUSED_ESCAPES[octet]}")
+        octets += piece[at : escape.start()].encode("ascii")
+        octets.append(octet)
+        at = escape.end()
+    octets += piece[at:].encode("ascii")
+    try:
+        segment = unicodedata.normalize("NFC", octets.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise Unparsable("a path is UTF-8 where it is percent-encoded") from None
+    if _is_unclean(segment):
+        raise Unparsable("a path has no empty, '.' or '..' segment")
+    if not segment.isascii():
+        # Best-fit servers turn a full-width solidus or full stop into the plain one.
+        flat = unicodedata.normalize("NFKC", segment)
+        if _CONFUSING & set(flat) - set(segment) or _is_unclean(flat):
+            raise Unparsable("a path has a character that some servers read as a slash or dot")
+    return segment
+
+
+def _is_unclean(segment: str) -> bool:
+    return segment in {"", ".", ".."}

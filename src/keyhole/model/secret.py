@@ -1,0 +1,134 @@
+"""A secret that cannot be printed, and the reference by which a policy names one.
+
+`Secret` travels from the vault to the place that writes it into a request; `reveal()` is the only
+way to its characters and is called in few places, which a test counts (STYLE 5).
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from dataclasses import dataclass
+from typing import NoReturn
+
+from keyhole.model.errors import Unparsable
+
+
+class Secret:
+    """Characters that must not reach a log, a message, a pickle or a comparison."""
+
+    __slots__ = ("__value",)
+
+    def __init__(self, value: str) -> None:
+        self.__value = value
+
+    def reveal(self) -> str:
+        """The characters, for the one who writes them into a request."""
+        return self.__value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __str__(self) -> NoReturn:
+        raise TypeError("a secret cannot be turned into text")
+
+    def __format__(self, spec: str) -> NoReturn:
+        raise TypeError("a secret cannot be formatted")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret cannot be pickled or copied")
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError("secrets are not compared")
+
+    def __hash__(self) -> NoReturn:
+        raise TypeError("a secret cannot be a key")
+
+
+class Source(enum.StrEnum):
+    """Where a secret is kept: the scheme of a reference."""
+
+    STORE = "store"
+    KEYRING = "keyring"
+    FILE = "file"
+    EXEC = "exec"
+    UNSAFE_ENV = "unsafe-env"
+
+
+MAX_REFERENCE_LENGTH = 1024
+"""Characters of a reference: a path or a short command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Which secret, never its value: `store:NAME`, `keyring:SERVICE/NAME`, `file:PATH`, …"""
+
+    source: Source
+    locator: str
+
+    @classmethod
+    def parse(cls, text: str) -> SecretRef:
+        """Read `SOURCE:LOCATOR`; anything else might be the secret itself and is not echoed."""
+        scheme, colon, locator = text.partition(":")
+        known = ", ".join(f"{s}:" for s in Source)
+        if not colon or scheme not in set(Source):
+            if scheme == "env":
+                raise Unparsable(
+                    "a variable is visible to every process of the user", f"unsafe-env:{locator}"
+                )
+            raise Unparsable(
+                f"a secret is named by a reference ({known}), never written in the policy"
+            )
+        if not locator.strip() or len(locator) > MAX_REFERENCE_LENGTH:
+            raise Unparsable(f"'{scheme}:' wants what to read after the colon")
+        if any(ord(c) < 0x20 or ord(c) == 0x7F for c in locator):
+            raise Unparsable("a reference has no control characters")
+        source = Source(scheme)
+        _CHECKS[source](locator)
+        return cls(source, locator)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words of an `exec:` reference; no shell reads them."""
+        return tuple(shlex.split(self.locator)) if self.source is Source.EXEC else ()
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.locator}"
+
+
+def _check_name(locator: str) -> None:
+    if not all(c.isascii() and (c.isalnum() or c in "._-") for c in locator):
+        raise Unparsable("a stored secret's name has letters, digits, '.', '_' and '-'")
+
+
+def _check_keyring(locator: str) -> None:
+    service, slash, name = locator.partition("/")
+    if not (service and slash and name):
+        raise Unparsable("a keyring entry is SERVICE/NAME")
+
+
+def _check_exec(locator: str) -> None:
+    try:
+        words = shlex.split(locator)
+    except ValueError as error:
+        raise Unparsable(f"the command's quoting is off: {error}") from None
+    if not words or not words[0]:
+        raise Unparsable("'exec:' wants a command")
+
+
+def _check_variable(locator: str) -> None:
+    if not locator.isidentifier() or not locator.isascii():
+        raise Unparsable("'unsafe-env:' wants the name of one variable")
+
+
+def _check_nothing(locator: str) -> None:
+    """A file's path is judged by whoever opens it."""
+
+
+_CHECKS = {
+    Source.STORE: _check_name,
+    Source.KEYRING: _check_keyring,
+    Source.FILE: _check_nothing,
+    Source.EXEC: _check_exec,
+    Source.UNSAFE_ENV: _check_variable,
+}

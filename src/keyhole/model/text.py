@@ -1,0 +1,30 @@
+"""Text from someone else, made safe to show on a terminal or in a log (I8)."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Cc: control; Cf: format, which holds the bidi overrides; Cs: surrogates; Co, Cn: private and
+# unassigned; Zl, Zp: line breaks that `splitlines` honours.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    """The text with every character that hides, reorders or moves the cursor written as an escape.
+
+    Attack: a policy whose bidi override makes `evil.example` read as a comment in the prompt.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) if _is_hidden(c) else c for c in text)
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in _HIDDEN or (char != " " and char.isspace())
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
