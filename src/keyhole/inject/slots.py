@@ -1,0 +1,79 @@
+"""The places of a request where a credential can ride, and which of them are emptied.
+
+The client's own credentials do not travel (I6): on an inspected host every slot below and every
+slot that the service adds is removed before one credential is written.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from keyhole.model.errors import Unparsable
+
+
+class Place(enum.StrEnum):
+    """Where in a request a slot is."""
+
+    HEADER = "header"
+    QUERY = "query"
+    COOKIE = "cookie"
+
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One place that may carry a credential; names are compared in lower case."""
+
+    place: Place
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        """Read `header:NAME`, `query:NAME` or `cookie:NAME`; a final `*` covers a prefix."""
+        place, colon, name = text.partition(":")
+        if not colon or place not in set(Place) or not _NAME.fullmatch(name):
+            raise Unparsable(
+                "a slot is 'header:NAME', 'query:NAME' or 'cookie:NAME'", f"header:{text}"
+            )
+        if "*" in name[:-1] or name == "*":
+            raise Unparsable("a slot's '*' stands at the end of its name")
+        return cls(Place(place), name.lower())
+
+    def covers(self, place: Place, name: str) -> bool:
+        """Whether this is the slot of that name."""
+        if place is not self.place:
+            return False
+        if self.name.endswith("*"):
+            return name.lower().startswith(self.name[:-1])
+        return name.lower() == self.name
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.name}"
+
+
+_HEADERS = """
+authorization proxy-authorization cookie
+x-api-key api-key apikey x-goog-api-key x-goog-user-project x-goog-iam-*
+ocp-apim-subscription-key private-token job-token deploy-token sudo
+x-auth-email x-auth-key x-auth-user-service-key x-auth-token
+dd-api-key dd-application-key x-nuget-apikey npm-otp
+x-github-otp x-gitea-otp x-forgejo-otp signature x-ssh-certificate x-sentry-auth
+x-amz-security-token chatgpt-account-id x-openai-actor-authorization
+openai-organization openai-project stripe-account stripe-context
+"""
+_QUERY_KEYS = """
+key api_key apikey access_token private_token job_token token auth application_key
+sentry_key sig x-amz-*
+"""
+
+GLOBAL_SLOTS = tuple(
+    sorted(
+        {Slot.parse(f"header:{name}") for name in _HEADERS.split()}
+        | {Slot.parse(f"query:{name}") for name in _QUERY_KEYS.split()}
+    )
+)
+"""Emptied on every inspected host, whatever the service."""
