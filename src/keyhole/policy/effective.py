@@ -1,0 +1,93 @@
+"""Every value that is in force, and who said so: the file, the user, the catalogue, a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.model.quantity import format_duration, format_size
+from keyhole.policy import kinds
+from keyhole.policy.policy import Service, Tier
+from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, Key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keyhole.policy.document import Path
+    from keyhole.policy.load import Loaded
+    from keyhole.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value in force."""
+
+    key: str
+    text: str
+    source: str
+
+
+def effective_values(loaded: Loaded, policy: Policy) -> tuple[Value, ...]:
+    """All of them, in the order of the reference; services one after the other."""
+    values = [_plain(loaded, key) for key in KEYS if SERVICE not in key.path]
+    for service in policy.services:
+        values += _service(loaded, service)
+    return tuple(values)
+
+
+def _plain(loaded: Loaded, key: Key) -> Value:
+    path: Path = key.path
+    setting = loaded.project.get(path) or loaded.user.get(path)
+    if setting:
+        return Value(key.dotted, _text(key, setting.value), setting.place)
+    return Value(key.dotted, key.shown.replace("`", ""), "default")
+
+
+def _service(loaded: Loaded, service: Service) -> list[Value]:
+    if service.name.startswith("preset."):
+        return [Value(service.name, ", ".join(map(str, service.patterns)), "this host")]
+    values = []
+    catalogue = f"catalogue {service.template}" if service.template else "default"
+    for key in (k for k in KEYS if SERVICE in k.path):
+        name = key.path[-1]
+        path: Path = ("services", service.name, name)
+        setting = loaded.project.get(path) or loaded.user.get(path)
+        if setting:
+            values.append(Value(".".join(map(str, path)), _text(key, setting.value), setting.place))
+        elif name in _FROM_CATALOGUE and service.template:
+            text = describe(_FROM_CATALOGUE[name](service))
+            values.append(Value(".".join(map(str, path)), text, catalogue))
+        elif service.git and BY_PATH["services", SERVICE, name].default is not None:
+            values.append(Value(".".join(map(str, path)), key.shown.replace("`", ""), "default"))
+    return values
+
+
+def _catalogue_allow(service: Service) -> tuple[str, ...]:
+    rules = (r for host in service.hosts for r in host.rules if r.tier is Tier.ALLOW)
+    return tuple(dict.fromkeys(r.rule.text for r in rules if r.id.startswith("catalogue.")))
+
+
+_FROM_CATALOGUE: dict[str, Callable[[Service], tuple[object, ...]]] = {
+    "hosts": lambda service: service.patterns,
+    "inject": lambda service: tuple(dict.fromkeys(i for h in service.hosts for i in h.inject)),
+    "allow": _catalogue_allow,
+    "env": lambda service: service.env,
+}
+"""What the catalogue said, where the file says nothing."""
+
+
+def _text(key: Key, value: object) -> str:
+    if key.kind is kinds.SIZE and isinstance(value, int):
+        return format_size(value)
+    if key.kind is kinds.DURATION and isinstance(value, float):
+        return format_duration(value)
+    return describe(value)
+
+
+def describe(value: object) -> str:
+    """A value as a person would write it."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(describe(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(getattr(value, "text", value))

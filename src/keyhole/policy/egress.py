@@ -1,0 +1,48 @@
+"""May a connection be made, and may a name be known? (I3, I4)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.model.decision import DnsAnswer, DnsDecision, EgressDecision, Reason, Verdict
+from keyhole.model.errors import Unparsable
+from keyhole.model.host import Host
+
+if TYPE_CHECKING:
+    from keyhole.policy.rulebook import Rulebook
+
+CLASS_INTERNET = 1
+TYPE_A = 1
+TYPE_ANY = 255
+# Requests that are not questions about a name (RFC 5936, 1995): refused, not answered empty.
+_TRANSFERS = frozenset({251, 252})
+
+
+def decide_egress(book: Rulebook, host: Host, port: int) -> EgressDecision:
+    """Decide a TCP connection to a name and port."""
+    grant = book.grant(host, port)
+    if grant:
+        reason = Reason.PASSTHROUGH if grant.passthrough else Reason.RULE
+        return EgressDecision(Verdict.ALLOW, reason, grant.rule, grant.route)
+    if book.rule_for_name(host):
+        return EgressDecision(reason=Reason.PORT_NOT_GRANTED)
+    return EgressDecision()
+
+
+def decide_dns(book: Rulebook, name: str, record_type: int, record_class: int) -> DnsDecision:
+    """Decide a DNS question. Only names that some rule allows exist; only A has an answer."""
+    if record_class != CLASS_INTERNET:
+        return DnsDecision(reason=Reason.CLASS_NOT_ANSWERED, answer=DnsAnswer.REFUSED)
+    if record_type == TYPE_ANY or record_type in _TRANSFERS:
+        return DnsDecision(reason=Reason.TYPE_NOT_ANSWERED, answer=DnsAnswer.REFUSED)
+    try:
+        host = Host.parse(name.removesuffix("."))
+    except Unparsable:
+        return DnsDecision(reason=Reason.NAME_MALFORMED)
+    rule = book.rule_for_name(host)
+    if rule is None:
+        return DnsDecision()
+    if record_type != TYPE_A:
+        # AAAA, HTTPS and SVCB too: no IPv6 inside, and no ECH keys for a client to learn.
+        return DnsDecision(reason=Reason.TYPE_NOT_ANSWERED, answer=DnsAnswer.NODATA)
+    return DnsDecision(Verdict.ALLOW, Reason.RULE, rule, DnsAnswer.ADDRESS)

@@ -1,0 +1,241 @@
+"""The types that a policy's keys have: how each is read, named and described to editors.
+
+A kind turns a TOML value into the canonical type or raises `Unparsable`; lists and tables report
+each bad item at its own place. Used by `schema.py`, which says which key has which kind.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keyhole.inject.injection import KEYS as INJECT_KEYS
+from keyhole.inject.injection import Injection, parse_injection
+from keyhole.model.errors import Unparsable
+from keyhole.model.host import Host, parse_port
+from keyhole.model.quantity import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    import enum
+
+Item = tuple[tuple[str | int, ...], object]
+"""A relative path and the value at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of value. `items` splits a container into what `read` is applied to."""
+
+    name: str
+    read: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+    items: Callable[[Any], Iterator[Item]] | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """An exact host and port: what `[upstream.connect]` is keyed by."""
+
+    host: Host
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class SocketAddress:
+    """An address and port to dial instead."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    port: int
+
+    def __str__(self) -> str:
+        ip = f"[{self.address}]" if self.address.version == 6 else str(self.address)
+        return f"{ip}:{self.port}"
+
+
+def read_text(value: object) -> str:
+    """A text without control characters."""
+    if not isinstance(value, str):
+        raise Unparsable(f"a text is expected, not {_called(value)}")
+    if not value or any(ord(c) < 0x20 or ord(c) == 0x7F for c in value):
+        raise Unparsable("a text has at least one character and no control characters")
+    return value
+
+
+def text(name: str, read: Callable[[str], Any], pattern: str | None = None) -> Kind:
+    """A text that `read` turns into a canonical type."""
+    schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
+    return Kind(name, lambda value: read(read_text(value)), schema)
+
+
+def list_of(name: str, read: Callable[[str], Any]) -> Kind:
+    """A list of texts; an item that stands twice is a mistake."""
+
+    def items(value: object) -> Iterator[Item]:
+        if not isinstance(value, list):
+            raise Unparsable(f"a list is expected, not {_called(value)}", _as_list(value))
+        for index, item in enumerate(value):
+            yield (index,), item
+
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    return Kind(name, lambda value: read(read_text(value)), schema, items)
+
+
+def choice(values: type[enum.StrEnum]) -> Kind:
+    """One of a few words."""
+    words = [str(v) for v in values]
+
+    def read(value: object) -> enum.StrEnum:
+        if value not in words:
+            raise Unparsable(f"one of {', '.join(words)} is expected", nearest(value, words))
+        return values(value)
+
+    return Kind(", ".join(words), read, {"enum": words})
+
+
+def nearest(value: object, words: list[str]) -> str | None:
+    """The right spelling that this is probably meant to be."""
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(str(value).lower(), words, 1, 0.6)
+    return close[0] if close else None
+
+
+def _read_bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Unparsable(f"true or false is expected, not {_called(value)}")
+    return value
+
+
+def _read_count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Unparsable(f"a whole number is expected, not {_called(value)}")
+    if not 0 < value <= MAX_COUNT:
+        raise Unparsable(f"a number from 1 to {MAX_COUNT} is expected")
+    return value
+
+
+MAX_COUNT = 10_000_000
+"""The largest count or rate that a limit may be set to; larger is a slip, not a limit."""
+
+SUPPORTED_VERSION = 1
+
+
+def _read_version(value: object) -> int:
+    if value != SUPPORTED_VERSION or isinstance(value, bool):
+        raise Unparsable("this Keyhole reads version 1 of the policy", "version = 1")
+    return SUPPORTED_VERSION
+
+
+def _read_inject(value: object) -> Injection:
+    if not isinstance(value, dict):
+        raise Unparsable(
+            f"a table is expected, not {_called(value)}",
+            '{ header = "Authorization", value = "Bearer {secret}" }',
+        )
+    unknown = sorted(set(value) - set(INJECT_KEYS))
+    if unknown:
+        raise Unparsable(f"'inject' has no '{unknown[0]}'", nearest(unknown[0], list(INJECT_KEYS)))
+    return parse_injection(value)
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read_variable(value: str) -> str:
+    """The name of an environment variable."""
+    if not _VARIABLE.fullmatch(value):
+        raise Unparsable("a variable's name has letters, digits and '_'")
+    return value
+
+
+def _table_items(value: object) -> Iterator[Item]:
+    if not isinstance(value, dict):
+        raise Unparsable(f"a table is expected, not {_called(value)}")
+    for key, item in value.items():
+        yield (key,), (key, item)
+
+
+def _read_env(pair: tuple[str, object]) -> tuple[str, str]:
+    if not isinstance(pair[1], str) or "\0" in pair[1]:
+        raise Unparsable("a variable's value is a text without NUL")
+    return read_variable(pair[0]), pair[1]
+
+
+def _read_connect(pair: tuple[str, object]) -> tuple[Endpoint, SocketAddress]:
+    return _read_endpoint(pair[0]), _read_socket_address(read_text(pair[1]))
+
+
+def _read_endpoint(value: str) -> Endpoint:
+    name, colon, port = value.rpartition(":")
+    if not colon:
+        raise Unparsable("a host and port is expected", f"{value}:443")
+    return Endpoint(Host.parse(name), parse_port(port))
+
+
+def _read_socket_address(value: str) -> SocketAddress:
+    ip, colon, port = value.rpartition(":")
+    if not colon:
+        raise Unparsable("an address and port is expected", "as in '10.0.3.7:8443'")
+    try:
+        address = ipaddress.ip_address(ip.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise Unparsable("an IP address is expected before the port", "'10.0.3.7:8443'") from None
+    if address.version == 6 and not (ip.startswith("[") and ip.endswith("]")):
+        raise Unparsable("an IPv6 address is written in brackets", f"[{ip}]:{port}")
+    return SocketAddress(address, parse_port(port))
+
+
+_CALLED = {
+    "str": "a text",
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "list": "a list",
+    "dict": "a table",
+}
+
+
+def _called(value: object) -> str:
+    return _CALLED.get(type(value).__name__, "a date")
+
+
+def _as_list(value: object) -> str | None:
+    return f'["{value}"]' if isinstance(value, str) and value.isprintable() else None
+
+
+VERSION = Kind("1", _read_version, {"const": SUPPORTED_VERSION})
+BOOL = Kind("bool", _read_bool, {"type": "boolean"})
+COUNT = Kind("number", _read_count, {"type": "integer", "minimum": 1, "maximum": MAX_COUNT})
+SIZE = text("size", parse_size, "^[0-9]{1,12} ?(B|[KMGT]iB|[kMGT]B)$")
+DURATION = text("duration", parse_duration, "^([0-9]{1,9}(ms|s|m|h|d))+$")
+TEXT = text("text", lambda value: value)
+PATH = text("path", lambda value: value)
+PATHS = list_of("paths", lambda value: value)
+VARIABLES = list_of("names", read_variable)
+INJECT = Kind(
+    "`{header, value}`, `{basic_user}`, `{query}`, `{sigv4}`",
+    _read_inject,
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key: {"type": "string"} for key in INJECT_KEYS},
+    },
+)
+ENV = Kind(
+    "table",
+    _read_env,
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    _table_items,
+)
+CONNECT = Kind(
+    '`"host:port" = "ip:port"`',
+    _read_connect,
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    _table_items,
+)

@@ -1,0 +1,50 @@
+"""Limits as pure state machines that are handed the time (I9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keyhole.model.decision import Decision, Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket: `rate` a second, at most `burst` at once. Make it with `full`."""
+
+    name: str
+    rate: float
+    burst: float
+    tokens: float
+    stamp: float
+
+    @classmethod
+    def full(cls, name: str, rate: float, now: float, burst: float | None = None) -> Bucket:
+        """A bucket that has not been used; the burst is one second's worth unless given."""
+        size = rate if burst is None else burst
+        return cls(name, rate, size, size, now)
+
+    def take(self, now: float, amount: float = 1.0) -> tuple[Bucket, Decision]:
+        """Take tokens, or refuse and keep the bucket; a clock that goes back earns nothing."""
+        earned = max(0.0, now - self.stamp) * self.rate
+        tokens = min(self.burst, self.tokens + earned)
+        rule = f"limits.{self.name}"
+        allowed = 0 <= amount <= tokens
+        left = tokens - amount if allowed else tokens
+        state = Bucket(self.name, self.rate, self.burst, left, max(now, self.stamp))
+        if allowed:
+            return state, Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
+        return state, Decision(reason=Reason.OVER_LIMIT, rule=rule)
+
+    def wait(self, now: float, amount: float = 1.0) -> float:
+        """Seconds until `amount` can be taken, for a `Retry-After`."""
+        earned = max(0.0, now - self.stamp) * self.rate
+        missing = amount - min(self.burst, self.tokens + earned)
+        return max(0.0, missing / self.rate)
+
+
+def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:
+    """Decide a further use of something that is counted over a whole session."""
+    rule = f"limits.{name}"
+    if amount < 0 or used + amount > limit:
+        return Decision(reason=Reason.OVER_LIMIT, rule=rule)
+    return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)

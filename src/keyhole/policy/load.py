@@ -1,0 +1,78 @@
+"""The way into this room: bytes of a policy and of the user's defaults, out comes a Policy.
+
+The caller read the bytes once and hashed them for trust; these are the bytes that are parsed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keyhole.policy.build import Builder, World
+from keyhole.policy.document import Document, Path, parse_document
+from keyhole.policy.fault import Fault, PolicyFaults
+from keyhole.policy.policy import Policy
+from keyhole.policy.reader import Setting, read_settings
+from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, USER_KEYS, Arrives, Key
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file's name for messages, and its bytes."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid policy with its origins."""
+
+    policy: Policy
+    document: Document
+    project: dict[Path, Setting]
+    user: dict[Path, Setting]
+    notes: tuple[Fault, ...]
+
+    def place(self, rule: str) -> str | None:
+        """File and line of the rule with this id, where it stands in the policy file."""
+        path: Path = ()
+        for part in rule.split("."):
+            name, _, index = part.partition("[")
+            path = (*path, name, int(index[:-1])) if index else (*path, name)
+        span = self.document.values.get(path) or self.document.keys.get(path)
+        return f"{self.document.file}:{span.line}" if span else None
+
+    def waiting(self) -> tuple[tuple[Key, Setting], ...]:
+        """Keys that were written and whose effect is not yet in this version."""
+        found = ((_key_of(path), setting) for path, setting in self.project.items())
+        return tuple((key, s) for key, s in found if key.arrives is not Arrives.NOW)
+
+
+def load(policy: File, user: File | None, world: World) -> Loaded:
+    """Parse and validate, or raise PolicyFaults with every fault of both files."""
+    faults: list[Fault] = []
+    defaults: dict[Path, Setting] = {}
+    if user:
+        try:
+            defaults, found = read_settings(parse_document(user.name, user.data), USER_KEYS)
+            faults += found
+        except PolicyFaults as error:
+            faults += error.faults
+    try:
+        document = parse_document(policy.name, policy.data)
+    except PolicyFaults as error:
+        raise PolicyFaults((*faults, *error.faults)) from None
+    settings, found = read_settings(document, KEYS)
+    builder = Builder(document, settings, defaults, world)
+    built = builder.build()
+    faults += [*found, *builder.faults]
+    if faults:
+        raise PolicyFaults(tuple(sorted(set(faults), key=lambda f: (f.file, f.span, f.message))))
+    return Loaded(built, document, settings, defaults, tuple(builder.notes))
+
+
+def _key_of(path: Path) -> Key:
+    names = tuple(str(p) for p in path)
+    if names[0] == "services":
+        names = (names[0], SERVICE, *names[2:])
+    return BY_PATH[names]

@@ -1,0 +1,109 @@
+"""Rules by path: an index whose cost follows the path that is asked, not the number of rules.
+
+A trie of segments. Literal segments are one look-up; segment globs (`v*`, `*.json`) are kept by
+their literal head and tail, and looked up once for each pair of lengths that occurs, so that
+thousands of globs with different heads cost as little as one. `**` branches are tried at every
+depth; a rule may be reached in several ways, which is why nodes already seen are skipped (I9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from keyhole.model.glob import ANY_DEPTH, segment_matches
+from keyhole.policy.policy import RankedRule
+
+
+@dataclass(slots=True)
+class _Node:
+    literal: dict[str, _Node] = field(default_factory=dict)
+    globs: dict[tuple[str, str], list[tuple[str, _Node]]] = field(default_factory=dict)
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    any_depth: _Node | None = None
+    is_any_depth: bool = False
+    rules: dict[str, RankedRule] = field(default_factory=dict)
+    """By method, the rule that speaks first among those that end here."""
+
+
+class PathIndex:
+    """Finds the strongest rule for a method and the segments of a path."""
+
+    def __init__(self) -> None:
+        self._root = _Node()
+
+    def add(self, rule: RankedRule) -> None:
+        """Add a rule; among equals the first added speaks."""
+        node = self._root
+        glob = rule.rule.path.folded() if rule.folds else rule.rule.path
+        for segment in glob.segments:
+            node = _child(node, segment)
+        for method in rule.rule.methods:
+            held = node.rules.get(method)
+            if held is None or rule.tier < held.tier:
+                node.rules[method] = rule
+
+    def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
+        """The strongest rule that speaks of this request."""
+        level = _closure([self._root])
+        for segment in segments:
+            step: list[_Node] = []
+            for node in level:
+                if node.is_any_depth:
+                    step.append(node)
+                found = node.literal.get(segment)
+                if found:
+                    step.append(found)
+                if node.globs:
+                    _match_globs(node, segment, step)
+            if not step:
+                return None
+            level = _closure(step)
+        best: RankedRule | None = None
+        for node in level:
+            for key in (method, "*"):
+                rule = node.rules.get(key)
+                if rule and (best is None or rule.tier < best.tier):
+                    best = rule
+        return best
+
+
+def _child(node: _Node, segment: str) -> _Node:
+    if segment == ANY_DEPTH:
+        if node.any_depth is None:
+            node.any_depth = _Node(is_any_depth=True)
+        return node.any_depth
+    if "*" not in segment:
+        return node.literal.setdefault(segment, _Node())
+    head, tail = segment.partition("*")[0], segment.rpartition("*")[2]
+    held = node.globs.setdefault((head, tail), [])
+    for text, child in held:
+        if text == segment:
+            return child
+    lengths = (len(head), len(tail))
+    if lengths not in node.lengths:
+        node.lengths.append(lengths)
+    child = _Node()
+    held.append((segment, child))
+    return child
+
+
+def _match_globs(node: _Node, segment: str, step: list[_Node]) -> None:
+    size = len(segment)
+    for head, tail in node.lengths:
+        if head + tail <= size:
+            held = node.globs.get((segment[:head], segment[size - tail :]))
+            if held:
+                step.extend(child for glob, child in held if segment_matches(glob, segment))
+
+
+def _closure(nodes: list[_Node]) -> list[_Node]:
+    """These nodes and those reached by a `**` that stands for nothing, each once."""
+    if all(node.any_depth is None for node in nodes) and len(nodes) < 2:
+        return nodes
+    seen: dict[int, _Node] = {}
+    for start in nodes:
+        node: _Node | None = start
+        while node is not None and id(node) not in seen:
+            seen[id(node)] = node
+            node = node.any_depth
+    return list(seen.values())

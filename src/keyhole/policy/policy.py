@@ -1,0 +1,155 @@
+"""A policy as values: what a sandbox may do, fully resolved. Made by `build.py` alone.
+
+Every field's zero denies: no hosts, no rules, no repositories, no branches (I3).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from keyhole.inject.injection import Injection
+from keyhole.inject.placeholder import Shape
+from keyhole.inject.slots import Slot
+from keyhole.model.glob import Glob
+from keyhole.model.host import HostPattern
+from keyhole.model.repository import Forge, Repository
+from keyhole.model.rule import AccessRule
+from keyhole.model.secret import Secret, SecretRef
+from keyhole.policy.kinds import Endpoint, SocketAddress
+from keyhole.policy.schema import Api, Runtime
+
+
+class Tier(enum.IntEnum):
+    """Which rule speaks when several match: the lowest."""
+
+    DENY = 0
+    OPENING = 1
+    """An allow of the policy that names a guarded endpoint and so opens it."""
+    GUARD = 2
+    """A deny of the catalogue: endpoints that mint, list or move credentials."""
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRule:
+    """An access rule, its id, and how strongly it speaks."""
+
+    rule: AccessRule
+    tier: Tier
+    id: str
+    folds: bool = False
+    """Whether its path is matched without regard to case."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHost:
+    """Some hosts of a service, with what holds there."""
+
+    patterns: tuple[HostPattern, ...]
+    rules: tuple[RankedRule, ...] = ()
+    inject: tuple[Injection, ...] = ()
+    strip: tuple[Slot, ...] = ()
+    keep: tuple[Slot, ...] = ()
+    merge: tuple[tuple[str, str], ...] = ()
+    git: bool = False
+    encoded_slash: bool = False
+    credential: Secret | None = None
+    """Of a preset: found in the host's own settings rather than named by a reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitGrant:
+    """What git may do with which repositories."""
+
+    forge: Forge
+    user: str
+    repos: frozenset[Repository] = frozenset()
+    push: tuple[Glob, ...] = ()
+    tags: tuple[Glob, ...] = ()
+    protect: tuple[Glob, ...] | None = None
+    """None: the remote's default branch, unless `push` names it exactly."""
+    deny_paths: tuple[Glob, ...] = ()
+    create: bool = False
+    force: bool = False
+    delete: bool = False
+    api: Api = Api.OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service: its hosts, its secret by reference, its git grant if it is a forge."""
+
+    name: str
+    title: str
+    hosts: tuple[ServiceHost, ...]
+    template: str | None = None
+    secret: SecretRef | None = None
+    env: tuple[str, ...] = ()
+    placeholder: Shape | None = None
+    passthrough: tuple[HostPattern, ...] = ()
+    git: GitGrant | None = None
+
+    @property
+    def patterns(self) -> tuple[HostPattern, ...]:
+        """All host patterns of the service."""
+        return tuple(p for host in self.hosts for p in host.patterns)
+
+    @property
+    def rule(self) -> str:
+        """The id under which the service as a whole speaks."""
+        return f"services.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """How the sandbox is made."""
+
+    runtime: Runtime
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    unsafe_paths: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    pass_env: tuple[str, ...]
+    git_hooks: bool
+    image: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a sandbox can use up; sizes in bytes, durations in seconds (I9)."""
+
+    requests_per_second: int
+    connections: int
+    connections_per_second: int
+    dns_per_second: int
+    upload: int
+    download: int
+    body: int
+    memory: int
+    processes: int
+    ttl: float
+    idle: float
+    audit_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """How the gateway reaches origins."""
+
+    ca_file: str | None = None
+    proxy: str | None = None
+    private: tuple[HostPattern, ...] = ()
+    connect: tuple[tuple[Endpoint, SocketAddress], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that one policy file, with the user's defaults under it, says."""
+
+    sandbox: Sandbox
+    limits: Limits
+    allow: tuple[HostPattern, ...] = ()
+    presets: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+    upstream: Upstream = field(default_factory=Upstream)

@@ -1,0 +1,50 @@
+"""Presets join the policy: each becomes a service that only reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.inject.preset import Preset, PresetHost
+
+
+def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tuple[str, ...]]:
+    """The policy with its presets' hosts, and what a person should know of them.
+
+    What the file says of a host speaks before what a preset would: the host is left out there.
+    """
+    notes: list[str] = []
+    services: list[Service] = []
+    for preset in presets:
+        name = f"preset.{preset.name}"
+        notes += [f"{name}: {note}" for note in preset.notes]
+        taken = [
+            *((p, "egress.allow") for p in policy.allow),
+            *((p, s.rule) for s in (*policy.services, *services) for p in s.patterns),
+        ]
+        hosts = []
+        for host in preset.hosts:
+            rule = next((r for p, r in taken if p.overlaps(host.pattern)), None)
+            if rule:
+                notes.append(f"{name}: {host.pattern} is left to {rule}")
+            else:
+                hosts.append(_host(name, host))
+        services.append(Service(name, f"packages: {preset.name}", tuple(hosts)))
+    return replace(policy, services=(*policy.services, *services)), tuple(notes)
+
+
+def _host(name: str, host: PresetHost) -> ServiceHost:
+    return ServiceHost(
+        patterns=(host.pattern,),
+        rules=tuple(
+            RankedRule(rule, Tier.ALLOW, f"{name}.allow[{i}]") for i, rule in enumerate(host.allow)
+        ),
+        inject=(host.inject,) if host.inject else (),
+        encoded_slash=True,  # scoped npm names are asked for as @scope%2fname
+        credential=host.credential,
+    )

@@ -1,0 +1,111 @@
+"""May this ref be changed in this way? (DESIGN §4, facts: git protocol §5)
+
+Called once for each command of a push, after the repository and the endpoint were allowed. The
+kind of change is proven by the caller; what could not be proven is UNKNOWN, and that denies.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.model.errors import Unparsable
+from keyhole.model.glob import Glob, fold
+from keyhole.model.ref import Ref, RefKind
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import GitGrant, Service
+
+
+class Change(enum.Enum):
+    """How a ref moves. The zero is the one that nothing may."""
+
+    UNKNOWN = 0
+    CREATE = 1
+    FAST_FORWARD = 2
+    FORCE = 3
+    DELETE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """What was learnt of the remote: its default branch (None: not learnt) and its aliases."""
+
+    default_branch: Ref | None = None
+    symbolic: frozenset[Ref] = frozenset()
+
+
+def decide_ref_update(service: Service, name: str, change: Change, remote: Remote) -> Decision:
+    """Decide one ref update of a push."""
+    git = service.git
+    if git is None:
+        return Decision()
+    if not name.startswith(("refs/heads/", "refs/tags/")):
+        return Decision(reason=Reason.REF_NAMESPACE)
+    try:
+        ref = Ref.parse(name)
+    except Unparsable:
+        return Decision(reason=Reason.REF_MALFORMED)
+    if ref in remote.symbolic:
+        # Pushing to an alias moves its target.
+        return Decision(reason=Reason.REF_SYMBOLIC)
+    if ref.kind is RefKind.TAG:
+        return _decide_tag(service, git, ref, change)
+    return _decide_branch(service, git, ref, change, remote)
+
+
+def _decide_tag(service: Service, git: GitGrant, ref: Ref, change: Change) -> Decision:
+    index = _first(git.tags, ref.segments)
+    if index is None:
+        return Decision(reason=Reason.TAG_NOT_GRANTED, rule=f"{service.rule}.tags")
+    if change is not Change.CREATE:
+        return Decision(reason=Reason.TAG_MOVE, rule=f"{service.rule}.tags[{index}]")
+    return Decision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.tags[{index}]")
+
+
+def _decide_branch(
+    service: Service, git: GitGrant, ref: Ref, change: Change, remote: Remote
+) -> Decision:
+    rule = service.rule
+    if not git.push:
+        return Decision(reason=Reason.READ_ONLY, rule=f"{rule}.push")
+    index = _first(git.push, ref.segments)
+    if index is None:
+        return Decision(reason=Reason.REF_NOT_GRANTED, rule=f"{rule}.push")
+    protected = _protection(git, ref, remote)
+    if protected:
+        return Decision(reason=protected, rule=f"{rule}.protect")
+    granted, refusal = {
+        Change.UNKNOWN: (git.force, Reason.ANCESTRY_UNKNOWN),
+        Change.CREATE: (git.create, Reason.CREATE_NOT_GRANTED),
+        Change.FAST_FORWARD: (True, Reason.RULE),
+        Change.FORCE: (git.force, Reason.FORCE_NOT_GRANTED),
+        Change.DELETE: (git.delete, Reason.DELETE_NOT_GRANTED),
+    }[change]
+    if not granted:
+        return Decision(reason=refusal, rule=f"{rule}.push[{index}]")
+    return Decision(Verdict.ALLOW, Reason.RULE, f"{rule}.push[{index}]")
+
+
+def _protection(git: GitGrant, ref: Ref, remote: Remote) -> Reason | None:
+    """Protected names are compared without regard to case: some servers' storage folds it."""
+    folded = tuple(fold(s) for s in ref.segments)
+    if git.protect is not None:
+        held = any(glob.folded().matches(folded) for glob in git.protect)
+        return Reason.REF_PROTECTED if held else None
+    if Glob(ref.segments) in git.push:
+        return None
+    if remote.default_branch is None:
+        return Reason.DEFAULT_BRANCH_UNKNOWN
+    if folded == tuple(fold(s) for s in remote.default_branch.segments):
+        return Reason.REF_PROTECTED
+    return None
+
+
+def _first(globs: tuple[Glob, ...], segments: tuple[str, ...]) -> int | None:
+    for index, glob in enumerate(globs):
+        if glob.matches(segments):
+            return index
+    return None

@@ -1,0 +1,98 @@
+"""May this request be made of an inspected host? (I3, I4)
+
+The path is normalised once and judged in that form; a path that two servers could read differently
+is refused, or, where the service accepts `%2F`, judged in both readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.model.decision import Reason, RequestDecision, Verdict
+from keyhole.model.errors import Unparsable
+from keyhole.model.path import RequestPath
+from keyhole.model.query import parse_query
+from keyhole.model.rule import METHODS
+from keyhole.policy.forge import decide_git_request, find_git_request
+from keyhole.policy.policy import RankedRule, Tier
+
+if TYPE_CHECKING:
+    from keyhole.model.host import Host
+    from keyhole.policy.rulebook import HostRules, Rulebook
+
+DNS_QUERY_FIELD = "dns"
+"""RFC 8484: a question in the query would resolve names past the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as the client put it: method, path and query (without `?`), undecoded."""
+
+    method: str
+    path: str
+    query: str = ""
+
+
+def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> RequestDecision:
+    """Decide one request to an inspected host."""
+    if request.method not in METHODS:
+        return RequestDecision(reason=Reason.METHOD_REFUSED)
+    try:
+        fields = parse_query(request.query)
+    except Unparsable:
+        return RequestDecision(reason=Reason.QUERY_MALFORMED)
+    if DNS_QUERY_FIELD in fields:
+        return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+    refusal = RequestDecision()
+    for rules in book.services(host, port):
+        decision = _decide_for(rules, request)
+        if decision.allowed:
+            return decision
+        if refusal.service is None or refusal.reason is Reason.NO_RULE:
+            refusal = decision
+    return refusal
+
+
+def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
+    service = rules.service
+    opaque = rules.host.encoded_slash
+    try:
+        path = RequestPath.parse(request.path, opaque_slash=opaque)
+    except Unparsable:
+        return RequestDecision(reason=Reason.PATH_MALFORMED, service=service.name)
+    if rules.host.git and service.git:
+        found = find_git_request(service.git.forge, path)
+        if found:
+            decision = decide_git_request(service, found, request.method, request.query)
+            return decision
+    decision = _decide_path(rules, request.method, path)
+    if opaque and decision.allowed and "%2f" in request.path.lower():
+        other = path.split_reading
+        if other is None:
+            return RequestDecision(reason=Reason.PATH_MALFORMED, service=service.name)
+        if not (split := _decide_path(rules, request.method, other)).allowed:
+            return split
+    return decision
+
+
+def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDecision:
+    name = rules.service.name
+    folded = path.folded()
+    denial = rules.denials.find(method, folded)
+    if denial and denial.tier is Tier.DENY:
+        return RequestDecision(reason=Reason.DENIED_BY_RULE, rule=denial.id, service=name)
+    allow = _stronger(
+        rules.allows.find(method, path.segments), rules.folding_allows.find(method, folded)
+    )
+    if denial and not (allow and allow.tier is Tier.OPENING):
+        return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
+    if allow:
+        return RequestDecision(Verdict.ALLOW, Reason.RULE, allow.id, name)
+    return RequestDecision(service=name)
+
+
+def _stronger(one: RankedRule | None, two: RankedRule | None) -> RankedRule | None:
+    if one is None or (two is not None and two.tier < one.tier):
+        return two
+    return one

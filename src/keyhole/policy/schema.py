@@ -1,0 +1,259 @@
+"""Every key of a policy file, once: its type, default and meaning.
+
+The reader, the JSON Schema, docs/policy.md and `keyhole check --show` are all made from this table,
+so that none can tell a different story (I10).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from keyhole.inject.placeholder import Shape
+from keyhole.inject.slots import Slot
+from keyhole.model.errors import Unparsable
+from keyhole.model.host import HostPattern
+from keyhole.model.ref import parse_ref_glob
+from keyhole.model.repository import Forge
+from keyhole.model.rule import AccessRule
+from keyhole.model.secret import SecretRef
+from keyhole.policy import kinds
+from keyhole.policy.kinds import Kind
+
+SERVICE = "*"
+"""Stands in a key's path for the name of a service."""
+
+
+class Runtime(enum.StrEnum):
+    """What runs the sandbox."""
+
+    BWRAP = "bwrap"
+    DOCKER = "docker"
+    PODMAN = "podman"
+
+
+class Api(enum.StrEnum):
+    """How much of a forge's REST interface is open."""
+
+    OFF = "off"
+    READ = "read"
+    PULL_REQUESTS = "pull-requests"
+
+
+class Arrives(enum.Enum):
+    """What a key's effect still waits for; `keyhole check` says so (I10)."""
+
+    NOW = "in force"
+    SANDBOX = "the sandbox"
+    INJECTION = "credential injection"
+    GIT = "git through the gateway"
+    GATEWAY = "the long-lived gateway"
+    CONTAINERS = "container runtimes"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `shown` is its default as a person reads it; `default` as the code does."""
+
+    path: tuple[str, ...]
+    kind: Kind
+    shown: str
+    meaning: str
+    arrives: Arrives = Arrives.NOW
+    default: Any = None
+    user: bool = False
+    """Whether the user's own config.toml may set it too."""
+
+    @property
+    def dotted(self) -> str:
+        """The path as the reference writes it."""
+        return ".".join("N" if part == SERVICE else part for part in self.path)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def read_service_name(value: str) -> str:
+    """A service's name, as in `[services.github]`."""
+    if not _NAME.fullmatch(value):
+        raise Unparsable("a service's name has letters, digits, '_' and '-', 64 at most")
+    return value
+
+
+def _plain_host(value: str) -> HostPattern:
+    pattern = HostPattern.parse(value)
+    if ":" in value:
+        raise Unparsable("a port has no meaning here", pattern.name)
+    return pattern
+
+
+def _proxy(value: str) -> str:
+    found = re.fullmatch(r"(https?)://([^/@]+)/?", value)
+    if "@" in value:
+        raise Unparsable("a proxy's credential does not stand in the policy")
+    if not found:
+        raise Unparsable("a proxy is written as 'http://host:port'")
+    HostPattern.parse(found[2])
+    return value.rstrip("/")
+
+
+def _file_glob(value: str) -> tuple[str, ...]:
+    segments = tuple(value.removeprefix("/").split("/"))
+    if any(s in {"", ".", ".."} for s in segments) or "\\" in value:
+        raise Unparsable("a path in the repository has no empty, '.' or '..' segment")
+    if any("**" in s and s != "**" for s in segments):
+        raise Unparsable("'**' stands alone between slashes")
+    return segments
+
+
+_PATTERNS = kinds.list_of("host patterns", HostPattern.parse)
+_NAMES_ONLY = kinds.list_of("host patterns", _plain_host)
+_RULES = kinds.list_of('`"METHOD[,METHOD] /path/**"`', AccessRule.parse)
+_BRANCHES = kinds.list_of("branch globs", parse_ref_glob)
+_TAGS = kinds.list_of("tag globs", parse_ref_glob)
+_REPOS = kinds.list_of("names", lambda value: value)
+_PRESETS = kinds.list_of("names", lambda value: value)
+_FILES = kinds.list_of("path globs", _file_glob)
+_SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
+_SECRET = kinds.text("reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env):.+$")
+_SHAPE = kinds.text("shape", Shape.parse)
+_CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
+
+DEFAULT_DENY_PATHS = (
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".gitlab-ci.yml",
+    ".gitlab/ci/**",
+    ".gitea/workflows/**",
+    ".forgejo/workflows/**",
+    ".circleci/**",
+    ".buildkite/**",
+    ".woodpecker/**",
+    ".woodpecker.yml",
+    ".drone.yml",
+    ".travis.yml",
+    ".azure-pipelines/**",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "Jenkinsfile",
+)
+"""CI definitions: pushed to any branch, they run with the repository's secrets."""
+
+
+def _key(
+    path: str,
+    kind: Kind,
+    shown: str,
+    meaning: str,
+    arrives: Arrives = Arrives.NOW,
+    default: Any = None,  # noqa: ANN401
+    *,
+    user: bool = False,
+) -> Key:
+    return Key(tuple(path.split(".")), kind, shown, meaning, arrives, default, user)
+
+
+def _limit(name: str, kind: Kind, shown: str, meaning: str, arrives: Arrives) -> Key:
+    value: Any = int(shown) if kind is kinds.COUNT else kind.read(shown)
+    return Key(("limits", name), kind, shown, meaning, arrives, value, user=True)
+
+
+KEYS = (
+    _key("version", kinds.VERSION, "required", "of the policy's language"),
+    _key("sandbox.runtime", kinds.choice(Runtime), "bwrap", "what runs the sandbox",
+         Arrives.SANDBOX, Runtime.BWRAP),
+    _key("sandbox.writable", kinds.PATHS, '`["."]`',
+         "on top of an empty home and read-only system trees; relative to the policy file",
+         Arrives.SANDBOX, (".",)),
+    _key("sandbox.readable", kinds.PATHS, "`[]`", "the same, read-only", Arrives.SANDBOX, ()),
+    _key("sandbox.unsafe_paths", kinds.PATHS, "`[]`",
+         "binds or files that the dangerous-path rules would refuse or mask", Arrives.SANDBOX, ()),
+    _key("sandbox.env", kinds.ENV, "`{}`", "variables set inside, beyond TERM, LANG and the like",
+         Arrives.SANDBOX, ()),
+    _key("sandbox.pass_env", kinds.VARIABLES, "`[]`", "variables passed in from outside",
+         Arrives.SANDBOX, ()),
+    _key("sandbox.git_hooks", kinds.BOOL, "false", "run repository hooks inside",
+         Arrives.GIT, False),
+    _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman",
+         Arrives.CONTAINERS),
+    _key("egress.allow", _PATTERNS, "`[]`",
+         "hosts that are tunnelled, never decrypted: `name[:port]`, port 443 unless given; "
+         "an overlap with a service's host is an error", default=()),
+    _key("egress.presets", _PRESETS, "`[]`",
+         "package indexes and download hosts, read at run time from the host's own "
+         "package-manager settings; reads only", default=()),
+    _key("services.*.use", _CATALOGUE_NAME, "N",
+         "the catalogue entry that gives hosts, header, paths and placeholder"),
+    _key("services.*.hosts", _PATTERNS, "catalogue's",
+         "required for a service of your own"),
+    _key("services.*.secret", _SECRET, "none",
+         "`store:`, `keyring:`, `file:`, `exec:` or `unsafe-env:`; absent: inspected without a "
+         "credential", Arrives.INJECTION, user=True),
+    _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written",
+         Arrives.INJECTION),
+    _key("services.*.allow", _RULES, "catalogue's",
+         "requests that are let through; required for a service of your own that is not a git "
+         "service; `*` is any method, GET covers HEAD"),
+    _key("services.*.deny", _RULES, "`[]`",
+         "wins over `allow`; added to the catalogue's guarded endpoints, which an `allow` rule "
+         "opens only by naming them", default=()),
+    _key("services.*.strip", _SLOTS, "catalogue's",
+         "further places that are emptied of the client's own credentials", Arrives.INJECTION),
+    _key("services.*.env", kinds.VARIABLES, "catalogue's",
+         "variables that are set to the placeholder inside", Arrives.INJECTION),
+    _key("services.*.placeholder", _SHAPE, "catalogue's",
+         "the shape of the placeholder, as in `ghp_{alnum:36}`", Arrives.INJECTION),
+    _key("services.*.encoded_slash", kinds.BOOL, "catalogue's, else false",
+         "accept `%2F` in paths; such a path is judged in both readings and both must be allowed"),
+    _key("services.*.unsafe_passthrough", _PATTERNS, "`[]`",
+         "hosts of the service that are tunnelled, for clients that pin; no credential",
+         default=()),
+    _key("services.*.forge", kinds.choice(Forge), "catalogue's", "makes it a git service"),
+    _key("services.*.repos", _REPOS, "`[]`", "repositories; nothing else exists", default=()),
+    _key("services.*.push", _BRANCHES, "`[]`",
+         "branches that may be pushed; empty: read-only; `*` one segment, `**` any",
+         Arrives.GIT, ()),
+    _key("services.*.create", kinds.BOOL, "true", "new branches, within `push`",
+         Arrives.GIT, True),
+    _key("services.*.force", kinds.BOOL, "false", "rewriting, within `push`", Arrives.GIT, False),
+    _key("services.*.delete", kinds.BOOL, "false", "deletion, within `push`", Arrives.GIT, False),
+    _key("services.*.tags", _TAGS, "`[]`", "tags that may be created, never moved",
+         Arrives.GIT, ()),
+    _key("services.*.protect", _BRANCHES,
+         "the remote's default branch, unless `push` names it exactly", "wins over `push`",
+         Arrives.GIT),
+    _key("services.*.deny_paths", _FILES, "CI definitions (`.github/workflows/**`, …)",
+         "a push that adds or changes one is refused", Arrives.GIT,
+         tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
+    _key("services.*.api", kinds.choice(Api), "read", "how much of the forge's REST is open",
+         Arrives.GIT, Api.READ),
+    _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.INJECTION),
+    _limit("connections", kinds.COUNT, "256", "open at once", Arrives.SANDBOX),
+    _limit("connections_per_second", kinds.COUNT, "100", "new connections", Arrives.SANDBOX),
+    _limit("dns_per_second", kinds.COUNT, "100", "DNS questions", Arrives.SANDBOX),
+    _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.SANDBOX),
+    _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.SANDBOX),
+    _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.INJECTION),
+    _limit("memory", kinds.SIZE, "8GiB", "of the whole sandbox", Arrives.SANDBOX),
+    _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.SANDBOX),
+    _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.GATEWAY),
+    _limit("idle", kinds.DURATION, "4h",
+           "a session's life without an allowed request that used a credential", Arrives.GATEWAY),
+    _limit("audit_per_second", kinds.COUNT, "200",
+           "audit lines; beyond it they are counted in one", Arrives.SANDBOX),
+    _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots",
+         Arrives.SANDBOX),
+    _key("upstream.proxy", kinds.text("URL", _proxy), "–",
+         "HTTP proxy for the gateway's own connections", Arrives.SANDBOX),
+    _key("upstream.private", _NAMES_ONLY, "`[]`",
+         "hosts that may resolve to private addresses (never loopback or metadata)", default=()),
+    _key("upstream.connect", kinds.CONNECT, "–", "dial this address instead, whatever it is",
+         default=()),
+)  # fmt: skip
+
+BY_PATH = {key.path: key for key in KEYS}
+
+USER_KEYS = tuple(key for key in KEYS if key.user or key.path == ("version",))
+"""Keys of the user's own defaults: secrets by service name, and limits."""

@@ -1,0 +1,298 @@
+"""One service: the policy's words over the catalogue's entry. Called by `build.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from keyhole.inject.catalogue import Catalogue, HostTemplate, Template
+from keyhole.inject.injection import BasicInjection, Injection
+from keyhole.model.errors import Unparsable
+from keyhole.model.glob import Glob
+from keyhole.model.repository import Forge, Repository, ignores_case
+from keyhole.model.rule import AccessRule
+from keyhole.policy.document import Path
+from keyhole.policy.kinds import nearest
+from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
+from keyhole.policy.reader import Setting
+from keyhole.policy.schema import BY_PATH, SERVICE, Api
+
+if TYPE_CHECKING:
+    from keyhole.model.host import HostPattern
+    from keyhole.model.secret import SecretRef
+
+REPO_SEGMENT = "{repo}"
+"""Stands in a catalogue rule for each repository that the policy grants."""
+
+GIT_KEYS = ("repos", "push", "create", "force", "delete", "tags", "protect", "deny_paths", "api")
+
+_GIT_USERS = {
+    Forge.GITHUB: "x-access-token",
+    Forge.GITLAB: "oauth2",
+    Forge.GITEA: "git",
+    Forge.BITBUCKET: "x-token-auth",
+    Forge.AZURE_DEVOPS: "",
+    Forge.GENERIC: "git",
+}
+"""The Basic user that each forge's git endpoint wants beside a token."""
+
+_NO_TEMPLATE = HostTemplate((), "", (), False, (), (), (), (), (), (), (), False)
+
+PLAIN_HTTP_PORT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What was written about one service, and where to complain."""
+
+    name: str
+    attempted: frozenset[str]
+    """Keys that stand in the file, also those whose value was a fault."""
+    written: dict[str, Setting]
+    user_secret: Setting | None
+    complain: Callable[[Path, str, str | None], None]
+
+    def get(self, key: str) -> Any:  # noqa: ANN401 -
+        """The written value, or the key's default."""
+        found = self.written.get(key)
+        return found.value if found else BY_PATH[("services", SERVICE, key)].default
+
+    def fault(self, key: str, message: str, hint: str | None = None, index: int = -1) -> None:
+        """A fault at a key, at one item of its list, or at the service where it is absent."""
+        path: Path = ("services", self.name)
+        if key in self.attempted:
+            path = (*path, key) if index < 0 else (*path, key, index)
+        self.complain(path, f"services.{self.name}: {message}", hint)
+
+
+def build_service(words: Words, catalogue: Catalogue) -> Service | None:
+    """The service, or None when a fault leaves nothing to build on."""
+    template = _template(words, catalogue)
+    if template is None and not _stands_alone(words, catalogue):
+        return None
+    git = _git_grant(words, template)
+    hosts = tuple(
+        _host(words, template, index, entry, git) for index, entry in _entries(words, template)
+    )
+    service = Service(
+        name=words.name,
+        title=template.title if template else words.name,
+        template=template.name if template else None,
+        hosts=hosts,
+        secret=_secret(words),
+        env=words.get("env") or (template.env if template else ()),
+        placeholder=words.get("placeholder") or (template.placeholder if template else None),
+        passthrough=words.get("unsafe_passthrough"),
+        git=git,
+    )
+    _check(words, service)
+    return service
+
+
+def _template(words: Words, catalogue: Catalogue) -> Template | None:
+    name = words.get("use") or words.name
+    if name in catalogue:
+        template = catalogue[name]
+        if template.needs_hosts and "hosts" not in words.attempted:
+            words.fault(
+                "use",
+                "each user has a host of their own there; name yours",
+                f'hosts = ["{template.hosts[0].example}"]',
+            )
+        return template
+    if "use" in words.attempted:
+        close = nearest(name, list(catalogue))
+        hint = f"did you mean '{close}'?" if close else "`keyhole services` lists them"
+        words.fault("use", f"the catalogue has no '{name}'", hint)
+    return None
+
+
+def _stands_alone(words: Words, catalogue: Catalogue) -> bool:
+    """Whether a service without a catalogue entry says all that it must."""
+    if "use" in words.attempted:
+        return False
+    if "hosts" not in words.attempted:
+        close = nearest(words.name, list(catalogue))
+        hint = f"did you mean [services.{close}]?" if close else 'hosts = ["api.corp.example"]'
+        words.fault("hosts", "not in the catalogue, so it must name its hosts", hint)
+        return False
+    if "allow" not in words.attempted and "forge" not in words.attempted:
+        words.fault("allow", "a service of your own says what it allows", 'allow = ["GET /**"]')
+    if "secret" in words.attempted and not {"inject", "forge"} & words.attempted:
+        words.fault(
+            "secret",
+            "how is the secret written?",
+            'inject = { header = "Authorization", value = "Bearer {secret}" }',
+        )
+    return True
+
+
+def _entries(words: Words, template: Template | None) -> list[tuple[int, HostTemplate]]:
+    if template is None:
+        return [(0, _NO_TEMPLATE)]
+    if "hosts" in words.attempted:
+        return [(0, template.hosts[0])]
+    return list(enumerate(template.hosts))
+
+
+def _host(
+    words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
+) -> ServiceHost:
+    return ServiceHost(
+        patterns=words.get("hosts") or entry.hosts,
+        rules=_rules(words, template, index, entry, git),
+        inject=_injections(words, template, entry, git),
+        strip=(*entry.strip, *(words.get("strip") or ())),
+        keep=entry.keep,
+        merge=entry.merge,
+        git=git is not None and (entry.git or template is None),
+        encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
+    )
+
+
+def _injections(
+    words: Words, template: Template | None, entry: HostTemplate, git: GitGrant | None
+) -> tuple[Injection, ...]:
+    own = words.get("inject")
+    if own is None:
+        # A git host of the user's own needs no more words than its forge kind.
+        return (BasicInjection(git.user),) if git and template is None else entry.inject
+    # Hosts that the catalogue leaves without a credential take pre-signed addresses only.
+    return (own,) if template is None or entry.inject else ()
+
+
+def _rules(
+    words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
+) -> tuple[RankedRule, ...]:
+    origin = f"catalogue.{template.name if template else ''}.host[{index}]"
+    rules = [
+        RankedRule(rule, Tier.DENY, f"services.{words.name}.deny[{i}]", folds=True)
+        for i, rule in enumerate(words.get("deny"))
+    ]
+    rules += [
+        RankedRule(rule, Tier.GUARD, f"{origin}.deny[{i}]", folds=True)
+        for i, rule in enumerate(entry.deny)
+    ]
+    own = words.get("allow")
+    if own is None:
+        rules += [
+            RankedRule(rule, Tier.ALLOW, f"{origin}.allow[{i}]")
+            for i, rule in enumerate(entry.allow)
+        ]
+    for i, rule in enumerate(own or ()):
+        opens = any(guard.covers(rule) for guard in entry.deny)
+        tier = Tier.OPENING if opens else Tier.ALLOW
+        rules.append(RankedRule(rule, tier, f"services.{words.name}.allow[{i}]"))
+    if git:
+        rules += _api_rules(origin, entry, git)
+    return tuple(rules)
+
+
+def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:
+    """The forge's REST rules at the granted level, once for each granted repository."""
+    levels: list[tuple[str, tuple[AccessRule, ...]]] = []
+    if git.api is not Api.OFF:
+        levels.append(("api_read", entry.api_read))
+    if git.api is Api.PULL_REQUESTS:
+        levels.append(("api_write", entry.api_write))
+    folds = ignores_case(git.forge)
+    return [
+        RankedRule(expanded, Tier.ALLOW, f"{origin}.{level}[{i}]", folds=folds)
+        for level, rules in levels
+        for i, rule in enumerate(rules)
+        for expanded in _expand(rule, git, opaque=entry.encoded_slash)
+    ]
+
+
+def _expand(rule: AccessRule, git: GitGrant, *, opaque: bool) -> list[AccessRule]:
+    segments = rule.path.segments
+    if REPO_SEGMENT not in segments:
+        return [rule]
+    at = segments.index(REPO_SEGMENT)
+    paths = [repo.path for repo in sorted(git.repos)]
+    if opaque:
+        paths += [(str(repo),) for repo in sorted(git.repos)]
+    return [
+        AccessRule(rule.methods, Glob((*segments[:at], *path, *segments[at + 1 :])), rule.text)
+        for path in paths
+    ]
+
+
+def _git_grant(words: Words, template: Template | None) -> GitGrant | None:
+    forge: Forge | None = words.get("forge") or (template.forge if template else None)
+    if forge is None:
+        for key in GIT_KEYS:
+            if key in words.attempted:
+                words.fault(key, f"'{key}' is for git services", 'forge = "github"')
+        return None
+    inject = words.get("inject")
+    user = template.git_user if template else None
+    if isinstance(inject, BasicInjection):
+        user = inject.user
+    return GitGrant(
+        forge=forge,
+        user=_GIT_USERS[forge] if user is None else user,
+        repos=_repositories(words, forge),
+        push=words.get("push"),
+        tags=words.get("tags"),
+        protect=words.get("protect"),
+        deny_paths=tuple(Glob(segments) for segments in words.get("deny_paths")),
+        create=words.get("create"),
+        force=words.get("force"),
+        delete=words.get("delete"),
+        api=words.get("api"),
+    )
+
+
+def _repositories(words: Words, forge: Forge) -> frozenset[Repository]:
+    found: set[Repository] = set()
+    for index, text in enumerate(words.get("repos")):
+        try:
+            repository = Repository.parse(forge, text)
+        except Unparsable as error:
+            words.fault("repos", f"repos: {error.message}", error.hint, index)
+            continue
+        if repository in found:
+            words.fault("repos", "repos: named twice", None, index)
+        found.add(repository)
+    return frozenset(found)
+
+
+def _secret(words: Words) -> SecretRef | None:
+    own: SecretRef | None = words.get("secret")
+    if own or words.user_secret is None:
+        return own
+    # Attack: a cloned policy points the name of a service whose secret the user keeps as a
+    # default at a host of its own (I1). A default goes only where the catalogue sends it.
+    changed = [key for key in ("hosts", "inject", "use") if key in words.attempted]
+    if changed:
+        words.fault(
+            changed[0],
+            f"'{changed[0]}' is changed here, so your default secret is not used for it",
+            f'secret = "{words.user_secret.value}"',
+        )
+        return None
+    default: SecretRef = words.user_secret.value
+    return default
+
+
+def _check(words: Words, service: Service) -> None:
+    for index, pattern in enumerate(service.passthrough):
+        if not any(_within(pattern, own) for own in service.patterns):
+            words.fault("unsafe_passthrough", f"{pattern} is not one of its hosts", None, index)
+    if service.secret:
+        for index, pattern in enumerate(service.patterns):
+            if pattern.port == PLAIN_HTTP_PORT:
+                message = "a credential is never sent over plain HTTP (port 80)"
+                words.fault("hosts", message, None, index)
+
+
+def _within(inner: HostPattern, outer: HostPattern) -> bool:
+    if inner.port != outer.port:
+        return False
+    return inner == outer or outer.matches(inner.host)
+
+
+def _either(own: bool | None, other: bool) -> bool:
+    return other if own is None else own

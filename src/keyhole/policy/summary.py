@@ -1,0 +1,99 @@
+"""What a policy grants, as lines a person can judge before accepting it (I11).
+
+Everything that reaches from the policy into the host is marked: commands that would be run, files
+and variables that would be read, addresses and certificates that would be trusted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.model.secret import Source
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import Policy, Service
+
+_REACHES = {
+    Source.EXEC: "runs a command of this host",
+    Source.FILE: "reads a file of this host",
+    Source.UNSAFE_ENV: "reads a variable of this host",
+    Source.KEYRING: "reads the keyring of this host",
+    Source.STORE: "reads Keyhole's store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing granted. `alarm` says why it deserves a second look."""
+
+    subject: str
+    text: str
+    alarm: str | None = None
+
+
+def summarise(policy: Policy) -> tuple[Line, ...]:
+    """The grants of a policy, in the order of its sections."""
+    box = policy.sandbox
+    lines = [Line("sandbox", f"{box.runtime}, writes {_list(box.writable)}")]
+    if box.readable:
+        lines.append(Line("sandbox", f"reads {_list(box.readable)}"))
+    if box.unsafe_paths:
+        alarm = "opens paths that are usually refused"
+        lines.append(Line("sandbox", f"unsafe paths {_list(box.unsafe_paths)}", alarm))
+    if box.pass_env:
+        alarm = "hands your variables to untrusted code"
+        lines.append(Line("sandbox", f"passes {_list(box.pass_env)}", alarm))
+    if box.env:
+        lines.append(Line("sandbox", f"sets {_list(tuple(name for name, _ in box.env))}"))
+    if box.git_hooks:
+        lines.append(Line("sandbox", "runs repository hooks inside"))
+    if policy.allow:
+        lines.append(Line("tunnels to", _list(tuple(str(p) for p in policy.allow))))
+    if policy.presets:
+        lines.append(Line("packages", _list(policy.presets)))
+    for service in policy.services:
+        lines += _service(service)
+    upstream = policy.upstream
+    if upstream.private:
+        names = _list(tuple(p.name for p in upstream.private))
+        lines.append(Line("upstream", f"private addresses for {names}", "reaches your network"))
+    for endpoint, address in upstream.connect:
+        lines.append(Line("upstream", f"{endpoint} is dialled at {address}", "redirects traffic"))
+    if upstream.ca_file:
+        alarm = "can vouch for any host"
+        lines.append(Line("upstream", f"trusts certificates of {upstream.ca_file}", alarm))
+    if upstream.proxy:
+        lines.append(Line("upstream", f"goes through {upstream.proxy}", "redirects traffic"))
+    return tuple(lines)
+
+
+def _service(service: Service) -> list[Line]:
+    subject = service.rule.removeprefix("services.")
+    lines = [Line(subject, "inspects " + _list(tuple(str(p) for p in service.patterns)))]
+    if service.secret:
+        lines.append(Line(subject, f"secret {service.secret}", _REACHES[service.secret.source]))
+    if service.passthrough:
+        names = _list(tuple(str(p) for p in service.passthrough))
+        lines.append(Line(subject, f"tunnels {names}", "not inspected"))
+    allowed = sorted({r.rule.text for h in service.hosts for r in h.rules if r.tier in (1, 3)})
+    if allowed and not service.git:
+        lines.append(Line(subject, f"allows {_list(tuple(allowed))}"))
+    git = service.git
+    if git:
+        lines.append(Line(subject, f"repositories {_list(tuple(map(str, sorted(git.repos))))}"))
+        if git.push:
+            kinds = [k for k in ("create", "force", "delete") if getattr(git, k)]
+            alarm = "can rewrite or remove history" if git.force or git.delete else None
+            names = _list(tuple(map(str, git.push)))
+            lines.append(Line(subject, f"pushes {names} ({', '.join(['forward', *kinds])})", alarm))
+        if git.tags:
+            lines.append(Line(subject, f"creates tags {_list(tuple(map(str, git.tags)))}"))
+        if git.push and not git.deny_paths:
+            lines.append(Line(subject, "pushes CI definitions", "they run with the repo's secrets"))
+        lines.append(Line(subject, f"API {git.api}"))
+    return lines
+
+
+def _list(items: tuple[str, ...]) -> str:
+    return ", ".join(items) if items else "nothing"
