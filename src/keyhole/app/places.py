@@ -1,0 +1,27 @@
+"""Where Keyhole keeps and finds things on the host. Made by `cli/` from its variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+POLICY_NAME = "keyhole.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The host's directories for one user."""
+
+    home: Path
+    config: Path
+    state: Path
+
+    @property
+    def user_defaults(self) -> Path:
+        """Secrets by service name and default limits."""
+        return self.config / "config.toml"
+
+    @property
+    def trust(self) -> Path:
+        """Which policies were accepted."""
+        return self.state / "trust"

@@ -1,0 +1,81 @@
+"""A policy from disk, read once: the bytes that are judged are the bytes that are parsed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.host import presets
+from keyhole.host.suffixes import covered_suffix
+from keyhole.host.surroundings import Surroundings
+from keyhole.policy.build import World
+from keyhole.policy.document import MAX_DOCUMENT_SIZE
+from keyhole.policy.load import File, Loaded, load
+from keyhole.policy.presets import join_presets
+
+if TYPE_CHECKING:
+    from keyhole.app.catalogue import FileCatalogue
+    from keyhole.app.places import Places
+    from keyhole.policy.policy import Policy
+
+
+class Unreadable(Exception):
+    """A file that cannot be used, with what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """A valid policy, where it is, and the bytes it was made from."""
+
+    path: Path
+    data: bytes
+    loaded: Loaded
+
+    @property
+    def directory(self) -> Path:
+        """What the policy's relative paths are relative to."""
+        return self.path.parent
+
+
+def read_bounded(path: Path, limit: int = MAX_DOCUMENT_SIZE) -> bytes:
+    """A regular file's bytes, at most one over the limit; never a device, pipe or directory."""
+    try:
+        # Without O_NONBLOCK, a pipe left in its place would hold the run for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unreadable(f"{path}: not a regular file")
+        return file.read(limit + 1)
+
+
+def open_policy(path: Path, places: Places, catalogue: FileCatalogue) -> PolicyFile:
+    """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
+    if not path.exists():
+        raise Unreadable(f"no policy at {path}; `keyhole init` writes one")
+    data = read_bounded(path)
+    user = None
+    if places.user_defaults.exists():
+        user = File(str(places.user_defaults), read_bounded(places.user_defaults))
+    world = World(catalogue, covered_suffix, presets.NAMES)
+    loaded = load(File(str(path), data), user, world)
+    return PolicyFile(path.resolve(), data, loaded)
+
+
+def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> tuple[Policy, list[str]]:
+    """The policy joined with what this host's package managers say, and notes on that."""
+    policy = file.loaded.policy
+    writable = tuple((file.directory / p).expanduser().resolve() for p in policy.sandbox.writable)
+    surroundings = Surroundings(env=env, home=home, writable=writable)
+    learnt, notes = [], []
+    for name in policy.presets:
+        try:
+            learnt.append(presets.learn(name, surroundings))
+        except presets.NotFound as error:
+            notes.append(f"preset.{name}: {error}")
+    joined, more = join_presets(policy, learnt)
+    return joined, [*notes, *more]

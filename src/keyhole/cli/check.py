@@ -1,0 +1,116 @@
+"""`keyhole check`: is the policy valid, what does it grant, and where does each value come from?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.policyfile import PolicyFile, with_presets
+from keyhole.app.trust import TrustStore, examine
+from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
+from keyhole.cli.paint import columns, paint, print_json
+from keyhole.cli.setting import environment, find_places, read_policy
+from keyhole.model.text import visible
+from keyhole.policy.effective import effective_values
+from keyhole.policy.fault import Fault, PolicyFaults
+from keyhole.policy.summary import Line, summarise
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def run(options: argparse.Namespace) -> int:
+    """Validate one policy."""
+    places = find_places()
+    try:
+        file = read_policy(options.policy, places, FileCatalogue())
+    except PolicyFaults as error:
+        _report_faults(error.faults, as_json=options.json)
+        return EXIT_UNUSABLE
+    env = environment()
+    dossier = examine(file, places.home, env.get("PATH", ""))
+    accepted = TrustStore(places.trust).find(file.path)
+    trusted = accepted is not None and accepted.digest == dossier.digest
+    policy = file.loaded.policy
+    notes: list[str] = []
+    if options.show:
+        policy, notes = with_presets(file, env, places.home)
+    values = effective_values(file.loaded, policy) if options.show else ()
+    if options.json:
+        print_json(
+            {
+                "ok": True,
+                "policy": str(file.path),
+                "digest": dossier.digest,
+                "trusted": trusted,
+                "faults": [],
+                "notes": [_fault_json(f) for f in file.loaded.notes]
+                + [{"message": n} for n in notes],
+                "not_yet": [
+                    {"id": ".".join(map(str, s.path)), "arrives_with": k.arrives.value}
+                    for k, s in file.loaded.waiting()
+                ],
+                "values": [{"id": v.key, "value": v.text, "source": v.source} for v in values],
+            }
+        )
+        return EXIT_OK
+    print(f"{visible(file.loaded.document.file)}: {paint('valid', 'green')}")
+    print_summary(summarise(policy))
+    for fault in file.loaded.notes:
+        print(f"{paint('note', 'yellow')}: {fault.render()}")
+    for note in notes:
+        print(f"{paint('note', 'yellow')}: {visible(note)}")
+    if values:
+        print("\nvalues, and where each is from:")
+        rows = [(v.key, visible(v.text), v.source) for v in values]
+        print("\n".join(columns([(k, f"{t}  {paint(s, 'dim')}") for k, t, s in rows])))
+    _say_waiting(file)
+    print(f"digest {dossier.digest}")
+    if not trusted:
+        what = "has changed since it was accepted" if accepted else "is not accepted"
+        print(f"this policy {what} on this host: `keyhole policy trust` shows it and asks")
+    return EXIT_OK
+
+
+def print_summary(lines: tuple[Line, ...]) -> None:
+    """The grants, one subject a paragraph; what reaches into the host is marked."""
+    width = max(len(line.subject) for line in lines)
+    last = None
+    for line in lines:
+        subject = "" if line.subject == last else line.subject
+        alarm = f"  {paint(f'! {line.alarm}', 'yellow')}" if line.alarm else ""
+        print(f"  {visible(subject).ljust(width)}  {visible(line.text)}{alarm}")
+        last = line.subject
+
+
+def _say_waiting(file: PolicyFile) -> None:
+    waiting = file.loaded.waiting()
+    if not waiting:
+        return
+    print("\nnot yet in this version (read and checked, but without effect until then):")
+    rows = [
+        (visible(".".join(map(str, s.path))), f"arrives with {k.arrives.value}") for k, s in waiting
+    ]
+    print("\n".join(columns(rows)))
+
+
+def _report_faults(faults: tuple[Fault, ...], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"ok": False, "faults": [_fault_json(f) for f in faults]})
+        return
+    for fault in faults:
+        print(fault.render(), file=sys.stderr)
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    print(f"keyhole: {count}; nothing was accepted", file=sys.stderr)
+
+
+def _fault_json(fault: Fault) -> dict[str, Any]:
+    return {
+        "id": f"{fault.file}:{fault.span.line}:{fault.span.column}",
+        "file": fault.file,
+        "line": fault.span.line,
+        "column": fault.span.column,
+        "message": fault.message,
+        "hint": fault.hint,
+    }

@@ -1,0 +1,64 @@
+"""A person's consent to a policy: what it grants, what changed, and a question.
+
+Used by every verb that would act on a policy. Without a terminal there is no consent unless the
+flag gave it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from keyhole.app.trust import changes
+from keyhole.cli.check import print_summary
+from keyhole.cli.parser import CliError
+from keyhole.model.text import visible
+from keyhole.policy.summary import summarise
+
+if TYPE_CHECKING:
+    from keyhole.app.trust import Dossier, TrustStore
+
+TRUST_ANY = "any"
+MAX_CHANGED_LINES = 200
+"""Lines of a diff that are shown; a person does not judge more at once."""
+
+
+def obtain(dossier: Dossier, store: TrustStore, flag: str | None) -> bool:
+    """Whether the policy is accepted: before, by the flag, or now by the person asked."""
+    before = store.find(dossier.file.path)
+    if flag and flag != TRUST_ANY and flag != dossier.digest:
+        raise CliError(f"the policy has {dossier.digest}, not {visible(flag)}: not accepted")
+    if before and before.digest == dossier.digest:
+        return True
+    if flag:
+        store.accept(dossier)
+        return True
+    print(f"{visible(str(dossier.file.path))} would grant:")
+    print_summary(summarise(dossier.file.loaded.policy))
+    if before:
+        print("\nsince it was last accepted:")
+        lines = changes(dossier, before)
+        print("\n".join(f"  {line}" for line in lines[:MAX_CHANGED_LINES]))
+        if len(lines) > MAX_CHANGED_LINES:
+            print(f"  … and {len(lines) - MAX_CHANGED_LINES} lines more")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print(
+            "keyhole: no terminal to ask on; accept with --trust, or only this with "
+            f"--trust={dossier.digest}",
+            file=sys.stderr,
+        )
+        return False
+    if not ask("\naccept this policy on this host?"):
+        return False
+    store.accept(dossier)
+    return True
+
+
+def ask(question: str, *, default: bool = False) -> bool:
+    """A yes-or-no question on the terminal."""
+    choices = "[Y/n]" if default else "[y/N]"
+    try:
+        answer = input(f"{question} {choices} ").strip().lower()
+    except EOFError:
+        return False
+    return answer in {"y", "yes"} if answer else default

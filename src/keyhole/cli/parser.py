@@ -1,0 +1,142 @@
+"""The command line: verbs and flags. A verb's code is imported only when it is the one typed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole import __version__
+from keyhole.cli.main import EXIT_UNUSABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DESCRIPTION = """\
+Run code that nobody trusts with your services but without your credentials.
+"""
+_EPILOG = """\
+examples:
+  keyhole init                              write a policy for this project
+  keyhole check                             is keyhole.toml valid, and what does it grant?
+  keyhole why https://api.github.com/user   what would happen, and by which rule?
+  keyhole why git push URL agent/x          the same for a push
+  keyhole demo                              the whole idea in a minute
+"""
+
+
+class CliError(Exception):
+    """Something the user can mend: a message, and the exit code it ends with."""
+
+    def __init__(self, message: str, code: int = EXIT_UNUSABLE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every verb with its flags."""
+    parser = argparse.ArgumentParser(
+        prog="keyhole",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"keyhole {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    check = _verb(verbs, "check", "validate a policy and say what it grants (exit 2 when wrong)")
+    _policy_argument(check)
+    check.add_argument(
+        "--show", action="store_true", help="every value, and whether it is yours or a default"
+    )
+    _json_flag(check)
+
+    why = _verb(verbs, "why", "explain what would happen to a URL, a host or a push, and why")
+    why.add_argument(
+        "target", nargs="+", metavar="TARGET", help="URL, HOST[:PORT], or: git push URL REF"
+    )
+    why.add_argument("-X", "--method", default="GET", help="of the request (default: GET)")
+    _policy_flag(why)
+    _json_flag(why)
+
+    init = _verb(verbs, "init", "look at this host and project, ask, and write keyhole.toml")
+    init.add_argument("--yes", "-y", action="store_true", help="take what was found; ask nothing")
+    init.add_argument("--force", action="store_true", help="replace a policy that is there")
+    init.add_argument("--print", action="store_true", help="print the policy; write nothing")
+
+    services = _verb(verbs, "services", "list the services catalogue, or show one entry")
+    inner = services.add_subparsers(metavar="show NAME", dest="action")
+    show = inner.add_parser("show", help="what one entry grants", description="Show one entry.")
+    show.add_argument("name", metavar="NAME")
+    _json_flag(show)
+    _json_flag(services)
+
+    policy = _verb(verbs, "policy", "the policy's JSON Schema, and acceptance of a policy")
+    actions = policy.add_subparsers(metavar="ACTION", dest="action", required=True)
+    schema_help = "print the JSON Schema of keyhole.toml, for editors"
+    actions.add_parser("schema", help=schema_help, description=schema_help)
+    trust_help = "show what a policy grants and accept it on this host"
+    trust = actions.add_parser("trust", help=trust_help, description=trust_help)
+    _policy_argument(trust)
+    trust_flag(trust)
+
+    completion = _verb(verbs, "completion", "print a completion script for your shell")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
+
+    _verb(verbs, "demo", "show the whole idea in a minute on this host alone")
+    return parser
+
+
+def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """Parse, import the verb's module, and run it."""
+    options = parser.parse_args(_protected(arguments))
+    module = importlib.import_module(f"keyhole.cli.{options.verb}")
+    try:
+        code: int = module.run(options)
+    except CliError as error:
+        print(f"keyhole: {error}", file=sys.stderr)
+        return error.code
+    return code
+
+
+def trust_flag(parser: argparse.ArgumentParser) -> None:
+    """`--trust` accepts whatever is there; `--trust=sha256:…` only what has that digest."""
+    parser.add_argument(
+        "--trust",
+        nargs="?",
+        const="any",
+        metavar="sha256:…",
+        help="accept without asking; with a digest, only that policy",
+    )
+
+
+def _protected(arguments: Sequence[str]) -> list[str]:
+    """`why git push --force …`: the flags after `git` are the target's, not ours."""
+    words = list(arguments)
+    if words[:1] == ["why"] and "git" in words and "--" not in words:
+        words.insert(words.index("git"), "--")
+    return words
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(verb=name)
+    return parser
+
+
+def _policy_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "policy", nargs="?", metavar="FILE", type=Path, help="default: ./keyhole.toml"
+    )
+
+
+def _policy_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", metavar="FILE", type=Path, help="default: ./keyhole.toml")
+
+
+def _json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="machine-readable output")

@@ -1,0 +1,99 @@
+"""`keyhole services [show NAME]`: what Keyhole knows of services, and how surely."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.cli.main import EXIT_OK
+from keyhole.cli.paint import columns, paint, print_json
+from keyhole.cli.parser import CliError
+from keyhole.policy.kinds import nearest
+
+if TYPE_CHECKING:
+    import argparse
+
+    from keyhole.inject.catalogue import HostTemplate, Template
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the catalogue, or show one entry."""
+    catalogue = FileCatalogue()
+    if options.action == "show":
+        if options.name not in catalogue:
+            close = nearest(options.name, list(catalogue))
+            hint = f"; did you mean '{close}'?" if close else "; `keyhole services` lists them"
+            raise CliError(f"the catalogue has no '{options.name}'{hint}")
+        template = catalogue[options.name]
+        if options.json:
+            print_json(_as_json(template))
+        else:
+            _show(template)
+        return EXIT_OK
+    templates = [catalogue[name] for name in catalogue]
+    if options.json:
+        print_json([_as_json(t) for t in templates])
+        return EXIT_OK
+    rows = [(t.name, t.kind.value, f"{t.sure} {t.since}", _hosts(t.hosts[0])) for t in templates]
+    print("\n".join(columns([("NAME", "KIND", "HOW SURE", "HOSTS"), *rows], indent="")))
+    return EXIT_OK
+
+
+def _hosts(entry: HostTemplate) -> str:
+    return ", ".join(map(str, entry.hosts)) or f"yours, as {entry.example}"
+
+
+def _show(template: Template) -> None:
+    print(f"{paint(template.name, 'bold')}  {template.title}")
+    print(f"  {template.kind.value}; facts {template.sure}, as of {template.since}")
+    for note in template.notes:
+        print(f"  note: {note}")
+    if template.env:
+        shape = template.placeholder.text if template.placeholder else ""
+        print(f"  inside, {', '.join(template.env)} = a placeholder shaped {shape}")
+    if template.forge:
+        print(f"  git service of the kind {template.forge}: grants only the policy's `repos`")
+    for entry in template.hosts:
+        print(f"\n  {paint(_hosts(entry), 'cyan')}")
+        _rows("written", [str(i) for i in entry.inject] or ["no credential"])
+        _rows("git", ["smart HTTP of granted repositories"] if entry.git else [])
+        _rows("removed", [str(s) for s in entry.strip])
+        _rows("kept", [str(s) for s in entry.keep])
+        _rows("allowed", [r.text for r in entry.allow])
+        _rows("api=read", [r.text for r in entry.api_read])
+        _rows("+pull-requests", [r.text for r in entry.api_write])
+        _rows("guarded", [r.text for r in entry.deny])
+
+
+def _rows(name: str, texts: list[str]) -> None:
+    for index, text in enumerate(texts):
+        print(f"    {(name if index == 0 else '').ljust(14)} {text}")
+
+
+def _as_json(template: Template) -> dict[str, Any]:
+    return {
+        "id": template.name,
+        "title": template.title,
+        "kind": template.kind.value,
+        "sure": template.sure.value,
+        "since": template.since,
+        "notes": list(template.notes),
+        "env": list(template.env),
+        "placeholder": template.placeholder.text if template.placeholder else None,
+        "forge": template.forge.value if template.forge else None,
+        "hosts": [
+            {
+                "hosts": [str(h) for h in entry.hosts],
+                "example": entry.example or None,
+                "inject": [str(i) for i in entry.inject],
+                "git": entry.git,
+                "strip": [str(s) for s in entry.strip],
+                "keep": [str(s) for s in entry.keep],
+                "allow": [r.text for r in entry.allow],
+                "api_read": [r.text for r in entry.api_read],
+                "api_write": [r.text for r in entry.api_write],
+                "deny": [r.text for r in entry.deny],
+            }
+            for entry in template.hosts
+        ],
+    }
