@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import presets
+from keyhole.host.errors import NotFound
 from keyhole.host.suffixes import covered_suffix
 from keyhole.host.surroundings import Surroundings
 from keyhole.policy.build import World
@@ -47,9 +48,10 @@ def read_bounded(path: Path, limit: int = MAX_DOCUMENT_SIZE) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable(f"{path}: not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable(f"{path}: not a regular file")
         return file.read(limit + 1)
 
 
@@ -75,7 +77,7 @@ def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> tuple[Pol
     for name in policy.presets:
         try:
             learnt.append(presets.learn(name, surroundings))
-        except presets.NotFound as error:
+        except NotFound as error:
             notes.append(f"preset.{name}: {error}")
     joined, more = join_presets(policy, learnt)
     return joined, [*notes, *more]

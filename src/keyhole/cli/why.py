@@ -71,8 +71,8 @@ def _print(subject: str, found: Explanation, loaded: Loaded) -> None:
     for name, text in rows:
         print(f"  {name.ljust(9)} {visible(text)}")
     if found.fix:
-        print("  to allow it, write:")
-        for line in found.fix.split("\n"):
+        print("  to allow it, add:")
+        for line in str(found.fix).split("\n"):
             print(f"    {visible(line)}")
 
 
@@ -89,6 +89,6 @@ def _print_json(subject: str, found: Explanation, loaded: Loaded) -> None:
             "service": found.service,
             "injected": list(found.injected),
             "caveats": list(found.caveats),
-            "fix": found.fix,
+            "fix": str(found.fix) if found.fix else None,
         }
     )

@@ -44,6 +44,9 @@ _EMBEDDING = tuple(
 )
 """IPv6 ranges that carry an IPv4 address which would not be judged."""
 
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that was ever assigned; `is_global` is true of site-local addresses too."""
+
 _PRIVATE = tuple(
     ipaddress.ip_network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
@@ -84,6 +87,6 @@ def _refusal(address: Address) -> Reason | None:
         return Reason.ADDRESS_EMBEDDED
     if any(address in network for network in _PRIVATE if network.version == address.version):
         return Reason.ADDRESS_PRIVATE
-    if not address.is_global or address.is_reserved or address.is_unspecified:
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
         return Reason.ADDRESS_RESERVED
-    return None
+    return None if address.is_global else Reason.ADDRESS_RESERVED

@@ -156,9 +156,7 @@ class _Scanner:
         elif self.text[start] == "{":
             self._sequence("}", path)
         else:
-            for pattern in _VALUES:
-                if self._skip(pattern):
-                    break
+            any(self._skip(pattern) for pattern in _VALUES)  # the first that fits
         self.values[path] = self._span(start, self.at)
 
     def _sequence(self, end: str, path: Path) -> None:

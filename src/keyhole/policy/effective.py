@@ -56,6 +56,8 @@ def _service(loaded: Loaded, service: Service) -> list[Value]:
             values.append(Value(".".join(map(str, path)), _text(key, setting.value), setting.place))
         elif name in _FROM_CATALOGUE and service.template:
             text = describe(_FROM_CATALOGUE[name](service))
+            if name in _PER_HOST and len(service.hosts) > 1:
+                text = f"by host: `keyhole services show {service.template}`"
             values.append(Value(".".join(map(str, path)), text, catalogue))
         elif service.git and BY_PATH["services", SERVICE, name].default is not None:
             values.append(Value(".".join(map(str, path)), key.shown.replace("`", ""), "default"))
@@ -74,6 +76,8 @@ _FROM_CATALOGUE: dict[str, Callable[[Service], tuple[object, ...]]] = {
     "env": lambda service: service.env,
 }
 """What the catalogue said, where the file says nothing."""
+
+_PER_HOST = frozenset({"inject", "allow"})
 
 
 def _text(key: Key, value: object) -> str:

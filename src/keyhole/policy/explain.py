@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.inject.injection import BasicInjection
 from keyhole.model.decision import Decision, Reason, Route
-from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.ref import Ref, RefKind
@@ -14,16 +14,30 @@ from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import GitEndpoint, GitRequest, decide_git_request, repository_at
 from keyhole.policy.push import Change, Remote, decide_ref_update
 from keyhole.policy.request import decide_request
-from keyhole.policy.target import HostTarget, PushTarget, RequestTarget, Target
+from keyhole.policy.target import HostTarget, LiteralTarget, PushTarget, RequestTarget, Target
 
 if TYPE_CHECKING:
-    from keyhole.policy.policy import Service, ServiceHost
+    from keyhole.policy.policy import GitGrant, Service, ServiceHost
     from keyhole.policy.rulebook import Rulebook
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """What to write: a key of a table, and the value to add to or set it to."""
+
+    table: str
+    key: str
+    value: str
+    remark: str | None = None
+
+    def __str__(self) -> str:
+        remark = f"   # {self.remark}" if self.remark else ""
+        return f"[{self.table}]\n{self.key} = {self.value}{remark}"
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision in words. `fix` is what to write to allow what was denied."""
+    """A decision in words. `fix` is the key, and what to add to it, that would allow it."""
 
     decision: Decision
     said: str
@@ -31,11 +45,12 @@ class Explanation:
     service: str | None = None
     injected: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
-    fix: str | None = None
+    fix: Fix | None = None
 
 
 SAID = {
     Reason.NO_RULE: "no rule names it",
+    Reason.LITERAL_ADDRESS: "literal addresses are refused; hosts are reached by name",
     Reason.PORT_NOT_GRANTED: "the name is allowed, but not at this port",
     Reason.METHOD_REFUSED: "this method is never allowed",
     Reason.PATH_MALFORMED: "the path can be read in more than one way",
@@ -63,20 +78,22 @@ _USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
 
 def explain(book: Rulebook, target: Target) -> Explanation:
     """Explain what would happen to a target."""
-    match target:
-        case HostTarget():
-            return _host(book, target.host, target.port)
-        case RequestTarget():
-            return _request(book, target)
-        case PushTarget():
-            return _push(book, target)
+    if isinstance(target, LiteralTarget):
+        decision = Decision(reason=Reason.LITERAL_ADDRESS)
+        return Explanation(decision, SAID[decision.reason])
+    connection = _host(book, target.host, target.port)
+    if isinstance(target, HostTarget) or connection.route is not Route.INSPECT:
+        return connection
+    if isinstance(target, RequestTarget):
+        return _request(book, target)
+    return _push(book, target)
 
 
 def _host(book: Rulebook, host: Host, port: int) -> Explanation:
     decision = decide_egress(book, host, port)
     if not decision.allowed:
         name = str(host) if port == DEFAULT_PORT else f"{host}:{port}"
-        fix = f'[egress]\nallow = ["{name}"]'
+        fix = Fix("egress", "allow", f'["{name}"]')
         return Explanation(decision, SAID[decision.reason], fix=fix)
     if decision.route is Route.TUNNEL:
         said = "tunnelled: encrypted end to end, never decrypted, any request"
@@ -89,9 +106,6 @@ def _host(book: Rulebook, host: Host, port: int) -> Explanation:
 
 
 def _request(book: Rulebook, target: RequestTarget) -> Explanation:
-    connection = _host(book, target.host, target.port)
-    if connection.route is not Route.INSPECT:
-        return connection
     request = target.request
     decision = decide_request(book, target.host, target.port, request)
     service, entry = _service_at(book, target.host, target.port, decision.service)
@@ -102,58 +116,46 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         return Explanation(decision, said, Route.INSPECT, service.name, injected)
     fix = None
     if decision.reason in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT):
-        fix = f'[{service.rule}]\nallow = ["{request.method} {request.path}"]'
+        remark = "beside what is allowed already; it replaces the catalogue's list"
+        rule = f'["{request.method} {request.path}"]'
+        fix = Fix(service.rule, "allow", rule, remark if service.template else None)
     elif decision.reason is Reason.READ_ONLY:
-        fix = f'[{service.rule}]\npush = ["agent/*"]'
+        fix = Fix(service.rule, "push", '["agent/*"]')
     return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
 
 
 def _push(book: Rulebook, target: PushTarget) -> Explanation:
-    connection = _host(book, target.host, target.port)
-    if connection.route is not Route.INSPECT:
-        return connection
-    candidates = [r.service for r in book.services(target.host, target.port) if r.host.git]
-    if not candidates:
-        return Explanation(Decision(), "no git service has this host", connection.route)
     path = RequestPath.parse(target.path)
-    found: Explanation | None = None
-    for service in candidates:
-        found = _push_to(service, path, target)
-        if found.decision.reason is not Reason.REPOSITORY_NOT_GRANTED:
-            break
-    return found or connection
+    found = Explanation(Decision(), "no git service has this host", Route.INSPECT)
+    for rules in book.services(target.host, target.port):
+        git = rules.service.git
+        if git and rules.host.git:
+            found = _push_to(rules.service, git, path, target)
+            if found.decision.reason is not Reason.REPOSITORY_NOT_GRANTED:
+                break
+    return found
 
 
-def _push_to(service: Service, path: RequestPath, target: PushTarget) -> Explanation:
-    if service.git is None:
-        raise Unparsable("not a git service")
-    repository = repository_at(service.git.forge, path.segments)
+def _push_to(service: Service, git: GitGrant, path: RequestPath, target: PushTarget) -> Explanation:
+    repository = repository_at(git.forge, path.segments)
     asked = GitRequest(repository, GitEndpoint.PUSH)
     decision: Decision = decide_git_request(service, asked, "POST", "")
-    heading = f"[{service.rule}]"
-    if not decision.allowed:
-        fix = f'{heading}\npush = ["agent/*"]'
-        if decision.reason is Reason.REPOSITORY_NOT_GRANTED and repository:
-            fix = f'{heading}\nrepos = ["{repository}"]'
-        return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
-    change, remote = _assumed(target)
-    decision = decide_ref_update(service, target.ref, change, remote)
+    if decision.allowed:
+        change, remote = _assumed(target)
+        decision = decide_ref_update(service, target.ref, change, remote)
     if decision.allowed:
         return Explanation(
             decision,
             "the push would be judged and sent",
             Route.INSPECT,
             service.name,
-            (f"header Authorization: Basic {service.git.user}:{{secret}}",) * bool(service.secret),
-            _caveats(service, target.change),
+            (_basic(git),) if service.secret else (),
+            _caveats(git, target.change),
         )
-    return Explanation(
-        decision,
-        SAID[decision.reason],
-        Route.INSPECT,
-        service.name,
-        fix=_push_fix(decision.reason, heading, target),
-    )
+    fix = _push_fix(decision.reason, service, target)
+    if decision.reason is Reason.REPOSITORY_NOT_GRANTED and repository:
+        fix = Fix(service.rule, "repos", f'["{repository}"]')
+    return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
 
 
 def _assumed(target: PushTarget) -> tuple[Change, Remote]:
@@ -166,10 +168,7 @@ def _assumed(target: PushTarget) -> tuple[Change, Remote]:
     return change, Remote(Ref(RefKind.BRANCH, (default,)))
 
 
-def _caveats(service: Service, change: Change) -> tuple[str, ...]:
-    git = service.git
-    if git is None:
-        return ()
+def _caveats(git: GitGrant, change: Change) -> tuple[str, ...]:
     caveats = []
     if change is Change.FAST_FORWARD and not git.force:
         caveats.append("refused unless it creates the branch or moves it forward")
@@ -180,16 +179,19 @@ def _caveats(service: Service, change: Change) -> tuple[str, ...]:
     return tuple(caveats)
 
 
-def _push_fix(reason: Reason, heading: str, target: PushTarget) -> str | None:
+def _push_fix(reason: Reason, service: Service, target: PushTarget) -> Fix | None:
     short = target.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+    named = f'["{short}"]'
+    lifts = "named exactly, it is not protected by default"
     fixes = {
-        Reason.REF_NOT_GRANTED: f'push = ["{short}"]',
-        Reason.REF_PROTECTED: f'push = ["{short}"]  # naming it exactly lifts protection',
-        Reason.FORCE_NOT_GRANTED: "force = true",
-        Reason.DELETE_NOT_GRANTED: "delete = true",
-        Reason.TAG_NOT_GRANTED: f'tags = ["{short}"]',
+        Reason.READ_ONLY: Fix(service.rule, "push", named),
+        Reason.REF_NOT_GRANTED: Fix(service.rule, "push", named),
+        Reason.REF_PROTECTED: Fix(service.rule, "push", named, lifts),
+        Reason.FORCE_NOT_GRANTED: Fix(service.rule, "force", "true"),
+        Reason.DELETE_NOT_GRANTED: Fix(service.rule, "delete", "true"),
+        Reason.TAG_NOT_GRANTED: Fix(service.rule, "tags", named),
     }
-    return f"{heading}\n{fixes[reason]}" if reason in fixes else None
+    return fixes.get(reason)
 
 
 def _service_at(
@@ -205,5 +207,9 @@ def _written(service: Service, host: ServiceHost, *, git: bool) -> tuple[str, ..
     if not service.secret and not host.credential:
         return ()
     if git and service.git:
-        return (f"header Authorization: Basic {service.git.user}:{{secret}}",)
+        return (_basic(service.git),)
     return tuple(str(injection) for injection in host.inject)
+
+
+def _basic(git: GitGrant) -> str:
+    return str(BasicInjection(git.user))

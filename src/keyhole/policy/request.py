@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DNS_QUERY_FIELD = "dns"
 """RFC 8484: a question in the query would resolve names past the gateway."""
 
+_SAYS_LITTLE = frozenset({Reason.NO_RULE, Reason.REPOSITORY_NOT_GRANTED})
+"""Where accounts share a host, refusals that any other account's refusal explains better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -49,7 +52,7 @@ def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> R
         decision = _decide_for(rules, request)
         if decision.allowed:
             return decision
-        if refusal.service is None or refusal.reason is Reason.NO_RULE:
+        if refusal.service is None or refusal.reason in _SAYS_LITTLE:
             refusal = decision
     return refusal
 
@@ -64,8 +67,7 @@ def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
     if rules.host.git and service.git:
         found = find_git_request(service.git.forge, path)
         if found:
-            decision = decide_git_request(service, found, request.method, request.query)
-            return decision
+            return decide_git_request(service, found, request.method, request.query)
     decision = _decide_path(rules, request.method, path)
     if opaque and decision.allowed and "%2f" in request.path.lower():
         other = path.split_reading

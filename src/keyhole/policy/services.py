@@ -37,6 +37,9 @@ _GIT_USERS = {
 }
 """The Basic user that each forge's git endpoint wants beside a token."""
 
+_REDIRECTING = frozenset({"hosts", "inject", "use"})
+"""Keys by which a policy says itself where a secret goes and how it is written."""
+
 _NO_TEMPLATE = HostTemplate((), "", (), False, (), (), (), (), (), (), (), False)
 
 PLAIN_HTTP_PORT = 80
@@ -85,6 +88,7 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         placeholder=words.get("placeholder") or (template.placeholder if template else None),
         passthrough=words.get("unsafe_passthrough"),
         git=git,
+        chose_hosts=template is None or not _REDIRECTING.isdisjoint(words.attempted),
     )
     _check(words, service)
     return service
@@ -265,7 +269,7 @@ def _secret(words: Words) -> SecretRef | None:
         return own
     # Attack: a cloned policy points the name of a service whose secret the user keeps as a
     # default at a host of its own (I1). A default goes only where the catalogue sends it.
-    changed = [key for key in ("hosts", "inject", "use") if key in words.attempted]
+    changed = sorted(_REDIRECTING & words.attempted)
     if changed:
         words.fault(
             changed[0],

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.secret import Source
+from keyhole.policy.policy import Tier
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Policy, Service
@@ -19,8 +20,10 @@ _REACHES = {
     Source.FILE: "reads a file of this host",
     Source.UNSAFE_ENV: "reads a variable of this host",
     Source.KEYRING: "reads the keyring of this host",
-    Source.STORE: "reads Keyhole's store",
 }
+
+MAX_CATALOGUE_HOSTS = 6
+"""Hosts of a catalogue entry that are listed; `keyhole services show` has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,26 @@ def summarise(policy: Policy) -> tuple[Line, ...]:
 
 def _service(service: Service) -> list[Line]:
     subject = service.rule.removeprefix("services.")
-    lines = [Line(subject, "inspects " + _list(tuple(str(p) for p in service.patterns)))]
+    names = tuple(str(p) for p in service.patterns)
+    if not service.chose_hosts and len(names) > MAX_CATALOGUE_HOSTS:
+        names = (*names[:MAX_CATALOGUE_HOSTS], f"{len(names) - MAX_CATALOGUE_HOSTS} more")
+    lines = [Line(subject, f"inspects {_list(names)}")]
     if service.secret:
-        lines.append(Line(subject, f"secret {service.secret}", _REACHES[service.secret.source]))
+        alarms = [_REACHES.get(service.secret.source)]
+        alarms.append("sends it where this policy says" if service.chose_hosts else None)
+        alarm = ", ".join(a for a in alarms if a) or None
+        lines.append(Line(subject, f"secret {service.secret}", alarm))
     if service.passthrough:
-        names = _list(tuple(str(p) for p in service.passthrough))
-        lines.append(Line(subject, f"tunnels {names}", "not inspected"))
-    allowed = sorted({r.rule.text for h in service.hosts for r in h.rules if r.tier in (1, 3)})
+        tunnelled = _list(tuple(str(p) for p in service.passthrough))
+        lines.append(Line(subject, f"tunnels {tunnelled}", "not inspected"))
+    allowed = sorted(
+        {
+            r.rule.text
+            for h in service.hosts
+            for r in h.rules
+            if r.tier in (Tier.OPENING, Tier.ALLOW)
+        }
+    )
     if allowed and not service.git:
         lines.append(Line(subject, f"allows {_list(tuple(allowed))}"))
     git = service.git
@@ -85,8 +101,9 @@ def _service(service: Service) -> list[Line]:
         if git.push:
             kinds = [k for k in ("create", "force", "delete") if getattr(git, k)]
             alarm = "can rewrite or remove history" if git.force or git.delete else None
-            names = _list(tuple(map(str, git.push)))
-            lines.append(Line(subject, f"pushes {names} ({', '.join(['forward', *kinds])})", alarm))
+            ways = ", ".join(["forward", *kinds])
+            text = f"pushes {_list(tuple(map(str, git.push)))} ({ways})"
+            lines.append(Line(subject, text, alarm))
         if git.tags:
             lines.append(Line(subject, f"creates tags {_list(tuple(map(str, git.tags)))}"))
         if git.push and not git.deny_paths:

@@ -10,18 +10,26 @@ import re
 from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
-from keyhole.model.host import DEFAULT_PORT, Host, parse_port
+from keyhole.model.host import DEFAULT_PORT, Host, is_address, parse_port
 from keyhole.policy.push import Change
 from keyhole.policy.request import Request
 
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
 )
+_ADDRESS = re.compile(r"(?:https?://)?(?P<host>\[[^\]/]*\]|[^/:\[\]]+)(?::[0-9]+)?(?:/.*)?")
 _SCP = re.compile(r"(?:[A-Za-z0-9._-]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[^/:][^:]*)")
 _SSH = re.compile(r"ssh://(?:[A-Za-z0-9._-]+@)?(?P<host>[A-Za-z0-9.-]+)(?::\d+)?(?P<path>/.+)")
 _PORTS = {"http": 80, "https": DEFAULT_PORT}
 _FORCE = frozenset({"-f", "--force", "--force-with-lease"})
 _DELETE = frozenset({"-d", "--delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralTarget:
+    """An address instead of a name."""
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class PushTarget:
     change: Change
 
 
-Target = HostTarget | RequestTarget | PushTarget
+Target = LiteralTarget | HostTarget | RequestTarget | PushTarget
 
 
 def parse_target(words: tuple[str, ...], method: str) -> Target:
@@ -66,6 +74,9 @@ def parse_target(words: tuple[str, ...], method: str) -> Target:
             "one URL or host, or 'git push URL REF'", "keyhole why git push URL agent/x"
         )
     text = words[0]
+    literal = _ADDRESS.fullmatch(text)
+    if literal and is_address(literal["host"]):
+        return LiteralTarget(literal["host"])
     if "://" in text:
         return _url(text, method)
     host, port = _authority(text.removesuffix("/"), DEFAULT_PORT)

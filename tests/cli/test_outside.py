@@ -1,0 +1,362 @@
+"""The verbs, run as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Keyhole
+
+pytestmark = pytest.mark.outside
+
+POLICY = """
+[egress]
+allow = ["example.org"]
+[services.anthropic]
+secret = "store:anthropic"
+[services.github]
+secret = "exec:gh auth token"
+repos = ["acme/widgets"]
+push = ["agent/*"]
+"""
+
+
+def test_version_is_printed(keyhole: Keyhole) -> None:
+    assert keyhole("--version").out.startswith("keyhole 0.")
+    assert keyhole("-V").code == 0
+
+
+@pytest.mark.parametrize("words", [(), ("nonsense",), ("check", "--nonsense"), ("policy",)])
+def test_a_wrong_command_line_exits_2_with_usage(keyhole: Keyhole, words: tuple[str, ...]) -> None:
+    ran = keyhole(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "usage: keyhole" in ran.err
+
+
+@pytest.mark.parametrize(
+    "verb", ["", "check", "why", "init", "services", "policy", "completion", "demo"]
+)
+def test_every_verb_has_help(keyhole: Keyhole, verb: str) -> None:
+    ran = keyhole(*([verb] if verb else []), "--help")
+    assert ran.code == 0
+    assert "usage: keyhole" in ran.out
+
+
+# check
+
+
+def test_check_says_what_a_policy_grants(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    ran = keyhole("check")
+    assert (ran.code, ran.err) == (0, "")
+    assert "keyhole.toml: valid" in ran.out
+    assert "runs a command of this host" in ran.out
+    assert "services.github.push       arrives with git" in ran.out
+
+
+def test_check_tells_all_faults_with_places_and_exits_2(keyhole: Keyhole) -> None:
+    keyhole.policy("[egress]\nalow = []\nallow = ['*.co.uk', '*.github.io', '*.com']\n")
+    ran = keyhole("check")
+    assert (ran.code, ran.out) == (2, "")
+    assert "keyhole.toml:3:1: unknown key 'alow'" in ran.err
+    assert "hint: did you mean 'allow'?" in ran.err
+    for suffix in ("co.uk", "github.io", "com"):
+        assert f"covers the public suffix '{suffix}'" in ran.err
+    assert "4 faults" in ran.err
+    keyhole.policy("[egress]\nallow = ['*.example.co.uk']\n")
+    assert keyhole("check").code == 0
+
+
+def test_check_takes_a_file_and_says_when_there_is_none(keyhole: Keyhole) -> None:
+    ran = keyhole("check")
+    assert ran.code == 2
+    assert "no policy at keyhole.toml; `keyhole init` writes one" in ran.err
+    other = keyhole.project / "other.toml"
+    other.write_text("version = 1\n")
+    assert keyhole("check", "other.toml").code == 0
+    assert keyhole("check", str(keyhole.project)).code == 2
+
+
+def test_check_json_is_for_machines(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    good = json.loads(keyhole("check", "--json", "--show").out)
+    assert good["ok"] is True
+    assert good["digest"].startswith("sha256:")
+    assert {"id": "egress.allow", "value": "[example.org]", "source": "keyhole.toml:4"} in (
+        good["values"]
+    )
+    keyhole.policy("[egres]")
+    ran = keyhole("check", "--json")
+    bad = json.loads(ran.out)
+    assert (ran.code, bad["ok"]) == (2, False)
+    assert bad["faults"][0]["line"] == 2
+
+
+def test_check_show_says_where_each_value_is_from(keyhole: Keyhole) -> None:
+    keyhole.policy("[services.anthropic]\n")
+    config = keyhole.home / ".config" / "keyhole" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[services.anthropic]\nsecret = 'store:mine'\n[limits]\nttl = '2h'\n")
+    out = keyhole("check", "--show").out
+    assert f"store:mine  {config}:2" in out
+    assert f"2h  {config}:4" in out
+    assert "catalogue anthropic" in out
+
+
+def test_the_users_config_is_found_by_xdg(keyhole: Keyhole, tmp_path: Path) -> None:
+    config = tmp_path / "xdg" / "keyhole" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[limits]\nttl = '5 days'\n")
+    keyhole.policy("")
+    assert keyhole("check").code == 0
+    keyhole.env["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
+    assert f"{config}:2:7" in keyhole("check").err
+    keyhole.env["XDG_CONFIG_HOME"] = "relative"
+    assert keyhole("check").code == 0
+
+
+def test_check_show_reads_presets_from_this_hosts_package_managers(keyhole: Keyhole) -> None:
+    """I1: the index's credential is found and shown nowhere."""
+    keyhole.env["PIP_INDEX_URL"] = "https://me:hunter2-hunter2@pip.corp.example/simple"
+    keyhole.policy("[egress]\npresets = ['python']\n")
+    ran = keyhole("check", "--show")
+    assert "pip.corp.example" in ran.out
+    assert "hunter2" not in ran.out + ran.err
+    why = keyhole("why", "https://pip.corp.example/simple/x")
+    assert why.code == 0
+    assert "header Authorization: Basic me:{secret}" in why.out
+    assert keyhole("why", "-X", "POST", "https://pip.corp.example/legacy").code == 1
+
+
+# why
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("example.org",), 0, "tunnelled"),
+        (("https://example.org/x",), 0, "egress.allow[0]  keyhole.toml:4"),
+        (("evil.example",), 1, "no rule names it (no-rule)"),
+        (("https://192.0.2.1/",), 1, "literal-address"),
+        (("-X", "POST", "https://api.anthropic.com/v1/messages"), 0, "x-api-key: {secret}"),
+        (("--method", "POST", "https://api.anthropic.com/v1/files"), 1, "guarded-endpoint"),
+        (("git", "push", "https://github.com/acme/widgets", "agent/x"), 0, "x-access-token"),
+        (("git push https://github.com/acme/widgets main",), 1, "ref-not-granted"),
+        (("git", "push", "--force", "https://github.com/acme/widgets", "agent/x"), 1, "force"),
+        (("git", "push", "https://github.com/Acme/Widgets.git", "agent/x"), 0, "services.github"),
+        (("git", "push", "https://github.com/acme/other", "agent/x"), 1, "does not exist"),
+        (("https://exa mple.org",), 2, "one URL or host"),
+        (("git", "push", "origin", "main"), 2, "git remote get-url"),
+    ],
+)
+def test_why_explains_by_rule_and_exit_code(
+    keyhole: Keyhole, words: tuple[str, ...], code: int, said: str
+) -> None:
+    keyhole.policy(POLICY)
+    ran = keyhole("why", *words)
+    assert ran.code == code
+    assert said in ran.out + ran.err
+
+
+def test_why_json(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    found = json.loads(keyhole("why", "evil.example", "--json").out)
+    assert (found["verdict"], found["reason"]) == ("deny", "no-rule")
+    assert found["fix"] == '[egress]\nallow = ["evil.example"]'
+
+
+def test_why_of_a_broken_policy_is_unusable(keyhole: Keyhole) -> None:
+    keyhole.policy("[egres]")
+    ran = keyhole("why", "example.org")
+    assert ran.code == 2
+    assert "unknown key" in ran.err
+    assert keyhole("why", "example.org", "--policy", "missing.toml").code == 2
+
+
+# services, schema, completion, demo
+
+
+def test_services_lists_and_shows(keyhole: Keyhole) -> None:
+    listed = json.loads(keyhole("services", "--json").out)
+    assert len(listed) >= 40
+    assert all({"id", "sure", "since"} <= set(entry) for entry in listed)
+    assert "documented" in keyhole("services").out
+    shown = keyhole("services", "show", "github")
+    assert shown.code == 0
+    assert "Basic x-access-token:{secret}" in shown.out
+    assert json.loads(keyhole("services", "show", "github", "--json").out)["id"] == "github"
+    wrong = keyhole("services", "show", "githb")
+    assert wrong.code == 2
+    assert "did you mean 'github'?" in wrong.err
+
+
+def test_a_closed_pipe_is_no_error(keyhole: Keyhole) -> None:
+    program = str(Path(sys.executable).with_name("keyhole"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"'{program}' services --json | head -n 1"],
+        env=keyhole.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+def test_the_schema_is_json(keyhole: Keyhole) -> None:
+    assert json.loads(keyhole("policy", "schema").out)["title"] == "keyhole.toml"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_completion_knows_the_verbs(keyhole: Keyhole, shell: str) -> None:
+    ran = keyhole("completion", shell)
+    assert ran.code == 0
+    assert "services" in ran.out
+
+
+def test_bash_completes_a_verb(keyhole: Keyhole) -> None:
+    script = keyhole("completion", "bash").out
+    probe = 'COMP_WORDS=(keyhole ser); COMP_CWORD=1; _shtab_keyhole; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{script}\n{probe}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "services"
+
+
+def test_the_demo_explains_and_ends_by_itself(keyhole: Keyhole) -> None:
+    ran = keyhole("demo")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("denied") == 7
+    assert ran.out.count("allowed  ") == 4
+
+
+# trust
+
+
+def test_without_a_terminal_an_unknown_policy_is_refused(keyhole: Keyhole) -> None:
+    """I11: a cloned policy that runs commands is not accepted by silence."""
+    keyhole.policy(POLICY)
+    ran = keyhole("policy", "trust")
+    assert ran.code == 1
+    assert "would grant" in ran.out
+    assert "runs a command of this host" in ran.out
+    assert "no terminal to ask on" in ran.err
+    assert json.loads(keyhole("check", "--json").out)["trusted"] is False
+
+
+def test_trust_by_digest_accepts_that_policy_alone(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    digest = json.loads(keyhole("check", "--json").out)["digest"]
+    wrong = keyhole("policy", "trust", "--trust=sha256:" + "0" * 64)
+    assert wrong.code == 2
+    assert digest in wrong.err
+    assert keyhole("policy", "trust", f"--trust={digest}").code == 0
+    assert json.loads(keyhole("check", "--json").out)["trusted"] is True
+    keyhole.policy(POLICY + "# changed\n")
+    assert keyhole("policy", "trust", f"--trust={digest}").code == 2
+    changed = keyhole("policy", "trust")
+    assert changed.code == 1
+    assert "+# changed" in changed.out
+    assert "has changed since it was accepted" in keyhole("check").out
+
+
+def test_trust_accepts_whatever_is_there(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    assert keyhole("policy", "trust", "--trust").code == 0
+    assert keyhole("policy", "trust").code == 0
+    keyhole.policy("[egres]")
+    assert keyhole("policy", "trust", "--trust").code == 2
+
+
+def on_a_terminal(keyhole: Keyhole, *words: str, answers: str) -> tuple[int, str]:
+    """Run on a pty and type the answers once it asks."""
+    program = str(Path(sys.executable).with_name("keyhole"))
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(keyhole.project)
+        os.execve(program, [program, *words], keyhole.env | {"TERM": "dumb"})  # noqa: S606
+    shown, waiting = "", list(answers)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            shown += data.decode()
+            if waiting and shown.rstrip(" ").endswith("]"):
+                os.write(master, (waiting.pop(0) + "\n").encode())
+    os.close(master)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+
+
+def test_on_a_terminal_a_person_is_asked(keyhole: Keyhole) -> None:
+    keyhole.policy(POLICY)
+    assert on_a_terminal(keyhole, "policy", "trust", answers="n")[0] == 1
+    code, shown = on_a_terminal(keyhole, "policy", "trust", answers="y")
+    assert code == 0
+    assert "accept this policy on this host? [y/N]" in shown
+    assert json.loads(keyhole("check", "--json").out)["trusted"] is True
+
+
+# init
+
+
+def test_init_writes_a_policy_that_checks(keyhole: Keyhole) -> None:
+    (keyhole.project / "pyproject.toml").write_text("")
+    git = keyhole.project / ".git"
+    git.mkdir()
+    (git / "config").write_text('[remote "origin"]\n\turl = git@github.com:Acme/widgets.git\n')
+    ran = keyhole("init", "--yes")
+    assert ran.code == 0
+    text = (keyhole.project / "keyhole.toml").read_text()
+    assert 'repos  = ["acme/widgets"]' in text
+    assert 'presets = ["python"]' in text
+    assert keyhole("check").code == 0
+
+
+def test_init_prints_without_writing(keyhole: Keyhole) -> None:
+    ran = keyhole("init", "--print")
+    assert "version = 1" in ran.out
+    assert not (keyhole.project / "keyhole.toml").exists()
+
+
+def test_init_never_overwrites_without_asking(keyhole: Keyhole) -> None:
+    keyhole.policy("# mine\n")
+    ran = keyhole("init", "--yes")
+    assert ran.code == 1
+    assert "--force" in ran.err
+    assert "# mine" in (keyhole.project / "keyhole.toml").read_text()
+    assert keyhole("init", "--yes", "--force").code == 0
+    assert "# mine" not in (keyhole.project / "keyhole.toml").read_text()
+
+
+def test_init_does_not_follow_a_link_left_in_its_place(keyhole: Keyhole, tmp_path: Path) -> None:
+    """I11: a link that hostile code left behind is replaced, its target untouched."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (keyhole.project / "keyhole.toml").symlink_to(victim)
+    assert keyhole("init", "--yes").code == 1
+    assert keyhole("init", "--yes", "--force").code == 0
+    assert victim.read_text() == "precious"
+
+
+def test_init_asks_on_a_terminal_and_needs_one(keyhole: Keyhole) -> None:
+    assert keyhole("init").code == 2
+    (keyhole.project / "package.json").write_text("{}")
+    code, shown = on_a_terminal(keyhole, "init", answers="n" * 9)
+    assert code == 0
+    assert "looks like a node project" in shown
+    assert "presets = []" in (keyhole.project / "keyhole.toml").read_text()

@@ -1,0 +1,49 @@
+"""Start-up stays quick: what each command imports is held by lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+VERSION_MODULES = {"keyhole", "keyhole.cli", "keyhole.cli.main"}
+"""All of Keyhole's own that `--version` may import; of others, only what Python itself brings."""
+
+HEAVY = {"asyncio", "ssl", "socket", "subprocess", "cryptography", "idna", "shtab", "argparse",
+         "dataclasses", "tomllib", "http.client", "urllib.request", "email", "xml", "logging",
+         "publicsuffixlist", "pip"}  # fmt: skip
+
+
+def imported(*words: str) -> set[str]:
+    """The modules that a command imports beyond those of a bare interpreter."""
+    program = (
+        "import sys; before = set(sys.modules); sys.argv = ['keyhole', *sys.argv[1:]]\n"
+        "from keyhole.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('\\n' + ' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.rstrip("\n").rsplit("\n", 1)[1].split())
+
+
+def test_version_imports_next_to_nothing() -> None:
+    found = imported("--version")
+    assert {m for m in found if m.startswith("keyhole")} == VERSION_MODULES
+    assert found & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", ["keyhole.toml"])
+def test_check_leaves_the_network_and_the_heavy_alone(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    policy = tmp_path_factory.mktemp("p") / name
+    policy.write_text("version = 1\n[egress]\nallow = ['example.org']\npresets = ['node']\n")
+    found = imported("check", str(policy))
+    assert "keyhole.policy.load" in found
+    unwanted = {"asyncio", "ssl", "socket", "subprocess", "http.client", "urllib.request", "email",
+                "xml", "publicsuffixlist", "shtab", "pip", "logging"}  # fmt: skip
+    assert found & unwanted == set()

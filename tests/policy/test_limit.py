@@ -1,0 +1,64 @@
+"""Limits: what the sandbox controls is bounded (I9)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyhole.model.decision import Reason
+from keyhole.policy.limit import Bucket, decide_total
+
+
+def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
+    bucket = Bucket.full("requests_per_second", 2.0, now=10.0)
+    bucket, first = bucket.take(10.0)
+    bucket, second = bucket.take(10.0)
+    bucket, third = bucket.take(10.0)
+    assert [d.allowed for d in (first, second, third)] == [True, True, False]
+    assert (third.reason, third.rule) == (Reason.OVER_LIMIT, "limits.requests_per_second")
+    assert bucket.wait(10.0) == pytest.approx(0.5)
+    bucket, later = bucket.take(10.5)
+    assert later.allowed
+    assert bucket.wait(99.0) == 0.0
+
+
+def test_a_clock_that_goes_back_earns_nothing() -> None:
+    bucket, _ = Bucket.full("x", 1.0, now=100.0).take(100.0)
+    bucket, early = bucket.take(50.0)
+    assert not early.allowed
+    bucket, still = bucket.take(100.5)
+    assert not still.allowed
+    _, due = bucket.take(101.0)
+    assert due.allowed
+
+
+def test_a_negative_amount_is_refused() -> None:
+    bucket = Bucket.full("x", 1.0, now=0.0, burst=5.0)
+    state, decision = bucket.take(0.0, -3.0)
+    assert not decision.allowed
+    assert state.tokens == 5.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.integers(1, 4)), max_size=40),
+    st.integers(1, 10),
+    st.integers(1, 10),
+)
+def test_no_pattern_of_use_gets_more_than_burst_and_rate(
+    uses: list[tuple[float, int]], rate: int, burst: int
+) -> None:
+    bucket = Bucket.full("x", rate, now=0.0, burst=burst)
+    now, taken = 0.0, 0
+    for pause, amount in uses:
+        now += pause
+        bucket, decision = bucket.take(now, amount)
+        taken += amount if decision.allowed else 0
+    assert taken <= burst + rate * now + 1e-6
+
+
+def test_a_total_is_not_exceeded() -> None:
+    assert decide_total("upload", 90, 10, 100).allowed
+    over = decide_total("upload", 91, 10, 100)
+    assert (over.allowed, over.reason, over.rule) == (False, Reason.OVER_LIMIT, "limits.upload")
+    assert not decide_total("upload", 0, -1, 100).allowed

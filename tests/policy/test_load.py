@@ -1,0 +1,352 @@
+"""A policy file becomes a Policy, or says everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyhole.inject.injection import BasicInjection, HeaderInjection
+from keyhole.model.glob import Glob
+from keyhole.model.secret import SecretRef, Source
+from keyhole.policy.fault import PolicyFaults
+from keyhole.policy.load import File, load
+from keyhole.policy.policy import Tier
+from keyhole.policy.schema import KEYS, Api, Runtime
+from tests.worlds import WORLD, faults, loaded, messages
+
+FULL = """
+[sandbox]
+runtime = "docker"
+image = "debian:12"
+writable = [".", "~/cache"]
+readable = ["/opt/tools"]
+unsafe_paths = ["~/.aws"]
+env = { MODE = "ci" }
+pass_env = ["EDITOR"]
+git_hooks = true
+[egress]
+allow = ["example.org", "*.example.org", "db.corp.example:5432"]
+presets = ["python", "node"]
+[services.model]
+secret = "store:model"
+[services.forge]
+secret = "exec:gh auth token"
+repos = ["Acme/Widgets.git", "acme/docs/"]
+push = ["agent/*"]
+create = false
+force = true
+delete = true
+tags = ["v*"]
+protect = ["release/**"]
+deny_paths = ["ci/**"]
+api = "pull-requests"
+[services.billing]
+hosts = ["billing.corp.example"]
+inject = { header = "Authorization", value = "Bearer {secret}" }
+secret = "file:~/.secrets/billing"
+allow = ["GET /v1/**", "POST /v1/quotes"]
+deny = ["GET /v1/admin/**"]
+strip = ["header:x-corp"]
+env = ["BILLING_KEY"]
+placeholder = "bk-{hex:32}"
+encoded_slash = true
+unsafe_passthrough = ["billing.corp.example"]
+[limits]
+requests_per_second = 7
+connections = 8
+connections_per_second = 9
+dns_per_second = 10
+upload = "1GB"
+download = "2GiB"
+body = "1 MiB"
+memory = "512MiB"
+processes = 11
+ttl = "1h30m"
+idle = "90s"
+audit_per_second = 12
+[upstream]
+ca_file = "~/ca.pem"
+proxy = "http://proxy.corp.example:3128"
+private = ["*.corp.example"]
+[upstream.connect]
+"billing.corp.example:443" = "10.0.3.7:8443"
+"example.org:443" = "[2001:db8::1]:443"
+"""
+
+
+def test_every_key_of_the_reference_is_read_into_its_type() -> None:
+    policy = loaded(FULL).policy
+    assert policy.sandbox.runtime is Runtime.DOCKER
+    assert policy.sandbox.writable == (".", "~/cache")
+    assert policy.sandbox.env == (("MODE", "ci"),)
+    assert [str(p) for p in policy.allow] == [
+        "example.org",
+        "*.example.org",
+        "db.corp.example:5432",
+    ]
+    model, forge, billing = policy.services
+    assert model.secret == SecretRef(Source.STORE, "model")
+    assert forge.git is not None
+    assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
+    assert (forge.git.create, forge.git.force, forge.git.delete) == (False, True, True)
+    assert forge.git.deny_paths == (Glob(("ci", "**")),)
+    assert forge.git.api is Api.PULL_REQUESTS
+    assert forge.git.user == "token-user"
+    assert billing.hosts[0].inject == (HeaderInjection("Authorization", "Bearer {secret}"),)
+    assert billing.hosts[0].encoded_slash
+    assert billing.placeholder is not None
+    assert policy.limits.requests_per_second == 7
+    assert policy.limits.body == 1024**2
+    assert policy.limits.ttl == 5400.0
+    assert [(str(e), str(a)) for e, a in policy.upstream.connect] == [
+        ("billing.corp.example:443", "10.0.3.7:8443"),
+        ("example.org:443", "[2001:db8::1]:443"),
+    ]
+
+
+def test_the_full_policy_names_every_key_there_is() -> None:
+    written = loaded(FULL)
+    found = {".".join("N" if i == 1 and p[0] == "services" else str(s) for i, s in enumerate(p))
+             for p in written.project}  # fmt: skip
+    assert {key.dotted for key in KEYS} - found == {"services.N.use", "services.N.forge"}
+
+
+def test_an_empty_policy_grants_nothing() -> None:
+    """I3: every default denies."""
+    policy = loaded("").policy
+    assert (policy.allow, policy.services, policy.presets) == ((), (), ())
+    assert policy.sandbox.writable == (".",)
+    assert policy.upstream.connect == ()
+
+
+def test_all_faults_are_told_at_once_with_their_places() -> None:
+    found = faults(
+        """
+[egress]
+allow = ["example.org", "bad host", "*.com", "x:99999"]
+presets = ["pyton"]
+[services.model]
+secert = "store:x"
+[services.forge]
+secret = "sk-live-1234"
+repos = ["acme/widgets", "https://git.example/acme/docs"]
+[services.modle]
+[limits]
+ttl = "1 day"
+"""
+    )
+    places = " ".join(f"{f.span.line}:{f.span.column}" for f in found)
+    assert places == "4:25 4:37 4:46 5:12 7:1 9:10 10:26 11:11 13:7"
+
+
+def test_a_secret_written_into_the_policy_is_not_repeated_in_the_message() -> None:
+    """I1: the message names what to write; only the person's own line shows what is there."""
+    fault = faults('[services.model]\nsecret = "sk-live-1234"')[0]
+    assert "sk-live-1234" not in fault.message + (fault.hint or "")
+    assert loaded('[services.model]\nsecret = "store:sk"').policy.services[0].secret
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        # keys
+        ("[egres]", "unknown key 'egres' at the top of the policy", "did you mean 'egress'?"),
+        ("[limits]\nrequest_per_second = 1", "unknown key", "requests_per_second"),
+        ("allow = []", "unknown key 'allow' at the top", "egress.allow or services.N.allow"),
+        ("[upstream]\nzzz = 1", "unknown key 'zzz' in [upstream]", "known here: ca_file"),
+        ("egress = 3", "'egress' is a table", "[egress]"),
+        ("services = 3", "'services' is a table", "[services]"),
+        ("[services]\nmodel = 3", "'model' is a table", "[services.model]"),
+        ('[services."a b"]', "a service's name has letters", None),
+        # types
+        ("[egress]\nallow = 'example.org'", "a list is expected, not a text", '["example.org"]'),
+        ("[egress]\nallow = [1]", "a text is expected, not a number", None),
+        ("[egress]\nallow = [1979-05-27]", "a text is expected, not a date", None),
+        ("[sandbox]\ngit_hooks = 'yes'", "true or false is expected, not a text", None),
+        ("[sandbox]\nenv = ['A']", "a table is expected, not a list", None),
+        ("[sandbox]\nenv = { A = 1 }", "a variable's value is a text", None),
+        ("[sandbox]\nenv = { 'A-B' = '1' }", "a variable's name has", None),
+        ("[sandbox]\npass_env = ['A=B']", "a variable's name has", None),
+        ("[sandbox]\nimage = ''", "at least one character", None),
+        ('[sandbox]\nwritable = ["a\\u0000b"]', "no control characters", None),
+        ("[sandbox]\nruntime = 'dokcer'", "one of bwrap, docker, podman", "docker"),
+        ("[sandbox]\nruntime = 'zzzz'", "one of bwrap, docker, podman", None),
+        ("[sandbox]\nimage = 'x'", "an image is for docker or podman", 'runtime = "docker"'),
+        ("[limits]\nconnections = true", "a whole number is expected, not a boolean", None),
+        ("[limits]\nconnections = 1.5", "a whole number is expected, not a number", None),
+        ("[limits]\nconnections = 0", "a number from 1 to", None),
+        ("[limits]\nbody = '5mb'", "a size is a number and a unit", "5MiB"),
+        ("[limits]\nidle = '5'", "a duration is numbers with units", None),
+        # hosts
+        ("[egress]\nallow = ['*.com']", "covers the public suffix 'com'", "name the hosts"),
+        ("[egress]\nallow = ['*.co.uk']", "covers the public suffix 'co.uk'", None),
+        ("[egress]\nallow = ['*.example']", "covers the public suffix 'pages.example'", None),
+        ("[egress]\nallow = ['10.0.0.1']", "an IP address is not a host name", "upstream.connect"),
+        ("[egress]\nallow = ['a.example', 'A.example']", "named twice", None),
+        ("[egress]\nallow = ['https://a.example/x']", "no scheme", "a.example"),
+        ("[upstream]\nprivate = ['a.example:80']", "a port has no meaning here", "a.example"),
+        ("[upstream]\nproxy = 'socks5://x'", "a proxy is written as", None),
+        ("[upstream]\nproxy = 'http://u:p@x.example:1'", "credential does not stand", None),
+        ("[upstream.connect]\n'a.example' = '10.0.0.1:1'", "a host and port", "a.example:443"),
+        ("[upstream.connect]\n'a.example:443' = '10.0.0.1'", "an address and port", None),
+        ("[upstream.connect]\n'a.example:443' = 'b:1'", "an IP address is expected", None),
+        ("[upstream.connect]\n'a.example:443' = '::1:1'", "in brackets", "[::1]:1"),
+        # services
+        ("[services.modell]", "must name its hosts", "did you mean [services.model]?"),
+        ("[services.zzzz]", "must name its hosts", 'hosts = ["api.corp.example"]'),
+        ("[services.x]\nuse = 'modle'", "the catalogue has no 'modle'", "did you mean 'model'?"),
+        ("[services.x]\nuse = 'zzzzz'", "the catalogue has no 'zzzzz'", "`keyhole services`"),
+        ("[services.tenant]", "a host of their own", 'hosts = ["YOURS.tenant.example"]'),
+        ("[services.x]\nhosts = ['x.example']", "says what it allows", 'allow = ["GET /**"]'),
+        ("[services.x]\nhosts = ['x.example']\nallow = ['GET /**']\nsecret = 'store:x'",
+         "how is the secret written?", "Bearer {secret}"),
+        ("[services.x]\nhosts = ['x.example:80']\nallow = ['GET /**']\nsecret = 'store:x'\n"
+         "inject = { query = 'k' }", "never sent over plain HTTP", None),
+        ("[services.model]\nrepos = ['a/b']", "'repos' is for git services", 'forge = "github"'),
+        ("[services.model]\nunsafe_passthrough = ['z.example']", "is not one of its hosts", None),
+        ("[services.model]\nunsafe_passthrough = ['api.model.example:8443']", "not one of", None),
+        ("[services.forge]\nrepos = ['a/b', 'A/B.git']", "named twice", None),
+        ("[services.forge]\nrepos = ['a']", "not a repository of the forge kind", "acme/widgets"),
+        ("[services.forge]\npush = ['refs/heads/x']", "written without", "x"),
+        ("[services.forge]\ndeny_paths = ['a/../b']", "no empty, '.' or '..' segment", None),
+        ("[services.forge]\ndeny_paths = ['a**']", "'**' stands alone", None),
+        ("[services.forge]\nforge = 'githbu'", "one of github", "github"),
+        ("[services.model]\nallow = ['get /x']", "not a method a rule may name", "GET"),
+        ("[services.model]\nallow = ['GET x']", "starts with '/'", "/x"),
+        ("[services.model]\nallow = ['GET  /x']", "one space between", "GET,POST /v1/**"),
+        ("[services.model]\nsecret = 'env:KEY'", "visible to every process", "unsafe-env:NAME"),
+        ("[services.model]\ninject = 'Bearer'", "a table is expected, not a text", "header"),
+        ("[services.model]\ninject = { heder = 'a' }", "'inject' has no 'heder'", "header"),
+        ("[services.model]\nstrip = ['x-org']", "a slot is", "header:x-org"),
+        ("[services.model]\nplaceholder = 'x'", "a shape has a run", None),
+        # overlaps
+        ("[egress]\nallow = ['api.model.example']\n[services.model]", "overlaps", "passthrough"),
+        ("[egress]\nallow = ['*.model.example']\n[services.model]", "overlaps", None),
+        ("[services.model]\n[services.two]\nuse = 'model'", "a host of services.model too", None),
+        ("[services.forge]\nrepos = ['a/b']\n[services.two]\nuse = 'forge'\nrepos = ['A/b']",
+         "a/b is granted by services.forge too", "grant it once"),
+    ],
+)  # fmt: skip
+def test_a_mistake_says_what_to_do(text: str, said: str, hint: str | None) -> None:
+    rendered = messages(text)
+    assert said in rendered
+    if hint:
+        assert hint in rendered.split(said, 1)[1]
+
+
+@pytest.mark.parametrize("version", ["", "version = 2", "version = true", "version = '1'"])
+def test_a_policy_says_version_1(version: str) -> None:
+    with pytest.raises(PolicyFaults) as caught:
+        load(File("k", version.encode()), None, WORLD)
+    assert "version" in caught.value.faults[0].render()
+    assert load(File("k", b"version = 1"), None, WORLD).policy.allow == ()
+
+
+def test_ports_keep_a_tunnel_and_a_service_of_one_name_apart() -> None:
+    policy = loaded("[egress]\nallow = ['api.model.example:5432']\n[services.model]").policy
+    assert len(policy.services) == 1
+
+
+def test_two_accounts_share_a_forge_when_their_repositories_differ() -> None:
+    text = "[services.forge]\nrepos = ['a/b']\n[services.two]\nuse = 'forge'\nrepos = ['c/d']"
+    assert [s.name for s in loaded(text).policy.services] == ["forge", "two"]
+
+
+def test_own_hosts_take_the_first_entrys_place_and_drop_the_others() -> None:
+    service = loaded("[services.model]\nhosts = ['m.corp.example']").policy.services[0]
+    assert [str(p) for p in service.patterns] == ["m.corp.example"]
+    assert service.hosts[0].inject == (HeaderInjection("x-api-key", "{secret}"),)
+
+
+def test_an_own_injection_leaves_hosts_without_a_credential_as_they_are() -> None:
+    """I6: a host that takes pre-signed addresses gets no credential by an override either."""
+    text = "[services.model]\ninject = { header = 'X', value = '{secret}' }"
+    api, cdn = loaded(text).policy.services[0].hosts
+    assert api.inject == (HeaderInjection("X", "{secret}"),)
+    assert cdn.inject == ()
+
+
+def test_a_git_host_of_ones_own_needs_only_its_forge_kind() -> None:
+    text = "[services.work]\nforge = 'gitlab'\nhosts = ['g.corp.example']\nsecret = 'store:g'"
+    service = loaded(text + "\nrepos = ['a/b/c']").policy.services[0]
+    assert service.git is not None
+    assert service.hosts[0].git
+    assert service.hosts[0].inject == (BasicInjection("oauth2"),)
+
+
+def test_a_basic_user_of_ones_own_is_gits_user_too() -> None:
+    text = "[services.forge]\nsecret = 'store:g'\ninject = { basic_user = 'me' }"
+    service = loaded(text).policy.services[0]
+    assert service.git is not None
+    assert service.git.user == "me"
+
+
+def test_an_allow_rule_opens_a_guarded_endpoint_only_by_naming_it() -> None:
+    text = "[services.model]\nallow = ['POST /v1/**', 'GET /v1/keys/mine']"
+    rules = loaded(text).policy.services[0].hosts[0].rules
+    tiers = {r.id: r.tier for r in rules}
+    assert tiers["services.model.allow[0]"] is Tier.ALLOW
+    assert tiers["services.model.allow[1]"] is Tier.OPENING
+
+
+# The user's own defaults
+
+
+def test_user_defaults_lie_under_the_project() -> None:
+    user = "[limits]\nttl = '2h'\nidle = '3h'\n[services.model]\nsecret = 'store:mine'\n"
+    policy = loaded("[limits]\nidle = '5m'\n[services.model]", user).policy
+    assert (policy.limits.ttl, policy.limits.idle) == (7200.0, 300.0)
+    assert str(policy.services[0].secret) == "store:mine"
+
+
+def test_the_projects_secret_wins_over_the_users() -> None:
+    user = "[services.model]\nsecret = 'store:mine'\n"
+    policy = loaded("[services.model]\nsecret = 'store:theirs'", user).policy
+    assert str(policy.services[0].secret) == "store:theirs"
+
+
+def test_a_service_that_only_the_user_names_is_not_granted() -> None:
+    assert loaded("", "[services.model]\nsecret = 'store:mine'").policy.services == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["hosts = ['evil.example']", "inject = { query = 'k' }", "use = 'model'"],
+)
+def test_a_default_secret_does_not_follow_a_changed_service(change: str) -> None:
+    """I1: a cloned policy cannot aim the user's default secret at a host of its own."""
+    user = "[services.model]\nsecret = 'store:mine'"
+    assert "your default secret is not used" in messages(f"[services.model]\n{change}", user)
+    named = loaded(f"[services.model]\n{change}\nsecret = 'store:mine'", user).policy
+    assert str(named.services[0].secret) == "store:mine"
+
+
+def test_faults_of_the_users_file_are_told_beside_the_projects() -> None:
+    rendered = messages("[egres]", "[egress]\nallow = ['x.example']")
+    assert "config.toml:1:2: unknown key 'egress'" in rendered
+    assert "keyhole.toml:2:2: unknown key 'egres'" in rendered
+    assert "config.toml:1:3: not TOML" in messages("[[", "[x")
+
+
+# Notes, places and what waits
+
+
+def test_what_can_never_work_is_noted_not_refused() -> None:
+    notes = loaded("[services.forge]\n[upstream.connect]\n'a.example:443' = '10.0.0.1:1'").notes
+    assert [n.message for n in notes] == [
+        "no rule allows a.example:443",
+        "services.forge grants no repository",
+    ]
+    assert notes[0].span.line == 4
+
+
+def test_a_rule_has_its_line() -> None:
+    policy = loaded("[egress]\nallow = [\n'a.example',\n'b.example',\n]")
+    assert policy.place("egress.allow[1]") == "keyhole.toml:5"
+    assert policy.place("default") is None
+
+
+def test_keys_without_effect_yet_are_named() -> None:
+    """I10: nothing pretends."""
+    text = "[sandbox]\nwritable = ['.']\n[egress]\nallow = ['a.example']\n[services.model]\n"
+    waiting = loaded(text + "secret = 'store:m'").waiting()
+    assert [key.dotted for key, _ in waiting] == ["sandbox.writable", "services.N.secret"]

@@ -1,0 +1,105 @@
+"""Ref updates: which branch may move, and how (DESIGN §4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyhole.model.decision import Reason
+from keyhole.model.ref import Ref
+from keyhole.policy.push import Change, Remote, decide_ref_update
+from tests.worlds import loaded
+
+MAIN = Remote(Ref.parse("refs/heads/main"))
+
+
+def reason(grants: str, ref: str, change: Change, remote: Remote = MAIN) -> Reason:
+    service = loaded(f"[services.forge]\nrepos = ['a/b']\n{grants}").policy.services[0]
+    decision = decide_ref_update(service, ref, change, remote)
+    assert decision.allowed is (decision.reason is Reason.RULE)
+    return decision.reason
+
+
+AGENT = "push = ['agent/*']"
+
+
+@pytest.mark.parametrize(
+    ("grants", "change", "expected"),
+    [
+        (AGENT, Change.FAST_FORWARD, Reason.RULE),
+        (AGENT, Change.CREATE, Reason.RULE),
+        (AGENT + "\ncreate = false", Change.CREATE, Reason.CREATE_NOT_GRANTED),
+        (AGENT, Change.FORCE, Reason.FORCE_NOT_GRANTED),
+        (AGENT + "\nforce = true", Change.FORCE, Reason.RULE),
+        (AGENT, Change.UNKNOWN, Reason.ANCESTRY_UNKNOWN),
+        (AGENT + "\nforce = true", Change.UNKNOWN, Reason.RULE),
+        (AGENT, Change.DELETE, Reason.DELETE_NOT_GRANTED),
+        (AGENT + "\ndelete = true", Change.DELETE, Reason.RULE),
+        ("", Change.FAST_FORWARD, Reason.READ_ONLY),
+        ("tags = ['v*']", Change.CREATE, Reason.READ_ONLY),
+    ],
+)
+def test_a_branch_moves_only_as_granted(grants: str, change: Change, expected: Reason) -> None:
+    assert reason(grants, "refs/heads/agent/x", change) is expected
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        ("refs/heads/agent/x", Reason.RULE),
+        ("refs/heads/agent/x/y", Reason.REF_NOT_GRANTED),
+        ("refs/heads/agent", Reason.REF_NOT_GRANTED),
+        ("refs/heads/Agent/x", Reason.REF_NOT_GRANTED),
+        ("refs/heads/other", Reason.REF_NOT_GRANTED),
+        ("refs/heads/agent/x.lock", Reason.REF_MALFORMED),
+        ("refs/heads/agent/..", Reason.REF_MALFORMED),
+        ("refs/heads/agent/\u200bx", Reason.REF_MALFORMED),
+        ("refs/heads/", Reason.REF_MALFORMED),
+        ("refs/for/main", Reason.REF_NAMESPACE),
+        ("refs/replace/abc", Reason.REF_NAMESPACE),
+        ("refs/meta/config", Reason.REF_NAMESPACE),
+        ("refs/pull/1/head", Reason.REF_NAMESPACE),
+        ("HEAD", Reason.REF_NAMESPACE),
+        ("refs/Heads/agent/x", Reason.REF_NAMESPACE),
+    ],
+)
+def test_only_plain_branches_that_a_pattern_covers_are_pushed(ref: str, expected: Reason) -> None:
+    assert reason(AGENT, ref, Change.FAST_FORWARD) is expected
+
+
+def test_the_default_branch_is_protected_unless_named_exactly() -> None:
+    assert reason("push = ['**']", "refs/heads/main", Change.FAST_FORWARD) is Reason.REF_PROTECTED
+    assert reason("push = ['**']", "refs/heads/MAIN", Change.FAST_FORWARD) is Reason.REF_PROTECTED
+    assert reason("push = ['**']", "refs/heads/x", Change.FAST_FORWARD) is Reason.RULE
+    assert reason("push = ['main']", "refs/heads/main", Change.FAST_FORWARD) is Reason.RULE
+    unknown = reason("push = ['**']", "refs/heads/x", Change.FAST_FORWARD, Remote())
+    assert unknown is Reason.DEFAULT_BRANCH_UNKNOWN
+
+
+def test_protect_replaces_the_default_and_wins_over_push() -> None:
+    grants = "push = ['**', 'release/1']\nprotect = ['release/**']"
+    assert reason(grants, "refs/heads/release/1", Change.FAST_FORWARD) is Reason.REF_PROTECTED
+    assert reason(grants, "refs/heads/Release/1", Change.FAST_FORWARD) is Reason.REF_PROTECTED
+    assert reason(grants, "refs/heads/main", Change.FAST_FORWARD, Remote()) is Reason.RULE
+
+
+def test_a_tag_is_created_and_never_moved() -> None:
+    grants = AGENT + "\ntags = ['v*']\nforce = true\ndelete = true"
+    assert reason(grants, "refs/tags/v1", Change.CREATE) is Reason.RULE
+    for change in (Change.FAST_FORWARD, Change.FORCE, Change.DELETE, Change.UNKNOWN):
+        assert reason(grants, "refs/tags/v1", change) is Reason.TAG_MOVE
+    assert reason(grants, "refs/tags/x1", Change.CREATE) is Reason.TAG_NOT_GRANTED
+    assert reason(AGENT, "refs/tags/v1", Change.CREATE) is Reason.TAG_NOT_GRANTED
+
+
+def test_an_alias_on_the_server_is_never_pushed_to() -> None:
+    alias = Ref.parse("refs/heads/agent/x")
+    remote = Remote(Ref.parse("refs/heads/main"), frozenset({alias}))
+    grants = AGENT + "\nforce = true\ndelete = true"
+    assert reason(grants, "refs/heads/agent/x", Change.DELETE, remote) is Reason.REF_SYMBOLIC
+    assert reason(grants, "refs/heads/agent/y", Change.DELETE, remote) is Reason.RULE
+
+
+def test_a_service_without_git_pushes_nothing() -> None:
+    service = loaded("[services.model]").policy.services[0]
+    decision = decide_ref_update(service, "refs/heads/agent/x", Change.CREATE, MAIN)
+    assert not decision.allowed

@@ -1,0 +1,151 @@
+"""Requests to inspected hosts: method, path and query decide, in one reading (I3, I4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from keyhole.model.decision import Reason
+from keyhole.model.host import Host
+from keyhole.policy.request import Request, decide_request
+from tests.worlds import book
+
+BOOK = book(
+    """
+[services.model]
+[services.billing]
+hosts = ["billing.corp.example"]
+allow = ["GET /v1/**", "POST /v1/quotes", "PUT /v1/*/draft", "* /open/**"]
+deny = ["* /v1/admin/**", "GET /v1/*.key"]
+[services.slashed]
+hosts = ["slashed.example"]
+encoded_slash = true
+allow = ["GET /pkg/*", "GET /pkg/*/*", "GET /only/*"]
+deny = ["* /pkg/secret/**"]
+[services.wide]
+use = "model"
+hosts = ["wide.example"]
+allow = ["GET,POST /v1/**", "DELETE /v1/keys/mine"]
+"""
+)
+
+
+def decide(host: str, method: str, path: str, query: str = "") -> tuple[bool, Reason, str]:
+    decision = decide_request(BOOK, Host.parse(host), 443, Request(method, path, query))
+    return decision.allowed, decision.reason, decision.rule
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "rule"),
+    [
+        ("GET", "/v1/invoices/7", "services.billing.allow[0]"),
+        ("HEAD", "/v1/invoices/7", "services.billing.allow[0]"),
+        ("GET", "/v1", "services.billing.allow[0]"),
+        ("GET", "/v1/", "services.billing.allow[0]"),
+        ("POST", "/v1/quotes", "services.billing.allow[1]"),
+        ("POST", "/v1/quotes/", "services.billing.allow[1]"),
+        ("POST", "/v1/%71uote%73", "services.billing.allow[1]"),
+        ("PUT", "/v1/%E2%82%AC/draft", "services.billing.allow[2]"),
+        ("PATCH", "/open/x", "services.billing.allow[3]"),
+    ],
+)
+def test_what_a_rule_names_is_allowed(method: str, path: str, rule: str) -> None:
+    assert decide("billing.corp.example", method, path) == (True, Reason.RULE, rule)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [
+        ("POST", "/v1/invoices", Reason.NO_RULE),
+        ("POST", "/v1/quotes/1", Reason.NO_RULE),
+        ("POST", "/V1/quotes", Reason.NO_RULE),
+        ("PUT", "/v1/a/b/draft", Reason.NO_RULE),
+        ("GET", "/", Reason.NO_RULE),
+        ("GET", "/v1/admin", Reason.DENIED_BY_RULE),
+        ("GET", "/v1/admin/users", Reason.DENIED_BY_RULE),
+        ("GET", "/v1/ADMIN/users", Reason.DENIED_BY_RULE),
+        ("GET", "/v1/%41dmin", Reason.DENIED_BY_RULE),
+        ("GET", "/v1/my.key", Reason.DENIED_BY_RULE),
+        ("GET", "/v1/my.KEY/", Reason.DENIED_BY_RULE),
+        ("HEAD", "/v1/my.key", Reason.DENIED_BY_RULE),
+        ("TRACE", "/open/x", Reason.METHOD_REFUSED),
+        ("CONNECT", "/open/x", Reason.METHOD_REFUSED),
+        ("get", "/v1/x", Reason.METHOD_REFUSED),
+        ("GET\r\nX: y", "/v1/x", Reason.METHOD_REFUSED),
+        ("GET", "/v1/../admin", Reason.PATH_MALFORMED),
+        ("GET", "/v1/%2e%2e/admin", Reason.PATH_MALFORMED),
+        ("GET", "/v1/a%2fb", Reason.PATH_MALFORMED),
+        ("GET", "/v1//x", Reason.PATH_MALFORMED),
+        ("GET", "/v1/x;y", Reason.PATH_MALFORMED),
+        ("GET", "/v1/%25%32%65", Reason.PATH_MALFORMED),
+        ("GET", "/v1\\admin", Reason.PATH_MALFORMED),
+        ("GET", "http://other.example/v1/x", Reason.PATH_MALFORMED),
+        ("GET", "", Reason.PATH_MALFORMED),
+    ],
+)
+def test_what_no_rule_names_or_nobody_can_read_is_denied(
+    method: str, path: str, reason: Reason
+) -> None:
+    assert decide("billing.corp.example", method, path)[:2] == (False, reason)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("page=2&q=a%20b+c", Reason.RULE),
+        ("", Reason.RULE),
+        ("dns=AAABAAABAAAAAAAAA3d3dwdleGFtcGxlA2NvbQAAAQAB", Reason.DNS_OVER_HTTPS),
+        ("a=1&%64NS=AAAB", Reason.DNS_OVER_HTTPS),
+        ("a=1;dns=x", Reason.DNS_OVER_HTTPS),
+        ("q=%zz", Reason.QUERY_MALFORMED),
+        ("q=a b", Reason.QUERY_MALFORMED),
+        ("q=\x00", Reason.QUERY_MALFORMED),
+        ("q=" + "a" * 20000, Reason.QUERY_MALFORMED),
+    ],
+)
+def test_a_query_is_well_formed_and_no_dns_question(query: str, reason: Reason) -> None:
+    assert decide("billing.corp.example", "GET", "/v1/x", query)[1] is reason
+
+
+def test_the_catalogues_rules_hold_where_the_policy_says_nothing() -> None:
+    assert decide("api.model.example", "POST", "/v1/messages")[0]
+    assert decide("api.model.example", "GET", "/v1/models/m1")[0]
+    assert decide("cdn.model.example", "GET", "/anything")[0]
+    assert decide("api.model.example", "GET", "/anything")[1] is Reason.NO_RULE
+    allowed, reason, rule = decide("api.model.example", "GET", "/v1/keys")
+    assert (allowed, reason) == (False, Reason.GUARDED_ENDPOINT)
+    assert rule == "catalogue.model.host[0].deny[0]"
+
+
+def test_a_wide_allow_does_not_open_a_guarded_endpoint_but_its_name_does() -> None:
+    """I1: an endpoint that mints credentials stays shut under `POST /v1/**`."""
+    assert decide("wide.example", "POST", "/v1/anything")[0]
+    assert decide("wide.example", "POST", "/v1/files/x")[1] is Reason.GUARDED_ENDPOINT
+    assert decide("wide.example", "GET", "/v1/files/x")[0]
+    assert decide("wide.example", "GET", "/v1/keys/mine")[1] is Reason.GUARDED_ENDPOINT
+    assert decide("wide.example", "DELETE", "/v1/keys/mine")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/pkg/@scope%2Fname", Reason.RULE),
+        ("/pkg/@scope%2fname", Reason.RULE),
+        ("/pkg/name", Reason.RULE),
+        # Read with the slash decoded, no rule allows it.
+        ("/only/a%2Fb", Reason.NO_RULE),
+        ("/pkg/a%2Fb%2Fc", Reason.NO_RULE),
+        # Read with the slash decoded, a rule denies it.
+        ("/pkg/secret%2Fx", Reason.DENIED_BY_RULE),
+        ("/pkg/SECRET%2Fx", Reason.DENIED_BY_RULE),
+        ("/pkg/%2E%2E%2Fx", Reason.PATH_MALFORMED),
+        ("/pkg/a%2F", Reason.PATH_MALFORMED),
+        ("/pkg/a%252Fb", Reason.PATH_MALFORMED),
+    ],
+)
+def test_an_encoded_slash_is_judged_in_both_readings(path: str, reason: Reason) -> None:
+    """I4: whichever way the server reads the path, what it reads was allowed."""
+    assert decide("slashed.example", "GET", path)[1] is reason
+
+
+def test_a_host_that_no_service_has_is_denied() -> None:
+    assert decide("other.example", "GET", "/v1/x") == (False, Reason.NO_RULE, "default")

@@ -1,0 +1,233 @@
+"""What is shown of a policy: its grants, its values, its reference, a first draft."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import jsonschema
+import pytest
+
+from keyhole.inject.injection import BasicInjection
+from keyhole.inject.preset import Preset, PresetHost
+from keyhole.model.decision import Reason
+from keyhole.model.host import Host, HostPattern
+from keyhole.model.rule import AccessRule
+from keyhole.model.secret import Secret
+from keyhole.policy.draft import Draft, DraftService, write
+from keyhole.policy.effective import effective_values
+from keyhole.policy.explain import explain
+from keyhole.policy.presets import join_presets
+from keyhole.policy.reference import json_schema, key_table
+from keyhole.policy.request import Request, decide_request
+from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.schema import KEYS
+from keyhole.policy.summary import summarise
+from keyhole.policy.target import parse_target
+from tests.policy.test_load import FULL
+from tests.worlds import loaded
+
+
+def summary(text: str) -> dict[str, str | None]:
+    lines = summarise(loaded(text).policy)
+    return {f"{line.subject}: {line.text}": line.alarm for line in lines}
+
+
+def test_all_that_reaches_into_the_host_is_marked() -> None:
+    """I11: what a hostile policy would want is what a person is shown first."""
+    lines = summary(FULL)
+    marked = {text for text, alarm in lines.items() if alarm}
+    assert marked == {
+        "sandbox: unsafe paths ~/.aws",
+        "sandbox: passes EDITOR",
+        "forge: secret exec:gh auth token",
+        "forge: pushes agent/* (forward, force, delete)",
+        "billing: secret file:~/.secrets/billing",
+        "billing: tunnels billing.corp.example",
+        "upstream: private addresses for *.corp.example",
+        "upstream: billing.corp.example:443 is dialled at 10.0.3.7:8443",
+        "upstream: example.org:443 is dialled at [2001:db8::1]:443",
+        "upstream: trusts certificates of ~/ca.pem",
+        "upstream: goes through http://proxy.corp.example:3128",
+    }
+
+
+def test_a_secret_that_goes_where_the_catalogue_says_is_no_alarm() -> None:
+    lines = summary("[services.model]\nsecret = 'store:m'")
+    assert lines["model: secret store:m"] is None
+    moved = summary("[services.model]\nsecret = 'store:m'\nhosts = ['evil.example']")
+    assert moved["model: secret store:m"] == "sends it where this policy says"
+
+
+def test_an_empty_policy_writes_the_project_and_grants_no_more() -> None:
+    assert summary("") == {"sandbox: bwrap, writes .": None}
+    nothing = summary("[sandbox]\nwritable = []\n[services.forge]")
+    assert "sandbox: bwrap, writes nothing" in nothing
+    assert "forge: repositories nothing" in nothing
+
+
+def test_pushing_ci_definitions_is_marked() -> None:
+    text = "[services.forge]\nrepos = ['a/b']\npush = ['x']\ndeny_paths = []"
+    assert summary(text)["forge: pushes CI definitions"]
+
+
+def test_many_hosts_of_the_catalogue_are_counted_but_the_policys_own_are_all_shown() -> None:
+    names = [f"h{i}.example" for i in range(9)]
+    text = f"[services.tenant]\nhosts = {names}\nsecret = 'store:t'"
+    shown = next(t for t in summary(text) if t.startswith("tenant: inspects"))
+    assert all(name in shown for name in names)
+    lines = summarise(join_presets(loaded("").policy, [big_preset(9)])[0])
+    assert lines[-2].text.endswith("3 more")
+
+
+def big_preset(count: int) -> Preset:
+    hosts = (PresetHost(HostPattern.parse(f"i{n}.example")) for n in range(count))
+    return Preset("python", tuple(hosts))
+
+
+# Values
+
+
+def values(text: str, user: str | None = None) -> dict[str, tuple[str, str]]:
+    policy = loaded(text, user)
+    return {v.key: (v.text, v.source) for v in effective_values(policy, policy.policy)}
+
+
+def test_each_value_says_where_it_is_from() -> None:
+    found = values(
+        "[limits]\nttl = '90m'\n[services.model]\n[services.forge]\nrepos = ['a/b']",
+        "[limits]\nbody = '1MiB'\n[services.model]\nsecret = 'store:mine'",
+    )
+    assert found["limits.ttl"] == ("1h30m", "keyhole.toml:3")
+    assert found["limits.body"] == ("1MiB", "config.toml:2")
+    assert found["limits.idle"] == ("4h", "default")
+    assert found["egress.allow"] == ("[]", "default")
+    assert found["services.model.secret"] == ("store:mine", "config.toml:4")
+    assert found["services.model.env"] == ("[MODEL_KEY]", "catalogue model")
+    assert found["services.model.hosts"][1] == "catalogue model"
+    assert "keyhole services show model" in found["services.model.allow"][0]
+    assert found["services.forge.force"] == ("false", "default")
+
+
+def test_values_are_written_as_a_person_writes_them() -> None:
+    found = values(FULL)
+    assert found["sandbox.git_hooks"][0] == "true"
+    assert found["services.billing.allow"][0] == "[GET /v1/**, POST /v1/quotes]"
+    assert found["services.billing.placeholder"][0] == "bk-{hex:32}"
+    assert found["limits.memory"][0] == "512MiB"
+    single = values("[services.tenant]\nhosts = ['t.example']")
+    assert single["services.tenant.allow"] == ("[GET /**]", "catalogue tenant")
+
+
+# Presets
+
+
+def test_a_preset_becomes_a_service_that_only_reads() -> None:
+    """I1, I6: its credential is injected at its host and nowhere else, and publishing is denied."""
+    preset = Preset(
+        "node",
+        (
+            PresetHost(
+                HostPattern.parse("npm.corp.example"),
+                (AccessRule.parse("GET /**"), AccessRule.parse("POST /-/npm/v1/security/**")),
+                BasicInjection("me"),
+                Secret("hunter2-hunter2"),
+            ),
+            PresetHost(HostPattern.parse("mirror.example:80")),
+        ),
+        notes=("a note",),
+    )
+    policy, notes = join_presets(loaded("[egress]\npresets = ['node']").policy, [preset])
+    book = Rulebook(policy)
+    npm = Host.parse("npm.corp.example")
+
+    def reason(method: str, path: str) -> Reason:
+        return decide_request(book, npm, 443, Request(method, path)).reason
+
+    assert reason("GET", "/@scope%2fname") is Reason.RULE
+    assert reason("POST", "/-/npm/v1/security/audits") is Reason.RULE
+    assert reason("PUT", "/@scope%2fname") is Reason.NO_RULE
+    assert reason("POST", "/-/npm/v1/tokens") is Reason.NO_RULE
+    assert reason("POST", "/-/npm/v1/security/x%2f..%2f..%2ftokens") is Reason.PATH_MALFORMED
+    assert notes == ("preset.node: a note",)
+    found = explain(book, parse_target(("https://npm.corp.example/x",), "GET"))
+    assert found.injected == ("header Authorization: Basic me:{secret}",)
+    assert "hunter2" not in repr(policy)
+    written = effective_values(loaded(""), policy)
+    assert ("preset.node", "npm.corp.example, mirror.example:80") in [
+        (v.key, v.text) for v in written
+    ]
+
+
+def test_what_the_file_says_of_a_host_speaks_before_a_preset() -> None:
+    text = "[egress]\nallow = ['i0.example']\n[services.x]\nhosts = ['i1.example']\nallow = []"
+    policy, notes = join_presets(loaded(text).policy, [big_preset(3), big_preset(3)])
+    assert [str(p) for p in policy.services[1].patterns] == ["i2.example"]
+    assert policy.services[2].patterns == ()
+    assert notes[:3] == (
+        "preset.python: i0.example is left to egress.allow",
+        "preset.python: i1.example is left to services.x",
+        "preset.python: i0.example is left to egress.allow",
+    )
+
+
+# The reference
+
+
+def test_the_schema_accepts_what_the_reader_accepts() -> None:
+    jsonschema.Draft7Validator.check_schema(json_schema())
+    jsonschema.validate(tomllib.loads("version = 1\n" + FULL), json_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "version = 2",
+        "version = 1\n[egres]",
+        "version = 1\n[services.x]\nsecert = 'store:x'",
+        "version = 1\n[services.x]\nsecret = 'sk-live'",
+        "version = 1\n[limits]\nbody = '5mb'",
+        "version = 1\n[limits]\nconnections = 0",
+        "version = 1\n[sandbox]\nruntime = 'vm'",
+        "version = 1\n[egress]\nallow = ['a.example', 'a.example']",
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), json_schema())
+
+
+def test_the_reference_has_a_row_for_every_key() -> None:
+    rows = re.findall(r"^\| `([^`]+)`", key_table(), re.MULTILINE)
+    assert rows == [key.dotted for key in KEYS]
+    schema: dict[str, Any] = json_schema()
+    assert schema["properties"]["limits"]["properties"]["ttl"]["description"].endswith("1d.")
+
+
+# A first draft
+
+
+def test_a_draft_is_a_valid_policy() -> None:
+    draft = Draft(
+        ("python",),
+        (
+            DraftService("model", "store:model"),
+            DraftService("forge", "exec:gh auth token", "acme/widgets"),
+            DraftService("git", "store:git", "Team/x", "git.corp.example", "generic"),
+        ),
+    )
+    text = write(draft).replace("version = 1\n", "", 1)
+    policy = loaded(text).policy
+    assert [s.name for s in policy.services] == ["model", "forge", "git"]
+    assert policy.presets == ("python",)
+    assert policy.services[2].git is not None
+    assert loaded(write(Draft()).replace("version = 1\n", "", 1)).policy.services == ()
+
+
+def test_a_hostile_remote_cannot_write_keys_into_a_draft() -> None:
+    text = write(Draft((), (DraftService("git", 'store:"]\n[egress]\nallow=["evil"', 'a"\nb'),)))
+    tree = tomllib.loads(text)
+    assert tree["egress"]["allow"] == []
+    assert tree["services"]["git"]["repos"] == ['a"\nb']
