@@ -1,0 +1,140 @@
+"""A preset in the making: what a learner finds, merged host by host.
+
+Every learner fills one. It holds the rules that are the same for all: https alone carries a
+credential, one credential per host, no more hosts than a person could look through (I9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from keyhole.host.credential import Credential
+from keyhole.host.errors import NotFound
+from keyhole.host.location import Location, reading_rule
+from keyhole.inject.preset import READS, Preset, PresetHost
+from keyhole.model.errors import Unparsable
+from keyhole.model.rule import AccessRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from keyhole.host.surroundings import Surroundings
+    from keyhole.model.host import HostPattern
+
+MAX_HOSTS = 64
+"""Hosts of one preset: some use a dozen mirrors; a person must be able to look through them."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    scopes: dict[tuple[str, ...], None] = field(default_factory=dict)
+    rules: dict[str, AccessRule] = field(default_factory=dict)
+    credential: Credential | None = None
+
+
+class Draft:
+    """Collects hosts, sources and notes; `finish` makes the `Preset`."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self.name = name
+        self.surroundings = surroundings
+        self._hosts: dict[HostPattern, _Entry] = {}
+        self._sources: dict[str, None] = {}
+        self._notes: dict[str, None] = {}
+
+    def source(self, text: str) -> None:
+        """Remember where a setting was read."""
+        self._sources[text] = None
+
+    def note(self, text: str) -> None:
+        """Remember what a person should know. The text holds no URL as found: it may be secret."""
+        self._notes[text] = None
+
+    def read(self, path: Path) -> str | None:
+        """A settings file; one that the sandbox can write is said to be left out."""
+        if not self.surroundings.trusts(path) and path.is_file():
+            shown = self.surroundings.shown(path)
+            self.note(f"{shown} is not read: it lies in a tree that the sandbox can write")
+            return None
+        return self.surroundings.read(path)
+
+    def locate(self, text: str, where: str) -> Location | None:
+        """Read a URL that `where` names, or note why it cannot be used."""
+        if text.startswith(("/", "file:")):
+            self.note(f"{where}: a directory is not a host; bind it under [sandbox] readable")
+            return None
+        try:
+            found = Location.parse(text)
+        except Unparsable as error:
+            self.note(f"{where}: one URL is left out: {error.message}")
+            return None
+        if found.lone_user:
+            self.note(
+                f"{where}: a user name without a password, for {found.pattern}, is left out; "
+                "if it is a token, write a service for that host"
+            )
+        return found
+
+    def grant(
+        self,
+        at: Location,
+        where: str,
+        *,
+        scope: tuple[str, ...] | None = None,
+        rules: Iterable[AccessRule] = (),
+        credential: Credential | None = None,
+    ) -> None:
+        """Grant reads of this host, and the `rules` beyond.
+
+        A credential narrows the grant to `scope` (the URL's own path unless given): a token for
+        one feed of a host often opens all of that host's API (I4).
+        """
+        if at.pattern not in self._hosts and len(self._hosts) == MAX_HOSTS:
+            self.note(f"more than {MAX_HOSTS} hosts: the rest is left out")
+            return
+        self.source(where)
+        entry = self._hosts.setdefault(at.pattern, _Entry())
+        credential = credential or at.credential
+        if credential and at.scheme != "https":
+            self.note(f"{where}: the credential for {at.pattern} is not used over plain http")
+            credential = None
+        if credential and entry.credential and not credential.same_as(entry.credential):
+            self.note(
+                f"{where}: a second credential for {at.pattern} is left out, the first is used; "
+                "write a service for that host if both are needed"
+            )
+            return
+        entry.credential = entry.credential or credential
+        if credential and credential.where:
+            self.source(credential.where)
+        entry.scopes[at.segments if scope is None else scope] = None
+        entry.rules |= {rule.text: rule for rule in rules}
+
+    def finish(
+        self,
+        advice: str,
+        *,
+        env: Iterable[tuple[str, str]] = (),
+        files: Iterable[tuple[str, str]] = (),
+    ) -> Preset:
+        """The preset; `advice` is what to do when no host was found."""
+        if not self._hosts:
+            raise NotFound(self.name, "; ".join(dict.fromkeys([advice, *self._notes])))
+        return Preset(
+            name=self.name,
+            hosts=tuple(_host(pattern, entry) for pattern, entry in self._hosts.items()),
+            env=tuple(env),
+            files=tuple(files),
+            sources=tuple(self._sources),
+            notes=tuple(self._notes),
+        )
+
+
+def _host(pattern: HostPattern, entry: _Entry) -> PresetHost:
+    rules = tuple(entry.rules.values())
+    if entry.credential is None:
+        return PresetHost(pattern, (*READS, *rules))
+    reads = tuple(reading_rule(scope) for scope in entry.scopes)
+    return PresetHost(pattern, (*reads, *rules), entry.credential.inject, entry.credential.secret)

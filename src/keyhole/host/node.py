@@ -1,0 +1,122 @@
+"""The preset `node`: npm's registries on this host.
+
+Called through `presets`. npm says where it fetches from; its files say with which credential.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.host import npmrc
+from keyhole.host.draft import Draft
+from keyhole.host.errors import NotFound
+from keyhole.model.rule import AccessRule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.host.location import Location
+    from keyhole.host.surroundings import Surroundings
+    from keyhole.inject.preset import Preset
+
+ADVICE = "no npm on this host; name your registry under [egress] allow"
+
+_BUILTIN = "npm's built-in default"
+_REGISTRY = re.compile(r"(?:(@[^\s:/]+):)?registry")
+_PREFIX = "npm_config_"
+_QUIET = {
+    "npm_config_update_notifier": "false",  # it would ask the registry for a newer npm
+    "npm_config_logs_max": "0",  # it would write a log into the home
+}
+
+
+def learn(surroundings: Surroundings) -> Preset:
+    """What npm fetches from on this host."""
+    draft = Draft("node", surroundings)
+    settings = _ask(surroundings)
+    files = _files(draft, settings)
+    env: list[tuple[str, str]] = []
+    scopes: list[str] = []
+    for key in sorted(settings, key=lambda key: (key != "registry", key)):
+        found = _REGISTRY.fullmatch(key)
+        if found is None:
+            continue
+        scope = found[1]
+        where = _where(surroundings, files, key)
+        at = draft.locate(settings[key], where)
+        if at is None:
+            continue
+        _grant(draft, at, where, files)
+        if scope:
+            scopes.append(f"{scope}:registry={at.url}\n")
+        else:
+            # Yarn has a default of its own, which need not be granted; both generations listen.
+            env += [("npm_config_registry", at.url), ("YARN_NPM_REGISTRY_SERVER", at.url)]
+    return draft.finish(ADVICE, env=env, files=[(".npmrc", "".join(scopes))] if scopes else [])
+
+
+def _grant(draft: Draft, at: Location, where: str, files: Mapping[str, dict[str, str]]) -> None:
+    credential, scope = npmrc.credential(files, at) or (None, None)
+    draft.grant(at, where, scope=scope, rules=[_audit(at)], credential=credential)
+    keys = [key for settings in files.values() for key in settings]
+    if any(key.startswith(f"//{at.netloc}") and key.endswith(":certfile") for key in keys):
+        draft.note(f"{at.pattern}: npm's client certificate is not used")
+
+
+def _audit(at: Location) -> AccessRule:
+    """`npm audit` posts the tree of dependencies and reads what is known of them."""
+    return AccessRule.parse("POST /" + "/".join((*at.segments, "-/npm/v1/security/**")))
+
+
+def _ask(surroundings: Surroundings) -> dict[str, str]:
+    """npm's settings as npm merges them, standing in `/`: no project's .npmrc takes part."""
+    npm = surroundings.program("npm")
+    if npm is None:
+        raise NotFound("node", ADVICE)
+    said = surroundings.ask(npm, "config", "list", "--json", env=_variables(surroundings) | _QUIET)
+    try:
+        tree = json.loads(said or "")
+    except ValueError:
+        tree = None
+    if not isinstance(tree, dict):
+        raise NotFound("node", "npm does not tell its settings; see `npm config list --json`")
+    return {key: value for key, value in tree.items() if isinstance(value, str)}
+
+
+def _variables(surroundings: Surroundings) -> dict[str, str]:
+    """The user's own `npm_config_…`; the case of the prefix makes no difference to npm."""
+    if "npm_lifecycle_event" in surroundings.env or "npm_command" in surroundings.env:
+        # Started by a script of package.json: npm has put the settings of the project's .npmrc
+        # into the environment, and a cloned repository's .npmrc is hostile.
+        return {}
+    return {
+        name: value for name, value in surroundings.env.items() if name.lower().startswith(_PREFIX)
+    }
+
+
+def _files(draft: Draft, settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The settings files that npm read, by name, from weak to strong."""
+    found = {}
+    for kind in ("globalconfig", "userconfig"):
+        path = Path(settings.get(kind, ""))
+        if not path.is_file():
+            continue
+        if not draft.surroundings.trusts(path):
+            # npm has read it, so nothing that npm said can be believed.
+            shown = draft.surroundings.shown(path)
+            raise NotFound(
+                "node", f"npm reads {shown}, which lies in a tree that the sandbox can write"
+            )
+        text = draft.read(path)
+        if text is not None:
+            found[draft.surroundings.shown(path)] = npmrc.parse(text, draft.surroundings.env)
+    return found
+
+
+def _where(surroundings: Surroundings, files: Mapping[str, dict[str, str]], key: str) -> str:
+    """Where a setting comes from, the strongest first."""
+    variable = next((n for n in _variables(surroundings) if n.lower() == _PREFIX + key), None)
+    return variable or next((n for n in reversed(list(files)) if key in files[n]), _BUILTIN)
