@@ -162,14 +162,30 @@ def test_a_preset_becomes_a_service_that_only_reads() -> None:
 
 def test_what_the_file_says_of_a_host_speaks_before_a_preset() -> None:
     text = "[egress]\nallow = ['i0.example']\n[services.x]\nhosts = ['i1.example']\nallow = []"
-    policy, notes = join_presets(loaded(text).policy, [big_preset(3), big_preset(3)])
+    policy, notes = join_presets(loaded(text).policy, [big_preset(3)])
     assert [str(p) for p in policy.services[1].patterns] == ["i2.example"]
-    assert policy.services[2].patterns == ()
-    assert notes[:3] == (
+    assert notes == (
         "preset.python: i0.example is left to egress.allow",
         "preset.python: i1.example is left to services.x",
-        "preset.python: i0.example is left to egress.allow",
     )
+
+
+def test_presets_share_a_mirror_each_with_its_own_rules_and_credential() -> None:
+    """I4: a credential goes to the path it was found for, and nowhere else on the host."""
+    mirror = HostPattern.parse("mirror.corp.example")
+    reads = (AccessRule.parse("GET /npm/**"),)
+    node = PresetHost(mirror, reads, BasicInjection("n"), Secret("s" * 20))
+    presets = [Preset("python", (PresetHost(mirror),)), Preset("node", (node,))]
+    book = Rulebook(join_presets(loaded("").policy, presets)[0])
+
+    def injected(path: str) -> tuple[str, ...]:
+        target = parse_target((f"https://mirror.corp.example{path}",), "GET")
+        found = explain(book, target)
+        assert found.decision.allowed
+        return found.injected
+
+    assert injected("/npm/x") == ("header Authorization: Basic n:{secret}",)
+    assert injected("/pypi/x") == ()
 
 
 # The reference

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from keyhole.host import presets
 from keyhole.host.errors import NotFound
 from keyhole.host.suffixes import covered_suffix
-from keyhole.host.surroundings import Surroundings
 from keyhole.policy.build import World
 from keyhole.policy.document import MAX_DOCUMENT_SIZE
 from keyhole.policy.load import File, Loaded, load
@@ -70,6 +69,8 @@ def open_policy(path: Path, places: Places, catalogue: FileCatalogue) -> PolicyF
 
 def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> tuple[Policy, list[str]]:
     """The policy joined with what this host's package managers say, and notes on that."""
+    from keyhole.host.surroundings import Surroundings  # it brings what runs programs
+
     policy = file.loaded.policy
     writable = tuple((file.directory / p).expanduser().resolve() for p in policy.sandbox.writable)
     surroundings = Surroundings(env=env, home=home, writable=writable)

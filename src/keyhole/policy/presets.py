@@ -17,16 +17,18 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
     """The policy with its presets' hosts, and what a person should know of them.
 
     What the file says of a host speaks before what a preset would: the host is left out there.
+    Presets may share a host (one mirror for several languages): each brings its own rules, and
+    those that come with a credential speak first.
     """
     notes: list[str] = []
     services: list[Service] = []
+    taken = [
+        *((p, "egress.allow") for p in policy.allow),
+        *((p, s.rule) for s in policy.services for p in s.patterns),
+    ]
     for preset in presets:
         name = f"preset.{preset.name}"
         notes += [f"{name}: {note}" for note in preset.notes]
-        taken = [
-            *((p, "egress.allow") for p in policy.allow),
-            *((p, s.rule) for s in (*policy.services, *services) for p in s.patterns),
-        ]
         hosts = []
         for host in preset.hosts:
             rule = next((r for p, r in taken if p.overlaps(host.pattern)), None)
@@ -35,6 +37,7 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
             else:
                 hosts.append(_host(name, host))
         services.append(Service(name, f"packages: {preset.name}", tuple(hosts)))
+    services.sort(key=lambda service: not any(host.credential for host in service.hosts))
     return replace(policy, services=(*policy.services, *services)), tuple(notes)
 
 
