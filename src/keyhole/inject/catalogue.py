@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -95,54 +95,49 @@ _HOST_KEYS = frozenset(
 
 def parse_template(name: str, text: str) -> Template:
     """Read one catalogue file, or raise Unparsable with the place of the mistake."""
-    table = tomllib.loads(text)
+    table = _at(name, tomllib.loads, text)
     _refuse_unknown(name, table, _TOP_KEYS)
-    hosts = table.get("host", [])
+    hosts = _each(f"{name}.host", _table, table.get("host", []))
     if not hosts:
         raise Unparsable(f"{name}: no [[host]]")
-    shape = table.get("placeholder")
-    env = tuple(table.get("env", ()))
-    if bool(env) is not bool(shape):
+    env = _each(f"{name}.env", _variable, table.get("env", []))
+    if bool(env) is not ("placeholder" in table):
         raise Unparsable(f"{name}: 'env' and 'placeholder' come together")
-    if not all(_VARIABLE.fullmatch(v) for v in env):
-        raise Unparsable(f"{name}: 'env' holds names of variables")
-    if not _SINCE.fullmatch(table.get("since", "")):
-        raise Unparsable(f"{name}: 'since' is a month, as in '2026-06'")
     return Template(
         name=name,
         title=_at(f"{name}.title", _text, table.get("title")),
         kind=_at(f"{name}.kind", Kind, table.get("kind")),
         sure=_at(f"{name}.sure", Sure, table.get("sure")),
-        since=table["since"],
-        notes=tuple(table.get("notes", ())),
+        since=_at(f"{name}.since", _month, table.get("since")),
+        notes=_each(f"{name}.notes", _text, table.get("notes", [])),
         env=env,
-        placeholder=_at(f"{name}.placeholder", Shape.parse, shape) if shape else None,
-        forge=_at(f"{name}.forge", Forge, table["forge"]) if "forge" in table else None,
-        git_user=table.get("git_user"),
+        placeholder=_maybe(f"{name}.placeholder", _shape, table.get("placeholder")),
+        forge=_maybe(f"{name}.forge", Forge, table.get("forge")),
+        git_user=_maybe(f"{name}.git_user", _user, table.get("git_user")),
         hosts=tuple(_host(f"{name}.host[{i}]", entry) for i, entry in enumerate(hosts)),
     )
 
 
 def _host(place: str, table: dict[str, Any]) -> HostTemplate:
     _refuse_unknown(place, table, _HOST_KEYS)
-    hosts = _each(f"{place}.hosts", HostPattern.parse, table.get("hosts", ()))
+    hosts = _each(f"{place}.hosts", _pattern, table.get("hosts", []))
     if bool(hosts) is ("example" in table):
         raise Unparsable(f"{place}: either 'hosts', or the 'example' of a host the user names")
     inject = table.get("inject", [])
     inject = [inject] if isinstance(inject, dict) else inject
     return HostTemplate(
         hosts=hosts,
-        example=table.get("example", ""),
-        inject=_each(f"{place}.inject", parse_injection, inject),
-        git=table.get("git", False),
-        strip=_each(f"{place}.strip", Slot.parse, table.get("strip", ())),
-        keep=_each(f"{place}.keep", Slot.parse, table.get("keep", ())),
-        merge=tuple(table.get("merge", {}).items()),
-        allow=_each(f"{place}.allow", AccessRule.parse, table.get("allow", ())),
-        deny=_each(f"{place}.deny", AccessRule.parse, table.get("deny", ())),
-        api_read=_each(f"{place}.api_read", AccessRule.parse, table.get("api_read", ())),
-        api_write=_each(f"{place}.api_write", AccessRule.parse, table.get("api_write", ())),
-        encoded_slash=table.get("encoded_slash", False),
+        example=_maybe(f"{place}.example", _text, table.get("example")) or "",
+        inject=_each(f"{place}.inject", _injection, inject),
+        git=_at(f"{place}.git", _flag, table.get("git", False)),
+        strip=_each(f"{place}.strip", _slot, table.get("strip", [])),
+        keep=_each(f"{place}.keep", _slot, table.get("keep", [])),
+        merge=_at(f"{place}.merge", _merge, table.get("merge", {})),
+        allow=_each(f"{place}.allow", _rule, table.get("allow", [])),
+        deny=_each(f"{place}.deny", _rule, table.get("deny", [])),
+        api_read=_each(f"{place}.api_read", _rule, table.get("api_read", [])),
+        api_write=_each(f"{place}.api_write", _rule, table.get("api_write", [])),
+        encoded_slash=_at(f"{place}.encoded_slash", _flag, table.get("encoded_slash", False)),
     )
 
 
@@ -152,8 +147,67 @@ def _text(value: object) -> str:
     return value
 
 
-def _each(place: str, parse: Callable[[Any], T], values: Iterable[object]) -> tuple[T, ...]:
-    return tuple(_at(f"{place}[{i}]", parse, value) for i, value in enumerate(values))
+def _flag(value: object) -> bool:
+    # `git = "false"` would be true.
+    if not isinstance(value, bool):
+        raise Unparsable("true or false is expected")
+    return value
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Unparsable("a table is expected")
+    return value
+
+
+def _list(value: object) -> list[object]:
+    # A text in place of a list would be read letter by letter.
+    if not isinstance(value, list):
+        raise Unparsable("a list is expected")
+    return value
+
+
+def _month(value: object) -> str:
+    if not _SINCE.fullmatch(month := _text(value)):
+        raise Unparsable("a month is expected, as in '2026-06'")
+    return month
+
+
+def _variable(value: object) -> str:
+    if not _VARIABLE.fullmatch(name := _text(value)):
+        raise Unparsable("the name of a variable is expected")
+    return name
+
+
+def _user(value: object) -> str:
+    parse_injection({"basic_user": value})
+    return str(value)
+
+
+def _merge(value: object) -> tuple[tuple[str, str], ...]:
+    return tuple((header, _text(flag)) for header, flag in _table(value).items())
+
+
+def _injection(value: object) -> Injection:
+    return parse_injection(_table(value))
+
+
+def _written(parse: Callable[[str], T]) -> Callable[[object], T]:
+    """A parser of texts, for a value that may be none."""
+    return lambda value: parse(_text(value))
+
+
+_shape, _slot = _written(Shape.parse), _written(Slot.parse)
+_pattern, _rule = _written(HostPattern.parse), _written(AccessRule.parse)
+
+
+def _each(place: str, parse: Callable[[Any], T], values: object) -> tuple[T, ...]:
+    items = _at(place, _list, values)
+    return tuple(_at(f"{place}[{i}]", parse, value) for i, value in enumerate(items))
+
+
+def _maybe(place: str, parse: Callable[[Any], T], value: object) -> T | None:
+    return None if value is None else _at(place, parse, value)
 
 
 def _at(place: str, parse: Callable[[Any], T], value: object) -> T:

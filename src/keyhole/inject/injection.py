@@ -106,7 +106,7 @@ def parse_injection(table: dict[str, object]) -> Injection:
 
 def _check_header(name: str) -> str:
     if not _TOKEN.fullmatch(name):
-        raise Unparsable(f"'{name!a}' is not a header name")
+        raise Unparsable(f"{name!a} is not a header name")
     if name.lower() in FRAMING_HEADERS:
         raise Unparsable(f"'{name}' frames or routes a request; a credential cannot be there")
     return name

@@ -70,7 +70,6 @@ class Reason(enum.StrEnum):
     TAG_NOT_GRANTED = "tag-not-granted"
     TAG_MOVE = "tag-move"
     ANCESTRY_UNKNOWN = "ancestry-unknown"
-    NO_CHANGE = "no-change"
     # limits
     WITHIN_LIMIT = "within-limit"
     OVER_LIMIT = "over-limit"

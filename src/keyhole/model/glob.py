@@ -69,7 +69,7 @@ def _segment_covers(pattern: str, other: str) -> bool:
     if other == ANY_DEPTH:
         return False
     # A `*` in `other` is matched as a character: sound, because only a `*` here can absorb it.
-    return pattern == other or segment_matches(pattern, other)
+    return segment_matches(pattern, other)
 
 
 def _covers(

@@ -53,10 +53,12 @@ class Host:
         """Read one spelling of a host name, or refuse it with the reason."""
         if not text:
             raise Unparsable("a host name is missing")
+        if len(text) > MAX_NAME_LENGTH:
+            raise Unparsable(f"a host name has at most {MAX_NAME_LENGTH} characters")
         if any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
             # `evil\0.allowed.com` passed endsWith and was truncated by a C resolver.
             raise Unparsable("a host name has no spaces, NUL or control characters")
-        if _is_address(text):
+        if is_address(text):
             raise Unparsable(
                 "an IP address is not a host name; policy speaks of names",
                 "name the host, and set the address under [upstream.connect] if needed",
@@ -96,7 +98,9 @@ class HostPattern:
         """Read `name[:port]` or `*.name[:port]`; the port is 443 unless given."""
         name, colon, port_text = text.partition(":")
         if "://" in text:
-            raise Unparsable("a host pattern has no scheme", text.partition("://")[2].split("/")[0])
+            # A pasted URL may hold a password before its '@': that is not repeated.
+            authority = text.partition("://")[2].split("/")[0]
+            raise Unparsable("a host pattern has no scheme", authority.rpartition("@")[2])
         if colon and ":" in port_text:
             raise Unparsable("an IP address is not a host name; policy speaks of names")
         port = parse_port(port_text) if colon else DEFAULT_PORT
@@ -135,7 +139,8 @@ def parse_port(text: str) -> int:
     return int(text)
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether a C library or a browser would take the text for an IP address."""
     try:
         ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
@@ -146,12 +151,15 @@ def _is_address(text: str) -> bool:
 
 def _to_a_labels(text: str) -> str:
     name = text.lower() if text.isascii() else text
-    if len(name) <= MAX_NAME_LENGTH and "xn--" not in name and _LDH_NAME.fullmatch(name):
+    if "xn--" not in name and _LDH_NAME.fullmatch(name):
         return name
     try:
         name = idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except idna.IDNAError as error:
         raise Unparsable(f"not a host name under IDNA 2008: {error}") from None
-    if _is_address(name):
+    if is_address(name):
         raise Unparsable("an IP address is not a host name; policy speaks of names")
+    if not _LDH_NAME.fullmatch(name):
+        # A last label of soft hyphens alone vanishes and leaves `example.org.` behind.
+        raise Unparsable("a host name has no empty label")
     return name

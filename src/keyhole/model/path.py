@@ -32,6 +32,8 @@ _REFUSED_ESCAPES = {
 } | dict.fromkeys(range(0x20), "an encoded control character")
 _ENCODED_SLASH = 0x2F
 _CONFUSING = frozenset("/\\;%")
+# Canonically ';', '`' and 'K'; and what Windows' best-fit tables turn into '/' and '\'.
+_LOOKALIKES = frozenset("\u037e\u1fef\u212a\u2044\u2215\u2216")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,7 @@ class RequestPath:
             raise Unparsable("a path has no ';' parameters")
         if not _PATH.fullmatch(text):
             raise Unparsable("a path has a character that must be percent-encoded")
-        inner = text[1:-1] if text.endswith("/") and text != "/" else text[1:]
-        pieces = inner.split("/") if inner else []
+        pieces = _pieces(text)
         if len(pieces) > MAX_SEGMENTS:
             raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
         return cls(tuple(_decode(piece, opaque_slash) for piece in pieces), text)
@@ -81,8 +82,7 @@ def parse_path_glob(text: str) -> Glob:
         raise Unparsable("a rule's path is written decoded, without '%'")
     if any(c in "\\;" or ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise Unparsable("a rule's path has no '\\', ';' or control characters")
-    inner = text[1:-1] if text.endswith("/") and text != "/" else text[1:]
-    segments = tuple(unicodedata.normalize("NFC", s) for s in inner.split("/")) if inner else ()
+    segments = tuple(unicodedata.normalize("NFC", s) for s in _pieces(text))
     if len(segments) > MAX_SEGMENTS:
         raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
     for segment in segments:
@@ -91,6 +91,11 @@ def parse_path_glob(text: str) -> Glob:
         if "**" in segment and segment != ANY_DEPTH:
             raise Unparsable("'**' stands alone between slashes", "use '*' within a segment")
     return Glob(segments)
+
+
+def _pieces(text: str) -> list[str]:
+    """What stands between the slashes; one trailing slash adds nothing, `//` is not the root."""
+    return [] if text == "/" else text[1:].removesuffix("/").split("/")
 
 
 def _decode(piece: str, opaque_slash: bool) -> str:
@@ -110,17 +115,24 @@ def _decode(piece: str, opaque_slash: bool) -> str:
         at = escape.end()
     octets += piece[at:].encode("ascii")
     try:
-        segment = unicodedata.normalize("NFC", octets.decode("utf-8"))
+        decoded = octets.decode("utf-8")
     except UnicodeDecodeError:
         raise Unparsable("a path is UTF-8 where it is percent-encoded") from None
-    if _is_unclean(segment):
+    if _is_unclean(decoded):
         raise Unparsable("a path has no empty, '.' or '..' segment")
-    if not segment.isascii():
-        # Best-fit servers turn a full-width solidus or full stop into the plain one.
-        flat = unicodedata.normalize("NFKC", segment)
-        if _CONFUSING & set(flat) - set(segment) or _is_unclean(flat):
-            raise Unparsable("a path has a character that some servers read as a slash or dot")
-    return segment
+    if not decoded.isascii() and _is_confusing(decoded):
+        raise Unparsable("a path has a character that some servers read as a slash or dot")
+    return unicodedata.normalize("NFC", decoded)
+
+
+def _is_confusing(decoded: str) -> bool:
+    """Best-fit servers turn a full-width solidus or full stop into the plain one."""
+    flat = unicodedata.normalize("NFKC", decoded)
+    return (
+        not _LOOKALIKES.isdisjoint(decoded)
+        or any(flat.count(c) > decoded.count(c) for c in _CONFUSING)
+        or any(_is_unclean(piece) for piece in flat.split("/"))
+    )
 
 
 def _is_unclean(segment: str) -> bool:

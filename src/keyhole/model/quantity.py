@@ -13,7 +13,7 @@ _SIZE_UNITS = {"B": 1, "KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3, "TiB": _KIB*
     "GB": 10**9,
     "TB": 10**12,
 }
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 # ASCII digits only: str.isdigit() is true for superscripts and other scripts' digits.
 _QUANTITY = re.compile(r"([0-9]{1,12}) ?([A-Za-z]{1,3})")
@@ -42,16 +42,16 @@ def parse_duration(text: str) -> float:
     """Read `90s`, `1h30m`, `250ms`, … into seconds; a unit is required."""
     if not _DURATION.fullmatch(text):
         raise Unparsable("a duration is numbers with units (ms, s, m, h, d), as in '1h30m'")
-    seconds = sum(int(n) * _DURATION_UNITS[unit] for n, unit in _DURATION_PART.findall(text))
+    parts = _DURATION_PART.findall(text)
+    seconds = sum(int(n) * _DURATION_UNITS[unit] for n, unit in parts) / 1000
     if not 0 < seconds <= MAX_DURATION:
         raise Unparsable("a duration is more than zero and at most 366 days")
     return seconds
 
 
 def format_size(size: int) -> str:
-    """Write bytes as `parse_size` reads them, in the largest binary unit that divides them."""
-    unit = max((u for u in ("B", "KiB", "MiB", "GiB", "TiB") if size % _SIZE_UNITS[u] == 0),
-               key=_SIZE_UNITS.__getitem__)  # fmt: skip
+    """Write bytes as `parse_size` reads them, in the largest unit that divides them."""
+    unit = max((u for u, n in _SIZE_UNITS.items() if size % n == 0), key=_SIZE_UNITS.__getitem__)
     return f"{size // _SIZE_UNITS[unit]}{unit}"
 
 
@@ -59,7 +59,7 @@ def format_duration(seconds: float) -> str:
     """Write seconds as `parse_duration` reads them."""
     left, text = round(seconds * 1000), ""
     for unit in ("d", "h", "m", "s", "ms"):
-        step = round(_DURATION_UNITS[unit] * 1000)
+        step = _DURATION_UNITS[unit]
         if left >= step:
             text += f"{left // step}{unit}"
             left %= step

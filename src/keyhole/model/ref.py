@@ -20,7 +20,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _GLOB_SEGMENT = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9._*-]*")
 
 
-class RefKind(enum.Enum):
+class RefKind(enum.StrEnum):
     """The two namespaces that exist through Keyhole."""
 
     BRANCH = "heads"

@@ -40,7 +40,8 @@ class _Shape:
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _GITLAB = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.+-]{0,254}")  # `-` alone begins its own pages
 _BITBUCKET = re.compile(r"~?[A-Za-z0-9._-]{1,128}")
-_AZURE = re.compile(r"[A-Za-z0-9._-](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9._-])?")  # spaces are usual
+# Spaces are usual; a name does not begin with '_', so that `org/_git/name` is no project's.
+_AZURE = re.compile(r"[A-Za-z0-9-](?:[A-Za-z0-9 ._-]{0,62}[A-Za-z0-9_-])?")
 _GENERIC = re.compile(r"[A-Za-z0-9._~+@-]{1,128}")
 
 _SHAPES = {

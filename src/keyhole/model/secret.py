@@ -74,7 +74,7 @@ class SecretRef:
         if not colon or scheme not in set(Source):
             if scheme == "env":
                 raise Unparsable(
-                    "a variable is visible to every process of the user", f"unsafe-env:{locator}"
+                    "a variable is visible to every process of the user", "unsafe-env:NAME"
                 )
             raise Unparsable(
                 f"a secret is named by a reference ({known}), never written in the policy"

@@ -7,6 +7,10 @@ import unicodedata
 # Cc: control; Cf: format, which holds the bidi overrides; Cs: surrogates; Co, Cn: private and
 # unassigned; Zl, Zp: line breaks that `splitlines` honours.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Letters and marks that are drawn as nothing: a joiner, fillers, a blank, variation selectors.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
+    map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
 
 
 def visible(text: str) -> str:
@@ -20,7 +24,9 @@ def visible(text: str) -> str:
 
 
 def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN or (char != " " and char.isspace())
+    return (
+        unicodedata.category(char) in _HIDDEN or (char != " " and char.isspace()) or char in _BLANK
+    )
 
 
 def _escape(char: str) -> str:

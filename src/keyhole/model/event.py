@@ -1,0 +1,42 @@
+"""An audit event: what happened, how it was decided, by which rule (I8).
+
+Made by the shells, written by `audit/`, which adds the time, the session and the chain.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from keyhole.model.decision import NO_RULE, Decision, Verdict
+
+
+class EventKind(enum.StrEnum):
+    """What an event is about."""
+
+    SESSION = "session"
+    DNS = "dns"
+    CONNECT = "connect"
+    LIMIT = "limit"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `details` are small, flat and never hold a secret."""
+
+    kind: EventKind
+    verdict: Verdict
+    reason: str
+    rule: str = NO_RULE
+    host: str = ""
+    details: tuple[tuple[str, str | int | float], ...] = ()
+
+    @classmethod
+    def of(
+        cls, kind: EventKind, decision: Decision, host: str, **details: str | int | float
+    ) -> Event:
+        """The event of a decision."""
+        return cls(
+            kind, decision.verdict, decision.reason, decision.rule, host, tuple(details.items())
+        )

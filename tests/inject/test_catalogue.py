@@ -1,0 +1,190 @@
+"""A catalogue file is read whole and strictly; a mistake in it is named by its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyhole.inject.catalogue import Kind, Sure, parse_template
+from keyhole.inject.injection import BasicInjection, HeaderInjection
+from keyhole.inject.slots import Place, Slot
+from keyhole.model.errors import Unparsable
+from keyhole.model.host import HostPattern
+from keyhole.model.repository import Forge
+from keyhole.model.rule import AccessRule
+
+TOP = """
+title = "A service"
+kind  = "llm"
+sure  = "tested"
+since = "2026-07"
+"""
+HOST = """
+[[host]]
+hosts = ["api.example"]
+"""
+
+WHOLE = """
+title       = "A forge"
+kind        = "forge"
+sure        = "documented"
+since       = "2026-07"
+notes       = ["One.", "Two."]
+env         = ["FORGE_TOKEN", "_x1"]
+placeholder = "ft_{alnum:40}"
+forge       = "gitea"
+git_user    = ""
+
+[[host]]
+hosts         = ["git.example", "*.git.example:8443"]
+inject        = { basic_user = "" }
+git           = true
+encoded_slash = true
+strip         = ["header:x-otp"]
+keep          = ["cookie:cf_*"]
+merge         = { "x-beta" = "one" }
+allow         = ["GET /a"]
+deny          = ["* /b/**"]
+api_read      = ["GET /c/{repo}"]
+api_write     = ["POST /d/{repo}"]
+
+[[host]]
+hosts  = ["api.git.example"]
+inject = [
+  { header = "A", value = "{secret:1}" },
+  { header = "B", value = "{secret:2}" },
+]
+"""
+
+
+def test_every_key_of_a_file_is_read() -> None:
+    template = parse_template("forge", WHOLE)
+    assert (template.name, template.title) == ("forge", "A forge")
+    assert (template.kind, template.sure, template.since) == (
+        Kind.FORGE,
+        Sure.DOCUMENTED,
+        "2026-07",
+    )
+    assert template.notes == ("One.", "Two.")
+    assert template.env == ("FORGE_TOKEN", "_x1")
+    assert template.placeholder is not None
+    assert template.placeholder.text == "ft_{alnum:40}"
+    assert (template.forge, template.git_user) == (Forge.GITEA, "")
+    assert not template.needs_hosts
+    git, api = template.hosts
+    assert git.hosts == (HostPattern.parse("git.example"), HostPattern.parse("*.git.example:8443"))
+    assert git.inject == (BasicInjection(""),)
+    assert (git.git, git.encoded_slash) == (True, True)
+    assert git.strip == (Slot(Place.HEADER, "x-otp"),)
+    assert git.keep == (Slot(Place.COOKIE, "cf_*"),)
+    assert git.merge == (("x-beta", "one"),)
+    assert git.allow == (AccessRule.parse("GET /a"),)
+    assert git.deny == (AccessRule.parse("* /b/**"),)
+    assert git.api_read == (AccessRule.parse("GET /c/{repo}"),)
+    assert git.api_write == (AccessRule.parse("POST /d/{repo}"),)
+    assert api.inject == (HeaderInjection("A", "{secret:1}"), HeaderInjection("B", "{secret:2}"))
+
+
+def test_what_a_file_does_not_say_is_nothing() -> None:
+    """I3: a key that is left out grants nothing."""
+    template = parse_template("small", TOP + HOST)
+    (host,) = template.hosts
+    assert (template.notes, template.env, template.placeholder) == ((), (), None)
+    assert (template.forge, template.git_user) == (None, None)
+    assert (host.allow, host.deny, host.api_read, host.api_write) == ((), (), (), ())
+    assert (host.inject, host.strip, host.keep, host.merge) == ((), (), (), ())
+    assert (host.git, host.encoded_slash, host.example) == (False, False, "")
+
+
+def test_a_service_whose_users_have_hosts_of_their_own_gives_an_example() -> None:
+    template = parse_template("tenant", TOP + '[[host]]\nexample = "YOURS.tenant.example"\n')
+    assert template.needs_hosts
+    assert template.hosts[0].example == "YOURS.tenant.example"
+
+
+SHAPE = '\nplaceholder = "{hex:32}"'
+
+IN_THE_HEAD = [
+    ("title = ", "x: Invalid value"),
+    (TOP, "x: no [[host]]"),
+    (TOP + "host = []", "x: no [[host]]"),
+    (TOP + '[host]\nhosts = ["a.example"]', "x.host: a list is expected"),
+    (TOP + "host = [1]", "x.host[0]: a table is expected"),
+    (TOP + "colour = 1" + HOST, "x: unknown key 'colour'"),
+    (TOP.replace("title", "#") + HOST, "x.title: a text is missing"),
+    (TOP.replace('"A service"', '""') + HOST, "x.title: a text is missing"),
+    (TOP.replace('"A service"', "7") + HOST, "x.title: a text is missing"),
+    (TOP.replace('"llm"', '"toy"') + HOST, "x.kind: 'toy' is not a valid Kind"),
+    (TOP.replace("kind", "#") + HOST, "x.kind: None is not a valid Kind"),
+    (TOP.replace('"tested"', '"maybe"') + HOST, "x.sure: 'maybe' is not a valid Sure"),
+    (TOP.replace("since", "#") + HOST, "x.since: a text is missing"),
+    (TOP.replace('"2026-07"', "2026-07-01") + HOST, "x.since: a text is missing"),
+    (TOP.replace("2026-07", "2026-13") + HOST, "x.since: a month is expected"),
+    (TOP.replace("2026-07", "2026-7") + HOST, "x.since: a month is expected"),
+    (TOP.replace("2026-07", "2026-07-01") + HOST, "x.since: a month is expected"),
+    (TOP + 'notes = "one"' + HOST, "x.notes: a list is expected"),
+    (TOP + "notes = [1]" + HOST, "x.notes[0]: a text is missing"),
+    (TOP + 'env = ["K"]' + HOST, "x: 'env' and 'placeholder' come together"),
+    (TOP + SHAPE + HOST, "x: 'env' and 'placeholder' come together"),
+    (TOP + "env = []" + SHAPE + HOST, "x: 'env' and 'placeholder' come together"),
+    (TOP + 'env = "KEY"' + SHAPE + HOST, "x.env: a list is expected"),
+    (TOP + 'env = ["A=B"]' + SHAPE + HOST, "x.env[0]: the name of a variable"),
+    (TOP + 'env = ["A", "1A"]' + SHAPE + HOST, "x.env[1]: the name of a variable"),
+    (TOP + 'env = ["A"]\nplaceholder = "{hex:3}"' + HOST, "x.placeholder: a shape has a run"),
+    (TOP + 'env = ["A"]\nplaceholder = 7' + HOST, "x.placeholder: a text is missing"),
+    (TOP + 'forge = "sourceforge"' + HOST, "x.forge: 'sourceforge' is not a valid Forge"),
+    (TOP + 'git_user = "a:b"' + HOST, "x.git_user: a Basic user"),
+    (TOP + "git_user = 1" + HOST, "x.git_user: every value of 'inject' is text"),
+]
+
+IN_A_HOST = [
+    (HOST + "color = 1", "x.host[0]: unknown key 'color'"),
+    (HOST + HOST + "color = 1", "x.host[1]: unknown key 'color'"),
+    ('[[host]]\nhost = ["a.example"]', "x.host[0]: unknown key 'host'"),
+    ("[[host]]", "x.host[0]: either 'hosts', or the 'example'"),
+    (HOST + 'example = "a.example"', "x.host[0]: either 'hosts', or the 'example'"),
+    ("[[host]]\nhosts = []", "x.host[0]: either 'hosts', or the 'example'"),
+    ('[[host]]\nexample = ""', "x.host[0].example: a text is missing"),
+    ('[[host]]\nhosts = "a.example"', "x.host[0].hosts: a list is expected"),
+    ('[[host]]\nhosts = ["a.example", "10.0.0.1"]', "x.host[0].hosts[1]: an IP address"),
+    ("[[host]]\nhosts = [1]", "x.host[0].hosts[0]: a text is missing"),
+    (HOST + 'inject = "Bearer"', "x.host[0].inject: a list is expected"),
+    (HOST + 'inject = ["Bearer"]', "x.host[0].inject[0]: a table is expected"),
+    (HOST + 'inject = { header = "Te", value = "{secret}" }', "x.host[0].inject[0]: 'Te' frames"),
+    (HOST + 'inject = [{ query = "k" }, { query = "" }]', "x.host[0].inject[1]: 'query' names"),
+    (HOST + 'git = "false"', "x.host[0].git: true or false"),
+    (HOST + "git = 0", "x.host[0].git: true or false"),
+    (HOST + 'encoded_slash = "no"', "x.host[0].encoded_slash: true or false"),
+    (HOST + 'strip = "header:x"', "x.host[0].strip: a list is expected"),
+    (HOST + 'strip = ["x"]', "x.host[0].strip[0]: a slot is"),
+    (HOST + 'keep = ["header:*"]', "x.host[0].keep[0]: a slot's '*'"),
+    (HOST + 'merge = ["a"]', "x.host[0].merge: a table is expected"),
+    (HOST + "merge = { a = 1 }", "x.host[0].merge: a text is missing"),
+    (HOST + 'allow = "GET /"', "x.host[0].allow: a list is expected"),
+    (HOST + 'allow = ["GET /", "get /"]', "x.host[0].allow[1]: 'get' is not a method"),
+    (HOST + "allow = [1]", "x.host[0].allow[0]: a text is missing"),
+    (HOST + 'deny = ["* a"]', "x.host[0].deny[0]: a rule's path starts with '/'"),
+    (HOST + 'api_read = ["GET"]', "x.host[0].api_read[0]: a rule is methods"),
+    (HOST + 'api_write = ["TRACE /"]', "x.host[0].api_write[0]: 'TRACE' is not a method"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [*IN_THE_HEAD, *((TOP + text, said) for text, said in IN_A_HOST)]
+)
+def test_a_mistake_is_named_by_its_place(text: str, said: str) -> None:
+    """The control is the file above that has every key."""
+    with pytest.raises(Unparsable) as refusal:
+        parse_template("x", text)
+    assert refusal.value.message.startswith(said)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_template_or_refused(text: str) -> None:
+    for typed in (text, TOP + HOST + text):
+        try:
+            template = parse_template("x", typed)
+        except Unparsable:
+            continue
+        assert template.hosts

@@ -1,0 +1,100 @@
+"""Text from someone else moves no cursor, hides nothing and breaks no line (I8)."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyhole.model.text import visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        # control
+        ("a\nb", "a\\x0ab"),
+        ("a\r\nb", "a\\x0d\\x0ab"),
+        ("a\tb", "a\\x09b"),
+        ("a\0b", "a\\x00b"),
+        ("a\x7fb", "a\\x7fb"),
+        ("a\x08b", "a\\x08b"),
+        # terminal escapes, in seven and in eight bits
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b2J", "\\x9b2J"),
+        # what reorders
+        ("\u202eevil", "\\u202eevil"),
+        ("\u2066x\u2069", "\\u2066x\\u2069"),
+        ("\u200fx", "\\u200fx"),
+        ("\u061cx", "\\u061cx"),
+        # what breaks a line
+        ("a\u2028b", "a\\u2028b"),
+        ("a\u2029b", "a\\u2029b"),
+        ("a\x85b", "a\\x85b"),
+        ("a\x0b\x0cb", "a\\x0b\\x0cb"),
+        # what is not seen
+        ("a\u200bb", "a\\u200bb"),
+        ("a\u00adb", "a\\xadb"),
+        ("\ufeffa", "\\ufeffa"),
+        ("a\u2060b", "a\\u2060b"),
+        ("a\u3164b", "a\\u3164b"),
+        ("a\u115f\u1160b", "a\\u115f\\u1160b"),
+        ("a\uffa0b", "a\\uffa0b"),
+        ("a\u2800b", "a\\u2800b"),
+        ("a\u034fb", "a\\u034fb"),
+        ("a\ufe00\ufe0fb", "a\\ufe00\\ufe0fb"),
+        ("a\u180b\u180fb", "a\\u180b\\u180fb"),
+        ("a\U000e0100\U000e01efb", "a\\U000e0100\\U000e01efb"),
+        ("a\U000e0041b", "a\\U000e0041b"),
+        # spaces that are none
+        ("a\u00a0b", "a\\xa0b"),
+        ("a\u3000b", "a\\u3000b"),
+        ("a\u2003b", "a\\u2003b"),
+        # what has no meaning
+        ("a\ud800b", "a\\ud800b"),
+        ("a\udcffb", "a\\udcffb"),
+        ("a\ue000b", "a\\ue000b"),
+        ("a\U0010ffffb", "a\\U0010ffffb"),
+        ("a\u0378b", "a\\u0378b"),
+        ("a\uffffb", "a\\uffffb"),
+    ],
+)
+def test_a_character_that_hides_reorders_or_moves_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "plain text, 100 %",
+        "café au lait",
+        "\u1810\ufe10",
+        "中国",
+        "Ün\u00efcödé",
+        "a\\x1bb",
+        "💩",
+        "e\u0301",
+        "\u2018\u2019",
+    ],
+)
+def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
+    """The control: escapes are for what deserves them."""
+    assert visible(text) == text
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_what_is_shown_is_one_line_of_printable_text(text: str) -> None:
+    shown = visible(text)
+    assert shown.isprintable()
+    assert len(shown.splitlines()) <= 1
+    assert not any(unicodedata.bidirectional(c) in {"RLO", "LRO", "RLE", "LRE"} for c in shown)
+    shown.encode("utf-8")
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_showing_twice_is_showing_once(text: str) -> None:
+    assert visible(visible(text)) == visible(text)
