@@ -83,7 +83,7 @@ def test_a_file_that_the_policy_refers_to_is_part_of_it(
 ) -> None:
     """Certificates and scripts: their content counts, and so does their absence."""
     text = "[upstream]\nca_file = 'ca.pem'\n[services.x]\nhosts = ['x.example']\n"
-    text += "allow = []\nsecret = 'exec:./token.sh now'\ninject = { query = 'k' }\n"
+    text += "allow = []\nsecret = 'exec:./token.sh now extra.sh'\ninject = { query = 'k' }\n"
     missing = dossier(tmp_path, places, text)
     (tmp_path / "ca.pem").write_text("one")
     (tmp_path / "token.sh").write_text("echo")
@@ -92,7 +92,9 @@ def test_a_file_that_the_policy_refers_to_is_part_of_it(
     store.accept(first)
     (tmp_path / "token.sh").write_text("curl evil")
     second = dossier(tmp_path, places, text)
-    assert len({missing.digest, first.digest, second.digest}) == 3
+    (tmp_path / "extra.sh").write_text("an argument")
+    third = dossier(tmp_path, places, text)
+    assert len({d.digest for d in (missing, first, second, third)}) == 4
     before = store.find(second.file.path)
     assert before is not None
     assert [c for c in changes(second, before) if c.startswith("changed")] == [

@@ -195,6 +195,7 @@ def test_services_lists_and_shows(keyhole: Keyhole) -> None:
     assert shown.code == 0
     assert "Basic x-access-token:{secret}" in shown.out
     assert json.loads(keyhole("services", "show", "github", "--json").out)["id"] == "github"
+    assert json.loads(keyhole("services", "--json", "show", "github").out)["id"] == "github"
     wrong = keyhole("services", "show", "githb")
     assert wrong.code == 2
     assert "did you mean 'github'?" in wrong.err
@@ -272,6 +273,9 @@ def test_trust_by_digest_accepts_that_policy_alone(keyhole: Keyhole) -> None:
 
 def test_trust_accepts_whatever_is_there(keyhole: Keyhole) -> None:
     keyhole.policy(POLICY)
+    mistaken = keyhole("policy", "trust", "--trust", "keyhole.toml")
+    assert mistaken.code == 2
+    assert "FILE goes before --trust" in mistaken.err
     assert keyhole("policy", "trust", "--trust").code == 0
     assert keyhole("policy", "trust").code == 0
     keyhole.policy("[egres]")

@@ -73,6 +73,7 @@ def test_what_is_allowed_says_by_what_and_how(
         ("example.org:22", Reason.PORT_NOT_GRANTED, '[egress]\nallow = ["example.org:22"]'),
         ("https://plain.example/z", Reason.NO_RULE, '[services.plain]\nallow = ["GET /z"]'),
         ("https://plain.example/x/y", Reason.DENIED_BY_RULE, None),
+        ("https://api.git.example/repos/z/z/issues", Reason.NO_RULE, 'api = "pull-requests"'),
         ("https://plain.example/%2e", Reason.PATH_MALFORMED, None),
         ("https://api.model.example/v1/keys/1", Reason.GUARDED_ENDPOINT,
          '[services.model]\nallow = ["GET /v1/keys/1"]   # beside'),
@@ -139,6 +140,9 @@ def test_what_would_be_injected_is_named_and_never_shown(
 def test_a_push_says_what_could_still_refuse_it() -> None:
     caveats = why("git push https://git.example/a/b agent/x").caveats
     assert len(caveats) == 3
+    exact = book("[services.forge]\nrepos = ['a/b']\npush = ['main']")
+    target = parse_target(("git push https://git.example/a/b main",), "GET")
+    assert len(explain(exact, target).caveats) == 2
     assert why("git push --force https://bare.example/r x").caveats == ()
 
 

@@ -138,10 +138,11 @@ ttl = "1 day"
     assert places == "4:25 4:37 4:46 5:12 7:1 9:10 10:26 11:11 13:7"
 
 
-def test_a_secret_written_into_the_policy_is_not_repeated_in_the_message() -> None:
-    """I1: the message names what to write; only the person's own line shows what is there."""
-    fault = faults('[services.model]\nsecret = "sk-live-1234"')[0]
-    assert "sk-live-1234" not in fault.message + (fault.hint or "")
+def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
+    """I1: messages end up in CI logs, so neither they nor the quoted line show it."""
+    fault = faults('[services.model]\nsecret = "sk-live-1234"  # mine')[0]
+    assert "sk-live-1234" not in fault.render()
+    assert '3 | secret = "…"  # mine' in fault.render()
     assert loaded('[services.model]\nsecret = "store:sk"').policy.services[0].secret
 
 
@@ -318,6 +319,26 @@ def test_a_default_secret_does_not_follow_a_changed_service(change: str) -> None
     assert "your default secret is not used" in messages(f"[services.model]\n{change}", user)
     named = loaded(f"[services.model]\n{change}\nsecret = 'store:mine'", user).policy
     assert str(named.services[0].secret) == "store:mine"
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        "[upstream.connect]\n'api.model.example:443' = '192.0.2.1:443'",
+        "[upstream]\nproxy = 'http://evil.example:1'\nca_file = './ca.pem'",
+    ],
+)
+def test_a_default_secret_does_not_follow_a_redirected_host(upstream: str) -> None:
+    """I1: neither another address nor a proxy with its own certificates gets it unnamed."""
+    user = "[services.model]\nsecret = 'store:mine'"
+    assert "your default secret of services.model" in messages(
+        f"[services.model]\n{upstream}", user
+    )
+    named = loaded(f"[services.model]\nsecret = 'store:mine'\n{upstream}", user).policy
+    assert str(named.services[0].secret) == "store:mine"
+    assert loaded("[services.model]\n[upstream]\nca_file = 'x'", user).policy.services
+    other = "[services.model]\n[upstream.connect]\n'other.example:443' = '192.0.2.1:443'"
+    assert loaded(other, user).policy.services
 
 
 def test_faults_of_the_users_file_are_told_beside_the_projects() -> None:

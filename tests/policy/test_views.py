@@ -136,6 +136,7 @@ def test_a_preset_becomes_a_service_that_only_reads() -> None:
             ),
             PresetHost(HostPattern.parse("mirror.example:80")),
         ),
+        sources=("~/.npmrc",),
         notes=("a note",),
     )
     policy, notes = join_presets(loaded("[egress]\npresets = ['node']").policy, [preset])
@@ -155,8 +156,8 @@ def test_a_preset_becomes_a_service_that_only_reads() -> None:
     assert found.injected == ("header Authorization: Basic me:{secret}",)
     assert "hunter2" not in repr(policy)
     written = effective_values(loaded(""), policy)
-    assert ("preset.node", "npm.corp.example, mirror.example:80") in [
-        (v.key, v.text) for v in written
+    assert ("preset.node", "npm.corp.example, mirror.example:80", "~/.npmrc") in [
+        (v.key, v.text, v.source) for v in written
     ]
 
 

@@ -80,15 +80,25 @@ def examine(file: PolicyFile, home: Path, search_path: str) -> Dossier:
         secret = service.secret
         if secret is None or secret.source is not Source.EXEC:
             continue
-        role = f"{service.rule}.secret"
-        program = secret.argv[0]
-        if "/" in program:
-            found.append(_content(role, _locate(program, file, home)))
-        else:
-            # An upgrade of the host's own program is no change of the policy; another place is.
-            where = shutil.which(program, path=search_path)
-            found.append(Referred(role, Path(where or _MISSING), None, hashes_content=False))
+        found += _command(f"{service.rule}.secret", secret.argv, file, home, search_path)
     return Dossier(file, tuple(found))
+
+
+def _command(
+    role: str, argv: tuple[str, ...], file: PolicyFile, home: Path, search_path: str
+) -> list[Referred]:
+    """The program, and every file that it is given by name (`exec:python3 ./token.py`)."""
+    if "/" in argv[0]:
+        found = [_content(role, _locate(argv[0], file, home))]
+    else:
+        # An upgrade of the host's own program is no change of the policy; another place is.
+        where = shutil.which(argv[0], path=search_path)
+        found = [Referred(role, Path(where or _MISSING), None, hashes_content=False)]
+    for number, word in enumerate(argv[1:], 1):
+        path = _locate(word, file, home)
+        if path.is_file():
+            found.append(_content(f"{role}[{number}]", path))
+    return found
 
 
 def _locate(text: str, file: PolicyFile, home: Path) -> Path:

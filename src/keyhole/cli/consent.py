@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.trust import changes
 from keyhole.cli.check import print_summary
-from keyhole.cli.parser import CliError
+from keyhole.cli.parser import TRUST_ANY, CliError
 from keyhole.model.text import visible
 from keyhole.policy.summary import summarise
 
 if TYPE_CHECKING:
     from keyhole.app.trust import Dossier, TrustStore
 
-TRUST_ANY = "any"
 MAX_CHANGED_LINES = 200
 """Lines of a diff that are shown; a person does not judge more at once."""
 

@@ -57,6 +57,7 @@ class Builder:
         self._check_presets(policy.presets)
         self._check_suffixes()
         self._check_overlaps(policy)
+        self._check_default_secrets(policy)
         self._note_unused(policy)
         return policy
 
@@ -145,6 +146,29 @@ class Builder:
             return
         message = f"{clashes[0][1]} is a host of services.{one.name} too"
         self._fault(("services", two.name), message, "one host belongs to one service")
+
+    def _check_default_secrets(self, policy: Policy) -> None:
+        """I1: a cloned policy must not lead a secret that it does not even name elsewhere."""
+        upstream = policy.upstream
+        for service in policy.services:
+            if not service.secret or ("services", service.name, "secret") in self.project:
+                continue
+            hint = "name the secret in this policy only if you mean it to go there"
+            for endpoint, _ in upstream.connect:
+                if any(p.matches(endpoint.host) for p in service.patterns):
+                    self._fault(
+                        ("upstream", "connect", str(endpoint)),
+                        f"{endpoint} is redirected, and your default secret of "
+                        f"services.{service.name} would go there",
+                        hint,
+                    )
+            if upstream.proxy and upstream.ca_file:
+                self._fault(
+                    ("upstream", "proxy"),
+                    "a proxy with certificates of its own could read your default secret of "
+                    f"services.{service.name}",
+                    hint,
+                )
 
     def _note_unused(self, policy: Policy) -> None:
         patterns = [*policy.allow, *(p for s in policy.services for p in s.patterns)]

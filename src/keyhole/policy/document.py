@@ -20,6 +20,8 @@ MAX_DOCUMENT_SIZE = 1024 * 1024
 
 Path: TypeAlias = tuple[str | int, ...]
 
+_HIDDEN = '"…"'
+
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _HEADER_END = re.compile(r"[ \t]*\]+")
 _SPACE = re.compile(r"[ \t]*")
@@ -44,11 +46,22 @@ class Document:
     keys: dict[Path, Span] = field(repr=False)
     values: dict[Path, Span] = field(repr=False)
 
-    def fault(self, span: Span | None, message: str, hint: str | None = None) -> Fault:
-        """A fault at a place of this document."""
+    def fault(
+        self,
+        span: Span | None,
+        message: str,
+        hint: str | None = None,
+        *,
+        hides: bool = False,
+    ) -> Fault:
+        """A fault at a place of this document; with `hides`, what stands there is not shown."""
         span = span or Span(1, 1)
         lines = self.text.split("\n")
         source = lines[span.line - 1].removesuffix("\r") if span.line <= len(lines) else ""
+        if hides:
+            start = span.column - 1
+            source = source[:start] + _HIDDEN + source[start + span.length :]
+            span = Span(span.line, span.column, len(_HIDDEN))
         return Fault(self.file, span, message, hint, source)
 
 

@@ -45,7 +45,8 @@ def _plain(loaded: Loaded, key: Key) -> Value:
 
 def _service(loaded: Loaded, service: Service) -> list[Value]:
     if service.name.startswith("preset."):
-        return [Value(service.name, ", ".join(map(str, service.patterns)), "this host")]
+        source = ", ".join(service.sources) or "this host"
+        return [Value(service.name, ", ".join(map(str, service.patterns)), source)]
     values = []
     catalogue = f"catalogue {service.template}" if service.template else "default"
     for key in (k for k in KEYS if SERVICE in k.path):

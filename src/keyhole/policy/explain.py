@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.inject.injection import BasicInjection
 from keyhole.model.decision import Decision, Reason, Route
+from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.ref import Ref, RefKind
@@ -96,7 +97,7 @@ def _host(book: Rulebook, host: Host, port: int) -> Explanation:
         fix = Fix("egress", "allow", f'["{name}"]')
         return Explanation(decision, SAID[decision.reason], fix=fix)
     if decision.route is Route.TUNNEL:
-        said = "tunnelled: encrypted end to end, never decrypted, any request"
+        said = "tunnelled: passed on untouched, never decrypted, any request"
         return Explanation(decision, said, decision.route)
     service, entry = _service_at(book, host, port, None)
     said = "inspected: each request is judged by the service's rules"
@@ -115,7 +116,9 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         injected = _written(service, entry, git=git)
         return Explanation(decision, said, Route.INSPECT, service.name, injected)
     fix = None
-    if decision.reason in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT):
+    if decision.reason is Reason.NO_RULE and service.git:
+        fix = Fix(service.rule, "api", '"pull-requests"', "or `repos`, for another repository")
+    elif decision.reason in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT):
         remark = "beside what is allowed already; it replaces the catalogue's list"
         rule = f'["{request.method} {request.path}"]'
         fix = Fix(service.rule, "allow", rule, remark if service.template else None)
@@ -150,7 +153,7 @@ def _push_to(service: Service, git: GitGrant, path: RequestPath, target: PushTar
             Route.INSPECT,
             service.name,
             (_basic(git),) if service.secret else (),
-            _caveats(git, target.change),
+            _caveats(git, target),
         )
     fix = _push_fix(decision.reason, service, target)
     if decision.reason is Reason.REPOSITORY_NOT_GRANTED and repository:
@@ -168,11 +171,12 @@ def _assumed(target: PushTarget) -> tuple[Change, Remote]:
     return change, Remote(Ref(RefKind.BRANCH, (default,)))
 
 
-def _caveats(git: GitGrant, change: Change) -> tuple[str, ...]:
+def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
     caveats = []
-    if change is Change.FAST_FORWARD and not git.force:
+    if target.change is Change.FAST_FORWARD and not git.force:
         caveats.append("refused unless it creates the branch or moves it forward")
-    if git.protect is None:
+    short = target.ref.removeprefix("refs/heads/")
+    if git.protect is None and Glob(tuple(short.split("/"))) not in git.push:
         caveats.append("refused if it is the remote's default branch and `push` has no such name")
     if git.deny_paths:
         caveats.append(f"refused if it changes one of {len(git.deny_paths)} `deny_paths`")

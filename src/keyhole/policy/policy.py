@@ -89,6 +89,8 @@ class Service:
     placeholder: Shape | None = None
     passthrough: tuple[HostPattern, ...] = ()
     git: GitGrant | None = None
+    sources: tuple[str, ...] = ()
+    """Of a preset: where its settings were read on this host."""
     chose_hosts: bool = False
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
 

@@ -36,7 +36,8 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
                 notes.append(f"{name}: {host.pattern} is left to {rule}")
             else:
                 hosts.append(_host(name, host))
-        services.append(Service(name, f"packages: {preset.name}", tuple(hosts)))
+        title = f"packages: {preset.name}"
+        services.append(Service(name, title, tuple(hosts), sources=preset.sources))
     services.sort(key=lambda service: not any(host.credential for host in service.hosts))
     return replace(policy, services=(*policy.services, *services)), tuple(notes)
 

@@ -118,7 +118,10 @@ class _Reader:
         self, path: Path, message: str, hint: str | None = None, *, at_key: bool = False
     ) -> None:
         span = None if at_key else self.document.values.get(path)
-        self.faults.append(self.document.fault(span or self.document.keys.get(path), message, hint))
+        # What was meant as a reference may be the secret itself, and messages end up in CI logs.
+        hides = span is not None and path[-1] == "secret"
+        where = span or self.document.keys.get(path)
+        self.faults.append(self.document.fault(where, message, hint, hides=hides))
 
 
 def _dotted(path: Path) -> str:

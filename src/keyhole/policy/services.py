@@ -88,7 +88,7 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         placeholder=words.get("placeholder") or (template.placeholder if template else None),
         passthrough=words.get("unsafe_passthrough"),
         git=git,
-        chose_hosts=template is None or not _REDIRECTING.isdisjoint(words.attempted),
+        chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
     )
     _check(words, service)
     return service
@@ -274,7 +274,7 @@ def _secret(words: Words) -> SecretRef | None:
         words.fault(
             changed[0],
             f"'{changed[0]}' is changed here, so your default secret is not used for it",
-            f'secret = "{words.user_secret.value}"',
+            "name the secret here only if you mean it to go there",
         )
         return None
     default: SecretRef = words.user_secret.value
