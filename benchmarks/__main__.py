@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import policy, startup
+from benchmarks import audit, policy, startup
 
 
 def main() -> int:
     """Measure, print, judge."""
     kept = True
-    for title, measure in (("Policy decisions", policy.measure), ("Start-up", startup.measure)):
+    for title, measure in (
+        ("Policy decisions", policy.measure),
+        ("Start-up", startup.measure),
+        ("Audit log", audit.measure),
+    ):
         print(f"\n{title}")
         for row in measure():
             print(f"  {row}")

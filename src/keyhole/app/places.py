@@ -25,3 +25,8 @@ class Places:
     def trust(self) -> Path:
         """Which policies were accepted."""
         return self.state / "trust"
+
+    @property
+    def audit(self) -> Path:
+        """The event log's files."""
+        return self.state / "audit"

@@ -27,6 +27,9 @@ examples:
 """
 
 
+TRUST_ANY = "any"
+
+
 class CliError(Exception):
     """Something the user can mend: a message, and the exit code it ends with."""
 
@@ -67,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     init.add_argument("--print", action="store_true", help="print the policy; write nothing")
 
     services = _verb(verbs, "services", "list the services catalogue, or show one entry")
-    inner = services.add_subparsers(metavar="show NAME", dest="action")
+    inner = services.add_subparsers(metavar="[show NAME]", dest="action")
     show = inner.add_parser("show", help="what one entry grants", description="Show one entry.")
     show.add_argument("name", metavar="NAME")
     _json_flag(show)
@@ -82,6 +85,17 @@ def build_parser() -> argparse.ArgumentParser:
     _policy_argument(trust)
     trust_flag(trust)
 
+    log = _verb(verbs, "log", "what happened: every decision, by time; or verify that it is whole")
+    log.add_argument("-f", "--follow", action="store_true", help="go on as events come")
+    log.add_argument("--denied", action="store_true", help="only what was refused")
+    log.add_argument("--session", metavar="ID", help="only this session (its first letters do)")
+    parts = log.add_subparsers(metavar="verify", dest="action")
+    verify_help = "find lines that were removed, changed or moved (exit 1 when there are any)"
+    verify = parts.add_parser("verify", help=verify_help, description=verify_help)
+    verify.add_argument("--head", metavar="DIGEST", help="what a run printed when it ended")
+    _json_flag(verify)
+    _json_flag(log)
+
     completion = _verb(verbs, "completion", "print a completion script for your shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
 
@@ -91,7 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parse, import the verb's module, and run it."""
-    options = parser.parse_args(_protected(arguments))
+    options = parser.parse_args(_protected(arguments), argparse.Namespace(json=False))
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
@@ -106,10 +120,17 @@ def trust_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         nargs="?",
-        const="any",
+        const=TRUST_ANY,
+        type=_digest,
         metavar="sha256:…",
         help="accept without asking; with a digest, only that policy",
     )
+
+
+def _digest(text: str) -> str:
+    if text != TRUST_ANY and not text.startswith("sha256:"):
+        raise argparse.ArgumentTypeError("a digest is 'sha256:…'; a FILE goes before --trust")
+    return text
 
 
 def _protected(arguments: Sequence[str]) -> list[str]:
@@ -139,4 +160,7 @@ def _policy_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    # SUPPRESS: a verb below another must not reset what was given before it.
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="machine-readable output"
+    )

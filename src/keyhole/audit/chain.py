@@ -1,0 +1,188 @@
+"""The chain of lines and the files that hold it: append, rotate, close.
+
+Called by the writer's thread alone. A batch is written whole or, when the disk refuses, taken
+back: what follows a failure starts on a line of its own, and the chain goes on from the last line
+that is really there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from keyhole.audit.line import MAX_LINE, Draft, chained, digest, draft, own_event
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from keyhole.audit.directory import Directory
+
+OPENED, ROTATED, CLOSED = "opened", "rotated", "closed"
+
+_ROTATION_ROOM = 1024
+"""Bytes that a file keeps free for its last line."""
+
+
+class Chain:
+    """One writer's lines, over one file after another."""
+
+    def __init__(
+        self, directory: Directory, wall: Callable[[], float], max_file: int = 64 * 1024 * 1024
+    ) -> None:
+        self._directory = directory
+        self._wall = wall
+        self._max_file = max(max_file, 2 * MAX_LINE)
+        self._id = secrets.token_hex(32)
+        self._seq, self._head = 0, self._id
+        self._after = ""
+        self._file = _File(directory, wall())
+
+    @property
+    def head(self) -> str:
+        """The digest of the last line that was written."""
+        return self._head
+
+    @property
+    def name(self) -> str:
+        """The file that is written now."""
+        return self._file.name
+
+    def append(self, queue: deque[Draft]) -> bool:
+        """Write the drafts, removing each from the queue; says whether a new file was begun.
+
+        On OSError what is still in the queue was not written.
+        """
+        begun = False
+        if self._file.is_gone():
+            # Someone removed it under us. A new file keeps what comes; the gap shows.
+            self._switch(_File(self._directory, self._wall()))
+            begun = True
+        while True:
+            page = _Page(self._seq, self._head)
+            if self._file.size == 0:
+                page.add(self._opening(queue[0].at if queue else self._wall()))
+            taken = 0
+            for item in queue:
+                room = self._max_file - self._file.size - len(page.data) - _ROTATION_ROOM
+                if taken and room < MAX_LINE:
+                    break
+                page.add(item)
+                taken += 1
+            if taken < len(queue):
+                self._rotate(page, queue[taken].at)
+                begun = True
+            elif page.data:
+                self._commit(page)
+            for _ in range(taken):
+                queue.popleft()
+            if not queue:
+                return begun
+
+    def sync(self) -> None:
+        """Have the disk say that it holds what was written."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Write the last line and let go of the file."""
+        try:
+            page = _Page(self._seq, self._head)
+            if self._file.size == 0:
+                page.add(self._opening(self._wall()))
+            page.add(self._own(self._wall(), CLOSED))
+            self._commit(page)
+            self._file.sync()
+        finally:
+            self._file.close()
+
+    def _rotate(self, page: _Page, at: float) -> None:
+        # The next file exists before it is named: a crash between leaves an empty file, no gap.
+        following = _File(self._directory, self._wall())
+        page.add(self._own(at, ROTATED, next=following.name))
+        try:
+            self._commit(page)
+        except OSError:
+            following.discard()
+            raise
+        self._switch(following)
+
+    def _switch(self, following: _File) -> None:
+        full, self._file = self._file, following
+        self._after = full.name
+        try:
+            full.sync()
+        finally:
+            full.close()
+
+    def _commit(self, page: _Page) -> None:
+        self._file.write(page.data)
+        self._seq, self._head = page.seq, page.head
+
+    def _opening(self, at: float) -> Draft:
+        """Dated as the event that follows: a reader merges files by these times."""
+        details = {"file": self._file.name, "chain": self._id, "after": self._after}
+        return self._own(at, OPENED, **details, pid=os.getpid())
+
+    @staticmethod
+    def _own(at: float, reason: str, **details: str | int) -> Draft:
+        return draft(at, "", own_event(reason, good=True, details=details.items()))
+
+
+class _Page:
+    """Lines that are about to be written."""
+
+    def __init__(self, seq: int, head: str) -> None:
+        self.seq, self.head = seq, head
+        self.data = bytearray()
+
+    def add(self, item: Draft) -> None:
+        line = chained(item, self.seq, self.head)
+        self.data += line + b"\n"
+        self.seq, self.head = self.seq + 1, digest(line)
+
+
+class _File:
+    """A file that only whole batches are left in."""
+
+    def __init__(self, directory: Directory, at: float) -> None:
+        self._directory = directory
+        self.name, self._fd = directory.create(at)
+        self.size = 0
+        self._torn = False
+
+    def is_gone(self) -> bool:
+        """Whether no directory names it any more."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def write(self, data: bytes | bytearray) -> None:
+        """All of it or nothing."""
+        self._mend()
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            self._torn = True
+            with contextlib.suppress(OSError):  # tried again before the next write
+                self._mend()
+            raise
+        self.size += len(data)
+
+    def _mend(self) -> None:
+        if self._torn:
+            os.ftruncate(self._fd, self.size)
+            self._torn = False
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def discard(self) -> None:
+        """Take back a file that nothing names yet."""
+        with contextlib.suppress(OSError):
+            self._directory.remove(self.name)
+        self.close()

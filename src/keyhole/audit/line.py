@@ -1,0 +1,205 @@
+"""One event as one line of ASCII, and back.
+
+A line is a JSON object whose `prev` is the digest of the line before it. Texts come from the
+sandbox: a newline, an escape sequence, a lone surrogate or U+2028 in one must neither end a line
+nor start another (I8), and none makes a line longer than MAX_LINE (I9).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from keyhole.model.decision import Verdict
+from keyhole.model.event import Event, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_TEXT = 1024
+"""Characters of one text: four times the longest DNS name, and most paths whole."""
+MAX_DETAILS = 16
+"""Details of one event; the gateway writes a handful."""
+MAX_LINE = 16 * 1024
+"""Bytes of one line, so that a reader needs no more memory than this for it."""
+
+_CHAIN_ROOM = 256  # bytes of a line that `chained` adds
+_SHORT_TEXT = 128
+_MAX_INTEGER = 2**63
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_TEXTS = ("ts", "session", "kind", "verdict", "reason", "rule", "host", "prev")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_VERDICTS = {verdict: verdict.name.lower() for verdict in Verdict}
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+Scalar = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Events that were counted instead of written: how many, and from when to when."""
+
+    count: int
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A line that has no place in the chain yet. `weight` is how many events it stands for."""
+
+    at: float
+    session: str
+    body: str
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A line as it is read."""
+
+    seq: int
+    ts: str
+    at: float
+    session: str
+    kind: str
+    verdict: str
+    reason: str
+    rule: str
+    host: str
+    prev: str
+    details: dict[str, Scalar]
+    folded: int
+
+    @property
+    def denied(self) -> bool:
+        """Whether something was refused, or the log itself lost something."""
+        return self.verdict != _VERDICTS[Verdict.ALLOW]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the log speaks of itself: no session can."""
+        return self.kind == EventKind.AUDIT and not self.session
+
+    def text(self, name: str) -> str:
+        """A detail as text, empty where there is none."""
+        return str(self.details.get(name, ""))
+
+
+def stamp(at: float) -> str:
+    """A time as it is written: UTC, microseconds, sorts as text."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def draft(at: float, session: str, event: Event, fold: Fold | None = None) -> Draft:
+    """The event as a line's body; never fails, whatever the texts hold."""
+    body = _body(at, session, event, fold, MAX_TEXT)
+    if len(body) > MAX_LINE - _CHAIN_ROOM:
+        body = _body(at, session, event, fold, _SHORT_TEXT)
+    return Draft(at, session, body, fold.count if fold else 1)
+
+
+def chained(draft: Draft, seq: int, prev: str) -> bytes:
+    """The draft as the line after the one whose digest is `prev`, without its newline."""
+    return f'{{"seq":{seq},{draft.body[1:-1]},"prev":"{prev}"}}'.encode("ascii")
+
+
+def digest(line: bytes) -> str:
+    """What the next line's `prev` says of this one (without its newline)."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def is_digest(text: str) -> bool:
+    """Whether the text can be a line's digest."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def parse(line: bytes) -> Record | None:
+    """The record in a line, or None where it is none: the file may be anyone's."""
+    try:
+        found = json.loads(line)
+        at = datetime.fromisoformat(found["ts"])
+        record = Record(
+            at=at.timestamp(),
+            details=found.get("details", {}),
+            folded=found.get("aggregate", {}).get("count", 0),
+            seq=found["seq"],
+            **{name: found[name] for name in _TEXTS},
+        )
+        well_formed = (
+            at.utcoffset() is not None
+            and at >= _EPOCH
+            and type(record.seq) is type(record.folded) is int
+            and all(isinstance(found[name], str) for name in _TEXTS)
+            and all(isinstance(value, Scalar) for value in record.details.values())
+            and is_digest(record.prev)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    return record if well_formed else None
+
+
+def own_event(reason: str, *, good: bool, details: Iterable[tuple[str, Scalar]]) -> Event:
+    """An event of the log about itself."""
+    verdict = Verdict.ALLOW if good else Verdict.DENY
+    return Event(EventKind.AUDIT, verdict, reason, rule="audit", details=tuple(details))
+
+
+def _body(at: float, session: str, event: Event, fold: Fold | None, longest: int) -> str:
+    cut: list[str] = []
+
+    def safe(name: str, value: object) -> Scalar:
+        if isinstance(value, str):
+            if len(value) > longest:
+                cut.append(name)
+            return _portable(str(value[:longest]))
+        if isinstance(value, bool | int) and abs(value) < _MAX_INTEGER:
+            return value
+        if isinstance(value, float) and math.isfinite(value):
+            return value
+        # Only a type's name: a value that is not plain may hold a secret (I8).
+        return f"<{type(value).__name__}>"
+
+    fields: dict[str, Any] = {
+        "ts": stamp(at),
+        "session": safe("session", session),
+        "kind": safe("kind", event.kind),
+        "verdict": _VERDICTS.get(event.verdict, _VERDICTS[Verdict.DENY]),
+        "reason": safe("reason", event.reason),
+        "rule": safe("rule", event.rule),
+        "host": safe("host", event.host),
+    }
+    details = event.details if longest == MAX_TEXT else ()
+    if len(event.details) > min(len(details), MAX_DETAILS):
+        cut.append("details")
+    if details:
+        fields["details"] = {
+            _portable(name[:_SHORT_TEXT]): safe(f"details.{name[:_SHORT_TEXT]}", value)
+            for name, value in details[:MAX_DETAILS]
+        }
+    if fold:
+        fields["aggregate"] = {
+            "count": fold.count,
+            "first": stamp(fold.first),
+            "last": stamp(fold.last),
+        }
+    if cut:
+        fields["cut"] = [_portable(name) for name in cut]
+    # DEL is the one control character that JSON leaves as it is.
+    return _encode(fields).replace("\x7f", "\\u007f")
+
+
+def _portable(text: str) -> str:
+    r"""The text with lone surrogates as the letters `\udXXX`.
+
+    RFC 8259, 8.2: what software does with them is "unpredictable". Attack: a name that makes a
+    strict JSON reader drop the line that accuses it.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

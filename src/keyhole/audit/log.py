@@ -1,0 +1,260 @@
+"""The log that the gateway writes to: `record` on the hot path, all else in a thread of its own.
+
+`record` puts an event into memory and returns. The writer's thread takes what has gathered, at
+least ten times a second, and puts it on disk. What it must not do: block the gateway, grow
+without bound (I9), or lose an event without counting it (I8).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from keyhole.audit.chain import Chain
+from keyhole.audit.directory import AuditUnusable, Directory
+from keyhole.audit.line import Draft, Fold, draft, own_event
+from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota
+from keyhole.audit.retention import Keep, prune
+from keyhole.model.event import Event
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOST = "lost"
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of day, for what is written; and one that never steps, for rates."""
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much, how many, how often; sizes in bytes, durations in seconds (I9)."""
+
+    file: int = 64 * _MIB
+    total: int = 1024 * _MIB
+    files: int = 16_384
+    """Short runs leave small files: this many are still listed in a blink."""
+    session: int = 64 * _MIB
+    per_second: int = 200
+    """Lines a second of a session that was not begun with a rate of its own."""
+    pending: int = 65_536
+    """Events in memory, some 30 MiB."""
+    pending_of_session: int = 4096
+    """One session's share of them: a flood is counted before it crowds out its neighbours."""
+    flush_every: float = 0.1
+    retry_every: float = 1.0
+    """After a failure: how soon it is tried again, and with it the gateway admits again."""
+
+
+@dataclass(slots=True)
+class _Intake:
+    """What has come since the writer last looked."""
+
+    events: list[tuple[float, str, Event]] = field(default_factory=list)
+    shares: dict[str, int] = field(default_factory=dict)
+    folds: dict[str, Folds] = field(default_factory=dict)
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.folds or self.begun or self.finished)
+
+
+class AuditLog:
+    """One process's log in a directory that it may share with other processes."""
+
+    def __init__(
+        self, path: Path, clock: Clock | None = None, bounds: Bounds | None = None
+    ) -> None:
+        self._clock, self._bounds = clock or Clock(), bounds or Bounds()
+        self._directory = Directory.make(path)
+        # Reentrant: a signal handler may record while its own thread is in `record`.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._intake = _Intake()
+        self._asked = self._answered = 0
+        self._closing = self._ended = False
+        self._quota = Quota(self._bounds.per_second, self._bounds.session)
+        self._lost: Fold | None = None
+        self._admitting = True
+        try:
+            self._chain = Chain(self._directory, self._clock.wall, self._bounds.file)
+            self._chain.append(deque())
+            self._prune()
+        except OSError as error:
+            self._directory.close()
+            raise AuditUnusable(f"{path}: cannot be written: {error.strerror}") from None
+        self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._writer.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def admitting(self) -> bool:
+        """Whether what happens can be written down. Where not, nothing more may happen (I8)."""
+        return self._admitting
+
+    def record(self, session: str, event: Event) -> None:
+        """Have an event written. It returns at once; beyond the bounds it is counted."""
+        at = self._clock.wall()
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("the audit log is closed")
+            intake = self._intake
+            events = intake.events
+            share = intake.shares.get(session, 0)
+            if not events:
+                self._changed.notify_all()
+            elif (
+                share >= self._bounds.pending_of_session or len(events) >= self._bounds.pending
+            ) and event.kind not in NEVER_FOLDED:
+                folds = intake.folds.get(session)
+                if folds is None:
+                    folds = intake.folds[session] = Folds()
+                folds.add(at, event)
+                return
+            intake.shares[session] = share + 1
+            events.append((at, session, event))
+
+    def begin(self, session: str, per_second: int) -> None:
+        """Give a session the rate of its policy's `limits.audit_per_second`."""
+        with self._lock:
+            self._intake.begun.append((session, per_second))
+
+    def finish(self, session: str) -> None:
+        """No more comes from this session: write its counts and forget it."""
+        with self._lock:
+            self._intake.finished.append(session)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all that was recorded, counts included, was given to the disk."""
+        with self._lock:
+            self._asked += 1
+            ticket = self._asked
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._answered >= ticket or self._ended)
+
+    def head(self) -> str:
+        """The digest of the last line that was written."""
+        with self._lock:
+            return self._chain.head
+
+    def close(self) -> None:
+        """Write what is left and the last line; a second time it does nothing."""
+        with self._lock:
+            self._closing = True
+            self._changed.notify_all()
+        self._writer.join()
+
+    # ── the writer's thread ──
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+            self._finish()
+        finally:
+            # Whatever ended it, no one may go on as if events were still written.
+            with self._lock:
+                self._admitting, self._closing, self._ended = False, True, True
+                self._changed.notify_all()
+            self._directory.close()
+
+    def _turn(self) -> bool:
+        """Wait for something to do, and do it; False when it was the last time."""
+        with self._lock:
+            self._changed.wait_for(lambda: self._intake or self._is_urgent(), self._patience())
+            self._changed.wait_for(self._is_urgent, self._bounds.flush_every)
+            intake, self._intake = self._intake, _Intake()
+            asked, closing = self._asked, self._closing
+        urgent = asked > self._answered or closing
+        now = self._clock.steady()
+        self._store(self._sift(intake, now, everything=urgent), sync=urgent)
+        with self._lock:
+            self._answered = asked
+            self._changed.notify_all()
+        return not closing
+
+    def _is_urgent(self) -> bool:
+        return self._closing or self._asked > self._answered
+
+    def _patience(self) -> float | None:
+        """How long nothing may happen: until counts are due, or a failure is tried again."""
+        due = self._quota.due()
+        waits = [] if due is None else [max(0.0, due - self._clock.steady())]
+        if self._lost:
+            waits.append(self._bounds.retry_every)
+        return min(waits, default=None)
+
+    def _sift(self, intake: _Intake, now: float, *, everything: bool) -> deque[Draft]:
+        for session, per_second in intake.begun:
+            self._quota.begin(session, per_second, now)
+        found = (self._quota.sift(session, at, event, now) for at, session, event in intake.events)
+        queue = deque(line for line in found if line is not None)
+        for session, folds in intake.folds.items():
+            self._quota.add_counted(session, folds, now)
+        queue += self._quota.collect(now, everything=everything)
+        queue += self._quota.finish(intake.finished)
+        return queue
+
+    def _store(self, queue: deque[Draft], *, sync: bool = False) -> None:
+        """Write the lines, and before them how many could not be written."""
+        tale = self._tell_lost(queue[0].at if queue else self._clock.wall())
+        if tale is not None:
+            queue.appendleft(tale)
+        elif not queue and not sync:
+            return
+        try:
+            begun = self._chain.append(queue)
+            if sync:
+                self._chain.sync()
+            self._lost, self._admitting = None, True
+            if begun:
+                self._prune()
+        except OSError:
+            self._admitting = False
+            self._count_lost(queue, tale)
+
+    def _tell_lost(self, at: float) -> Draft | None:
+        if self._lost is None:
+            return None
+        event = own_event(LOST, good=False, details=[("count", self._lost.count)])
+        return draft(at, "", event, self._lost)
+
+    def _count_lost(self, queue: deque[Draft], tale: Draft | None) -> None:
+        if tale is not None and not (queue and queue[0] is tale):
+            self._lost = None  # it was written before the disk refused the rest
+        now = self._clock.wall()
+        before = self._lost or Fold(0, now, now)
+        count = sum(line.weight for line in queue if line is not tale)
+        self._lost = Fold(before.count + count, before.first, now)
+
+    def _prune(self) -> None:
+        keep = Keep(self._bounds.total, self._bounds.files)
+        prune(self._directory, keep, self._chain.name, self._write_own)
+
+    def _write_own(self, events: list[Event]) -> None:
+        self._chain.append(deque(draft(self._clock.wall(), "", event) for event in events))
+
+    def _finish(self) -> None:
+        """The last line, where the disk still takes it."""
+        try:
+            self._chain.close()
+        except OSError:
+            self._admitting = False

@@ -1,0 +1,77 @@
+"""The lines of one file, read in pieces.
+
+No descriptor is held between pieces, so that thousands of files can be merged or followed, and no
+line takes more memory than the longest that Keyhole writes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.audit.line import MAX_LINE
+
+if TYPE_CHECKING:
+    from keyhole.audit.directory import Directory
+
+PIECE = 256 * 1024
+"""Bytes that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line with its number; `data` is None where it is longer than any of ours."""
+
+    number: int
+    data: bytes | None
+
+
+class Tail:
+    """What of a file has not been read yet."""
+
+    def __init__(self, directory: Directory, name: str) -> None:
+        self.name = name
+        self._directory = directory
+        self._offset = 0
+        self._number = 0
+        self._rest = b""
+        self._overlong = False
+
+    @property
+    def torn(self) -> bool:
+        """Whether the file, as far as it was read, ends within a line."""
+        return bool(self._rest) or self._overlong
+
+    @property
+    def offset(self) -> int:
+        """Bytes that were read."""
+        return self._offset
+
+    def more(self) -> list[Line]:
+        """The next lines; none at the end of the file, for now. OSError where it is gone."""
+        while True:
+            descriptor = self._directory.read(self.name)
+            try:
+                piece = os.pread(descriptor, PIECE, self._offset)
+            finally:
+                os.close(descriptor)
+            if not piece:
+                return []
+            self._offset += len(piece)
+            lines = self._split(piece)
+            if lines:
+                return lines
+
+    def _split(self, piece: bytes) -> list[Line]:
+        first, *others = piece.split(b"\n")
+        self._rest += first
+        lines = []
+        for part in others:
+            self._number += 1
+            too_long = self._overlong or len(self._rest) > MAX_LINE
+            lines.append(Line(self._number, None if too_long else self._rest))
+            self._rest, self._overlong = part, False
+        if len(self._rest) > MAX_LINE:
+            self._rest, self._overlong = b"", True
+        return lines
