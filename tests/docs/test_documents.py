@@ -1,0 +1,287 @@
+"""The documents say what is true: generated parts, commands, links, names of tests (I10)."""
+
+from __future__ import annotations
+
+import ast
+import ipaddress
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from keyhole.cli.main import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNUSABLE
+from keyhole.policy.schema import Arrives
+from scripts import make_docs
+
+ROOT = make_docs.ROOT
+README = (ROOT / "README.md").read_text("utf-8")
+THREATS = (ROOT / "docs" / "THREATS.md").read_text("utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+_BLOCK = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]\n]*\]\((?P<to>[^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+_TEST = re.compile(r"(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?")
+
+MAX_TEXT = 1024 * 1024
+"""Bytes of a file that is looked through; larger ones are not text of ours."""
+
+
+# ── what is generated ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("name", make_docs.PARTS)
+def test_generated_parts_and_the_output_of_commands_are_current(name: str) -> None:
+    assert make_docs.renewed(name) == (ROOT / name).read_text("utf-8"), "run `make docs`"
+
+
+@pytest.mark.outside
+def test_a_stale_part_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (
+        "a\n<!-- p:begin -->\nold\n<!-- p:end -->\n\n```sh\nkeyhole -V\n```\n\n```text\nold\n```\n"
+    )
+    (tmp_path / "page.md").write_text(page, "utf-8")
+    monkeypatch.setattr(make_docs, "ROOT", tmp_path)
+    monkeypatch.setitem(make_docs.PARTS, "page.md", {"p": lambda: "new"})
+    renewed = make_docs.renewed("page.md")
+    assert "old" not in renewed
+    assert "<!-- p:begin -->\nnew\n<!-- p:end -->" in renewed
+    assert "```text\nkeyhole 0." in renewed
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("<!-- p:begin -->\nno end\n", "wants one"),
+        ("<!-- p:begin -->\n<!-- p:end -->\n```sh\nkeyhole check x.toml\n```\n", "ended with 2"),
+        ("<!-- p:begin -->\n<!-- p:end -->\n```sh\nkeyhole -V   # exit 3\n```\n", "ended with 0"),
+    ],
+)
+def test_a_document_that_cannot_be_renewed_says_why(
+    page: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(page, "utf-8")
+    monkeypatch.setattr(make_docs, "ROOT", tmp_path)
+    monkeypatch.setitem(make_docs.PARTS, "page.md", {"p": lambda: "new"})
+    with pytest.raises(make_docs.Stale, match=said):
+        make_docs.renewed("page.md")
+
+
+def test_every_verb_has_its_help_in_the_reference() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    for line in make_docs.verbs().splitlines():
+        assert line in page
+
+
+def test_the_readme_has_the_example_byte_for_byte() -> None:
+    example = make_docs.EXAMPLE.read_text("utf-8")
+    policies = [b["body"] for b in _BLOCK.finditer(README) if b["info"] == "toml"]
+    assert policies == [example]
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _commands(page: str) -> list[str]:
+    blocks = (b for b in _BLOCK.finditer(page) if make_docs.is_command(b["info"], b["body"]))
+    return [line for block in blocks for line in block["body"].splitlines()]
+
+
+@pytest.mark.outside
+def test_every_command_of_the_readme_ends_as_it_says(tmp_path: Path) -> None:
+    bench = make_docs.Bench(tmp_path)
+    for block in _BLOCK.finditer(README):
+        if block["info"].startswith("toml "):
+            bench.write(block["info"].removeprefix("toml "), block["body"])
+    commands = _commands(README)
+    assert {command.split()[1] for command in commands} >= {"check", "why", "services"}
+    for command in commands:
+        ran = bench.run(command)
+        assert ran.code == make_docs.expected_exit(command), f"{command}\n{ran.output}"
+
+
+@pytest.mark.outside
+def test_the_example_of_the_readme_is_valid(tmp_path: Path) -> None:
+    ran = make_docs.Bench(tmp_path).run("keyhole check")
+    assert (ran.code, ran.output.splitlines()[0]) == (0, "keyhole.toml: valid")
+
+
+def test_every_exit_code_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    codes = re.findall(r"^\| ([0-9]+) \|", page, re.MULTILINE)
+    expected = [EXIT_OK, EXIT_DENIED, EXIT_UNUSABLE, EXIT_INTERRUPTED]
+    assert list(map(int, codes)) == expected
+
+
+def test_the_readme_names_what_setup_installs() -> None:
+    setup = (ROOT / "scripts" / "setup").read_text("utf-8")
+    packages = re.findall(r'missing="\$missing (\S+)"', setup)
+    packages += re.findall(r"apt_install (python3 [\w -]+?) &&", setup)[0].split()
+    assert len(packages) >= 4
+    for package in packages:
+        assert f"`{package}`" in README
+
+
+def test_the_readme_says_what_is_still_to_come() -> None:
+    for part in Arrives:
+        if part is not Arrives.NOW:
+            assert f"| {part.value} |" in README
+
+
+# ── what documents point to ─────────────────────────────────────────────────────────────────────
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that a forge gives to headings."""
+    text = _BLOCK.sub("", page.read_text("utf-8"))
+    plain = (re.sub(r"[`*]", "", found["text"]).lower() for found in _HEADING.finditer(text))
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_documents_resolve(page: Path) -> None:
+    text = _BLOCK.sub("", page.read_text("utf-8"))
+    for link in _LINK.finditer(text):
+        if "://" in link["to"]:
+            continue
+        file, _, anchor = link["to"].partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_file(), f"{page.name}: {link['to']}"
+        assert not anchor or anchor in _anchors(target), f"{page.name}: {link['to']}"
+
+
+def _functions(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_test_named_in_threats_exists() -> None:
+    named = list(_TEST.finditer(THREATS))
+    assert len(named) > 20
+    for found in named:
+        file = ROOT / found["file"]
+        assert file.is_file(), found[0]
+        assert found["name"] is None or found["name"] in _functions(file), found[0]
+
+
+def test_threats_has_every_promise_with_its_tests_or_says_that_there_is_none() -> None:
+    sections = re.split(r"^### (I[0-9]+) ", THREATS, flags=re.MULTILINE)[1:]
+    promises = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert list(promises) == [f"I{number}" for number in range(1, 12)]
+    for promise, text in promises.items():
+        assert _TEST.search(text) or "No test yet" in text, promise
+
+
+def test_the_floor_plan_says_which_rooms_are_built() -> None:
+    plan = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    rooms = dict(re.findall(r"^ │ (\w+)/ .*│  (here|empty plot)$", plan, re.MULTILINE))
+    built = {name for name, state in rooms.items() if state == "here"}
+    # A room counts from the day it is added to the repository, not while it is being built.
+    tracked = {path.relative_to(ROOT).parts for path in _our_files("--cached")}
+    assert built == {p[2] for p in tracked if p[:2] == ("src", "keyhole") and len(p) > 3}
+    assert len(rooms) == 13
+
+
+def test_the_changelog_has_this_version() -> None:
+    from keyhole import __version__
+
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+# ── what must stand nowhere ─────────────────────────────────────────────────────────────────────
+
+
+def _our_files(*which: str) -> list[Path]:
+    """Every file that is or would be committed; with `--cached`, that is in git already."""
+    git = shutil.which("git")
+    which = which or ("--cached", "--others", "--exclude-standard")
+    command = [git or "git", "ls-files", "-z", *which]
+    listed = b""
+    if git:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout
+    if listed:
+        names = (ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name)
+    else:  # not a clone: a source archive, or a checkout of another user
+        parts = ("*", ".ci/*", "docs/*", "requirements/*", "scripts/*", "src/**/*", "tests/**/*")
+        names = (path for part in parts for path in ROOT.glob(part))
+    return sorted({p for p in names if p.is_file() and p.stat().st_size <= MAX_TEXT})
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def _python_hosts() -> set[str]:
+    from pip._internal.models.index import PyPI, TestPyPI
+
+    return {
+        host for index in (PyPI, TestPyPI) for host in (index.netloc, index.file_storage_domain)
+    }
+
+
+def _node_hosts() -> set[str]:
+    npm = shutil.which("npm")
+    if npm is None:
+        return set()
+    # Settings of this host aside: the default that is built into npm.
+    flags = ["--userconfig=/dev/null", "--globalconfig=/dev/null", "--update-notifier=false"]
+    env = {"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent"}
+    command = [npm, "config", "get", "registry", *flags]
+    done = subprocess.run(command, cwd="/", env=env, capture_output=True, check=False, text=True)
+    host = urlsplit(done.stdout.strip()).hostname
+    return {host} if host else set()
+
+
+def _debian_hosts() -> set[str]:
+    files = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    text = "\n".join(_text(path) for path in files if path.is_file())
+    # The distributions' own archives, not what else a person added.
+    found = re.findall(r"https?://([^/\s]+)/(?:debian|ubuntu)[\w-]*", text)
+    return {host.rpartition("@")[2] for host in found}
+
+
+def _is_public_name(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition(":")[0])
+    except ValueError:
+        return "." in host and not host.endswith((".localhost", ".local", ".internal"))
+    return False
+
+
+def test_no_package_registry_is_named_anywhere() -> None:
+    hosts = {
+        h.lower() for h in _python_hosts() | _node_hosts() | _debian_hosts() if _is_public_name(h)
+    }
+    assert len(hosts) >= 2  # pip is always beside us
+    named = [
+        f"{path.relative_to(ROOT)}: {host}"
+        for path in _our_files()
+        for host in hosts
+        if host in _text(path).lower()
+    ]
+    assert named == []
+
+
+def _leaks_place(text: str, place: Path) -> bool:
+    return re.search(rf"(?<![\w.~-]){re.escape(str(place))}(?![\w-])", text) is not None
+
+
+def test_no_path_of_the_machine_it_was_written_on_stands_anywhere() -> None:
+    places = {ROOT}
+    # A parent such as /tmp or /home is a word of its own.
+    if ROOT.parent.name not in {"", "tmp", "home", "root", "src", "opt", "usr", "var", "build"}:
+        places.add(ROOT.parent)
+    assert _leaks_place(f"see {ROOT}/x", ROOT)
+    found = [
+        f"{path.relative_to(ROOT)}: {place}"
+        for path in _our_files()
+        for place in places
+        if _leaks_place(_text(path), place)
+    ]
+    assert found == []
