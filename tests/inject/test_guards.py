@@ -23,7 +23,6 @@ GUARDED = {
     "anthropic": [
         ("POST", "/v1/organizations/api_keys"),
         ("GET", "/v1/organizations/api_keys"),
-        ("POST", "/V1/Organizations/API_keys"),
         ("POST", "/v1/organizations/api_keys/"),
         ("GET", "/v1/organizations/users"),
         ("POST", "/v1/files"),
@@ -135,7 +134,6 @@ GUARDED = {
         ("POST", "api.github.com/repos/o/r/actions/runners/registration-token"),
         ("POST", "api.github.com/repos/o/r/actions/runners/generate-jitconfig"),
         ("POST", "api.github.com/repos/o/r/keys"),
-        ("POST", "api.github.com/REPOS/o/r/Keys"),
         ("POST", "api.github.com/user/keys"),
         ("POST", "api.github.com/user/gpg_keys"),
         ("POST", "api.github.com/user/codespaces"),
@@ -423,13 +421,12 @@ def test_what_a_service_is_for_is_allowed_and_not_guarded(
     assert not guards(name, method, target)
 
 
-@pytest.mark.parametrize(("name", "method", "target"), ROWS)
-def test_a_dangerous_endpoint_is_guarded_in_any_case_of_its_letters(
-    name: str, method: str, target: str
-) -> None:
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_dangerous_endpoint_is_guarded_in_any_case_of_its_letters(name: str) -> None:
     """I4: some servers do not look at case."""
-    host_name, _, path = target.partition("/")
-    assert guards(name, method, f"{host_name}/{path.upper()}")
+    for method, target in GUARDED[name]:
+        host_name, _, path = target.partition("/")
+        assert guards(name, method, f"{host_name}/{path.upper()}"), target
 
 
 def test_every_guarded_service_has_its_control() -> None:

@@ -42,6 +42,7 @@ def test_a_star_at_the_end_covers_every_name_that_begins_so(name: str) -> None:
     assert is_emptied(Place.HEADER, name)
     assert is_emptied(Place.QUERY, "X-Amz-Signature")
     assert not is_emptied(Place.HEADER, "x-goog-request-params")
+    assert not is_emptied(Place.HEADER, "x-goog-iam")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_one_star_stays_in_its_segment_and_two_cross_any_number(
         assert not pattern.matches(tuple(subject.split("/")) if subject else ()), subject
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(GLOBS, SUBJECTS)
 def test_matching_agrees_with_a_regular_expression(glob: Glob, subject: tuple[str, ...]) -> None:
     assert glob.matches(subject) is bool(reference(glob).fullmatch(spelled(subject)))

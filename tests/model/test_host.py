@@ -69,6 +69,8 @@ REFUSED = {
         "127.1",
         "0x7f.1",
         "0X7F.0.0.1",
+        "0X7F000001",
+        "example.0X1F",
         "0177.0.0.1",
         "2130706433",
         "0x7f000001",
@@ -130,8 +132,11 @@ REFUSED = {
         "xn--abc-.example",
         "xn--0.example",
         "xn--999999999.example",
-        # An emoji, and upper case hidden in Punycode: what is decoded must itself be allowed.
+        # An emoji, a decomposed accent and a full-width letter in Punycode: what is decoded must
+        # itself be the one spelling.
         "xn--ls8h.example",
+        "xn--bucher-xyd.example",
+        "xn--9ca7331k.example",
         "💩.example",
         "a\u200db.example",
         "a\u200cb.example",

@@ -269,6 +269,7 @@ def test_folding_forgets_case_and_width() -> None:
         ("/**/keys/*", ("**", "keys", "*")),
         ("/v1/models/*:generate*", ("v1", "models", "*:generate*")),
         ("/repos/{repo}/issues", ("repos", "{repo}", "issues")),
+        ("/a b", ("a b",)),
         ("/cafe\u0301", ("café",)),
         ("/" + "a/" * MAX_SEGMENTS, ("a",) * MAX_SEGMENTS),
     ],

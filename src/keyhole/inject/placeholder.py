@@ -108,7 +108,7 @@ _MIN_MARKED_RUN = 16
 
 
 def _can_mark(part: _Part) -> bool:
-    return part.alphabet in ALPHABETS and part.count >= _MIN_MARKED_RUN
+    return part.count >= _MIN_MARKED_RUN
 
 
 def _literal(text: str) -> _Part:

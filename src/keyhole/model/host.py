@@ -101,7 +101,7 @@ class HostPattern:
             # A pasted URL may hold a password before its '@': that is not repeated.
             authority = text.partition("://")[2].split("/")[0]
             raise Unparsable("a host pattern has no scheme", authority.rpartition("@")[2])
-        if colon and ":" in port_text:
+        if ":" in port_text:
             raise Unparsable("an IP address is not a host name; policy speaks of names")
         port = parse_port(port_text) if colon else DEFAULT_PORT
         if name == "*":
