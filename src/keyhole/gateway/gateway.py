@@ -1,0 +1,78 @@
+"""The gateway: many doors on one loop. The way into this room.
+
+Made by the composition root, which runs the loop (`new_loop`) and hands over doors and sessions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from keyhole.gateway.handle import DoorHandle, Shared
+from keyhole.gateway.slots import Slots
+from keyhole.gateway.upstream import Upstream
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from keyhole.gateway.door import Door
+    from keyhole.gateway.resolver import Resolver
+    from keyhole.gateway.session import Session
+
+IDLE_TIMEOUT = 15 * 60.0
+"""Seconds without a byte either way after which a tunnel is cut."""
+
+MAX_CONNECTIONS = 8192
+"""Connections of all doors; each takes two descriptors, so RLIMIT_NOFILE is to be above 17,000."""
+
+SWEEP_INTERVAL = 5.0
+"""Seconds between two looks at what is silent: one timer for all, none per connection."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The loop that the gateway is made for."""
+    return uvloop.new_event_loop()
+
+
+class Gateway:
+    """Opens doors and sweeps them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        resolver: Resolver,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self._loop = loop
+        self._idle_timeout = idle_timeout
+        self._interval = min(SWEEP_INTERVAL, idle_timeout / 4)
+        self._shared = Shared(loop, Upstream(loop, resolver), Slots(max_connections))
+        self._doors: set[DoorHandle] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open_door(self, door: Door, session: Session) -> DoorHandle:
+        """Accept on a door for a session until the handle is closed; the sockets are now ours."""
+        handle = DoorHandle(self._shared, door, session, self._doors.discard)
+        self._doors.add(handle)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval, self._sweep)
+        return handle
+
+    def close(self) -> None:
+        """Close every door."""
+        for handle in list(self._doors):
+            handle.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for handle in self._doors:
+            handle.sweep(now, self._idle_timeout)
+        if self._doors:
+            self._timer = self._loop.call_later(self._interval, self._sweep)

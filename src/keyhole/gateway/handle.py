@@ -1,0 +1,266 @@
+"""An open door: accepts, decides who may pass, and ends what it let in.
+
+Made by `Gateway.open_door`. Whatever the sandbox does to it, it does to itself: accepting stops
+while the sandbox is over its limits, and only so many connections are taken per tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keyhole.gateway import connection, refusal
+from keyhole.gateway.door import Door, namespace_cookie
+from keyhole.gateway.gate import gate_for
+from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
+from keyhole.gateway.session import Session, SessionState
+from keyhole.gateway.side import reset
+from keyhole.gateway.slots import Slots
+from keyhole.gateway.tunnel import Bound, Tunnel
+from keyhole.gateway.upstream import Upstream
+from keyhole.model.decision import Decision, Reason, Route, Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.policy.egress import decide_egress
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+
+ACCEPTS_PER_TICK = 16
+"""Connections taken from one door before the loop looks at the others."""
+
+MIN_PAUSE = 0.02
+"""Seconds that a door over its rate is left alone: a few connections at a time, not one."""
+
+EXHAUSTED_PAUSE = 0.1
+"""Seconds to wait when all slots are taken, or the system has no descriptor left."""
+
+DIALS_AT_ONCE = 16
+"""Origins that one session resolves and dials at a time: half of the resolver's threads."""
+
+DNS_PORT = 53
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all doors of a gateway share."""
+
+    loop: asyncio.AbstractEventLoop
+    upstream: Upstream
+    slots: Slots
+
+
+class DoorHandle:
+    """A door while it is open."""
+
+    def __init__(
+        self, shared: Shared, door: Door, session: Session, closed: Callable[[DoorHandle], None]
+    ) -> None:
+        self._shared = shared
+        self._loop = shared.loop
+        self._door = door
+        self._cookie = namespace_cookie(door.tcp)
+        self._state = SessionState(session, shared.loop.time())
+        self._names = NameServer(shared.loop, self._state)
+        self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
+        self._on_close = closed
+        self._tunnels: dict[Tunnel, asyncio.Task[None]] = {}
+        self._talks: dict[TcpNameServer, asyncio.Task[object]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = True
+        self._accepting = False
+        for listener in door.listeners:
+            listener.setblocking(False)
+        self._udp = UdpNameServer(shared.loop, door.udp, self._names)
+        self.resume()
+
+    @property
+    def session(self) -> Session:
+        """Whose door it is."""
+        return self._state.session
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Bytes sent and received in the session so far."""
+        return self._state.up, self._state.down
+
+    def close(self) -> None:
+        """Close the door now: no new connection, and every open one is cut."""
+        if not self._open:
+            return
+        self._open = False
+        self._pause()
+        self._udp.close()
+        self._door.close()
+        for tunnel in list(self._tunnels):
+            tunnel.cut(refusal.DOOR_CLOSED)
+        for talk, task in list(self._talks.items()):
+            task.cancel()
+            talk.abort()
+        self._on_close(self)
+
+    def sweep(self, now: float, idle_timeout: float) -> None:
+        """Cut what has been silent for too long."""
+        for tunnel in [t for t in self._tunnels if t.is_stale(now, idle_timeout)]:
+            tunnel.cut(refusal.IDLE)
+
+    # ── accepting ─────────────────────────────────────────────────────────────────────────────────
+
+    def resume(self) -> None:
+        """Accept again: a place is free, or a pause is over."""
+        self._timer = None
+        if self._open and not self._accepting:
+            self._accepting = True
+            for listener in self._door.listeners:
+                self._loop.add_reader(listener, self._acceptable, listener)
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Leave new connections in the kernel's queue, which is bounded too."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._accepting:
+            self._accepting = False
+            for listener in self._door.listeners:
+                self._loop.remove_reader(listener)
+        if seconds is not None:
+            self._timer = self._loop.call_later(seconds, self.resume)
+
+    def _acceptable(self, listener: socket.socket) -> None:
+        state = self._state
+        for _ in range(ACCEPTS_PER_TICK):
+            now = self._loop.time()
+            wait = state.connects.wait(now)
+            if wait:
+                state.over_rate(state.connects, now)
+                self._pause(max(MIN_PAUSE, wait))
+                return
+            if not state.may_open():
+                state.over_count(now)
+                self._pause()
+                return
+            if not self._shared.slots.take():
+                self._pause(EXHAUSTED_PAUSE)
+                return
+            sock = self._accept(listener)
+            if sock is None:
+                self._shared.slots.free()
+                return
+            state.connects, _ = state.connects.take(now)
+            state.open += 1
+            if not self._admit(sock):
+                reset(sock)
+                sock.close()
+                self._left()
+
+    def _accept(self, listener: socket.socket) -> socket.socket | None:
+        try:
+            sock, _ = listener.accept()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                self._pause(EXHAUSTED_PAUSE)
+            return None
+        sock.setblocking(False)
+        return sock
+
+    def _admit(self, sock: socket.socket) -> bool:
+        """Decide one connection; False: it is to be reset."""
+        state = self._state
+        session = state.session
+        try:
+            # 1. Who asks is a kernel fact (I5).
+            if namespace_cookie(sock) != self._cookie:
+                session.record(Event(EventKind.CONNECT, Verdict.DENY, refusal.FOREIGN_NAMESPACE))
+                return False
+            # 2. The address that the program meant.
+            address, port = sock.getsockname()[:2]
+        except OSError:
+            return False
+        # 3. Is anything admitted at all?
+        if not session.admitting():
+            details = (("port", port),)
+            session.record(
+                Event(
+                    EventKind.CONNECT,
+                    Verdict.DENY,
+                    refusal.NOT_ADMITTING,
+                    host=address,
+                    details=details,
+                )
+            )
+            return False
+        if port == DNS_PORT:
+            self._answer_dns(sock)
+            return True
+        # 4. The address stands for a name, or for nothing (I4).
+        host = state.names.name(address)
+        if host is None:
+            state.refused(Decision(reason=Reason.LITERAL_ADDRESS), address, port)
+            return False
+        # 5. Policy.
+        decision = decide_egress(session.book, host, port)
+        if not decision.allowed:
+            state.refused(decision, host.name, port)
+            return False
+        if decision.route is not Route.TUNNEL:
+            state.refused_as(refusal.INSPECTION_NOT_YET, decision.rule, host.name, port)
+            return False
+        self._tunnel(sock, Bound(host, port, decision))
+        return True
+
+    # ── what was let in ───────────────────────────────────────────────────────────────────────────
+
+    def _tunnel(self, sock: socket.socket, bound: Bound) -> None:
+        shared = self._shared
+        gate = gate_for(bound.host, bound.port)
+        tunnel = Tunnel(self._loop, self._state, bound, gate, self._tunnel_ended)
+        task = self._loop.create_task(
+            connection.serve(self._loop, shared.upstream, self._dials, tunnel, sock)
+        )
+        self._tunnels[tunnel] = task
+        task.add_done_callback(lambda done: self._served(done, tunnel, sock))
+
+    def _served(self, task: asyncio.Task[None], tunnel: Tunnel, sock: socket.socket) -> None:
+        """The set-up is over; when it failed, so is the connection."""
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._loop.call_exception_handler({"message": "a fault of ours", "exception": fault})
+        if fault is not None or task.cancelled():
+            tunnel.cut(refusal.INTERNAL)
+            if tunnel.client.transport is None:
+                sock.close()
+
+    def _tunnel_ended(self, tunnel: Tunnel) -> None:
+        task = self._tunnels.pop(tunnel, None)
+        if task is not None and not task.done() and task is not asyncio.current_task(self._loop):
+            task.cancel()
+        self._left()
+
+    def _answer_dns(self, sock: socket.socket) -> None:
+        talk = TcpNameServer(self._loop, self._names, self._talk_ended)
+        attach = self._loop.connect_accepted_socket(lambda: talk, sock)
+        task = self._talks[talk] = self._loop.create_task(attach)
+        task.add_done_callback(lambda done: self._attached(done, talk, sock))
+
+    def _attached(
+        self, task: asyncio.Task[object], talk: TcpNameServer, sock: socket.socket
+    ) -> None:
+        if task.cancelled() or task.exception() is not None:
+            sock.close()
+            self._talk_ended(talk)
+
+    def _talk_ended(self, talk: TcpNameServer) -> None:
+        if self._talks.pop(talk, None) is not None:
+            self._left()
+
+    def _left(self) -> None:
+        """A connection is gone, and its place is free."""
+        self._state.open -= 1
+        self._shared.slots.free()
+        if self._timer is None:
+            self.resume()

@@ -1,0 +1,120 @@
+"""Whose door it is: a session, and what the gateway remembers of it while its door is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keyhole.gateway import refusal
+from keyhole.gateway.synthetic import SyntheticNames
+from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.policy.limit import Bucket, decide_total
+from keyhole.policy.rulebook import Rulebook
+
+RATE_NOTE_INTERVAL = 10.0
+"""Seconds between two events that say that a door is over a rate."""
+
+MAX_REPORTS = 200
+"""Lines that a session may put before a person; the rest is in the log (I9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the composition root hands over with a door."""
+
+    id: str
+    book: Rulebook
+    record: Callable[[Event], None]
+    admitting: Callable[[], bool]
+    report: Callable[[str], None]
+
+
+class SessionState:
+    """What changes while a session lives. One per door, touched by the loop's thread alone."""
+
+    __slots__ = (
+        "_noted",
+        "_reported",
+        "connects",
+        "down",
+        "names",
+        "open",
+        "questions",
+        "session",
+        "up",
+    )
+
+    def __init__(self, session: Session, now: float) -> None:
+        limits = session.book.policy.limits
+        self.session = session
+        self.names = SyntheticNames()
+        self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
+        self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
+        self.open = 0
+        self.up = 0
+        self.down = 0
+        self._noted: dict[str, float] = {}
+        self._reported: set[tuple[str, int, str]] = set()
+
+    def may_open(self) -> bool:
+        """Whether one more connection fits under the limit."""
+        return self.open < self.session.book.policy.limits.connections
+
+    def count_up(self, amount: int) -> Decision | None:
+        """Count bytes sent; a decision when they are over the session's limit."""
+        limit = self.session.book.policy.limits.upload
+        if self.up + amount > limit:
+            return decide_total("upload", self.up, amount, limit)
+        self.up += amount
+        return None
+
+    def count_down(self, amount: int) -> Decision | None:
+        """Count bytes received; a decision when they are over the session's limit."""
+        limit = self.session.book.policy.limits.download
+        if self.down + amount > limit:
+            return decide_total("download", self.down, amount, limit)
+        self.down += amount
+        return None
+
+    def refused(self, decision: Decision, host: str, port: int, **details: str | int) -> None:
+        """Write down a refused connection and tell the person once."""
+        event = Event.of(EventKind.CONNECT, decision, host, port=port, **details)
+        self.session.record(event)
+        self.tell(host, port, decision.reason)
+
+    def refused_as(self, reason: str, rule: str, host: str, port: int) -> None:
+        """The same for a reason that is the gateway's own."""
+        details = (("port", port),)
+        self.session.record(Event(EventKind.CONNECT, Verdict.DENY, reason, rule, host, details))
+        self.tell(host, port, reason)
+
+    def tell(self, host: str, port: int, reason: str) -> None:
+        """One line for the person, at most once per host, port and reason."""
+        key = (host, port, reason)
+        if key in self._reported or len(self._reported) > MAX_REPORTS:
+            return
+        self._reported.add(key)
+        if len(self._reported) > MAX_REPORTS:
+            self.session.report("further refusals are in the log alone")
+            return
+        self.session.report(refusal.line(host, port, reason))
+
+    def over_limit(self, decision: Decision, host: str) -> None:
+        """Write down that a limit on bytes was reached."""
+        self.session.record(Event.of(EventKind.LIMIT, decision, host))
+        self.tell(decision.rule, 0, Reason.OVER_LIMIT)
+
+    def over_rate(self, bucket: Bucket, now: float) -> None:
+        """Write down, now and then, that a door waits. What waits was not refused."""
+        self._note(bucket.name, now)
+
+    def over_count(self, now: float) -> None:
+        """The same for the number of open connections."""
+        self._note("connections", now)
+
+    def _note(self, limit: str, now: float) -> None:
+        if now < self._noted.get(limit, now):
+            return
+        self._noted[limit] = now + RATE_NOTE_INTERVAL
+        self.over_limit(Decision(reason=Reason.OVER_LIMIT, rule=f"limits.{limit}"), "")

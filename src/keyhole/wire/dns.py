@@ -1,0 +1,151 @@
+"""DNS messages: a question out of bytes, bytes out of a decision (RFC 1035, 2308, 6891, 9619).
+
+Called by the gateway's name server. Messages are read and written by dnspython; here stands only
+what a server that forwards nothing has to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.opcode
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+from keyhole.model.decision import DnsAnswer
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address
+
+ANSWER_TTL = 60
+"""Seconds. An address stays its name's for the whole session; short, so that a client asks again
+and the log shows that it is still used."""
+
+NEGATIVE_TTL = 5
+"""Seconds that "no" may be remembered: a person may allow the name while the sandbox runs."""
+
+UDP_PAYLOAD = 1232
+"""Bytes that this server takes and sends by UDP (the DNS flag day's value)."""
+
+MAX_MESSAGE = 4096
+"""Bytes of a question that is read at all; an honest one has less than 300."""
+
+_HEADER = 12
+_QR = 0x8000
+_MIN_UDP = 512
+_EDNS_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Not one question. `reply` is what the RFCs say to answer, None where they say nothing."""
+
+    reason: str
+    reply: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question. `name` is in presentation form, with odd bytes escaped."""
+
+    name: str
+    record_type: int
+    record_class: int
+    query: dns.message.Message = field(repr=False, compare=False)
+
+    @property
+    def type_name(self) -> str:
+        """The record type as a person writes it."""
+        return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(self.record_type))
+
+
+def parse(data: bytes) -> Question | Malformed:
+    """Read one message of a client."""
+    if len(data) < _HEADER:
+        return Malformed("too short for a header")
+    flags = int.from_bytes(data[2:4], "big")
+    if flags & _QR:
+        # Answering an answer is how two servers are made to talk for ever.
+        return Malformed("not a query")
+    if dns.opcode.from_flags(flags) != dns.opcode.QUERY:
+        return Malformed("opcode", _bare(data, dns.rcode.NOTIMP))
+    form_error = _bare(data, dns.rcode.FORMERR)
+    if len(data) > MAX_MESSAGE:
+        return Malformed("too long", form_error)
+    questions, answers, authorities = (int.from_bytes(data[i : i + 2], "big") for i in (4, 6, 8))
+    if questions != 1 or answers or authorities:
+        # RFC 9619: a QUERY with more than one question is answered with FORMERR.
+        return Malformed("not one question", form_error)
+    try:
+        query = dns.message.from_wire(data)
+    except (dns.exception.DNSException, ValueError):
+        # A signature that nobody here can check (UnknownTSIGKey) is among these.
+        return Malformed("unreadable", form_error)
+    if query.edns > _EDNS_VERSION:
+        return Malformed("EDNS version", _render(_response(query, dns.rcode.BADVERS)))
+    asked = query.question[0]
+    return Question(asked.name.to_text(omit_final_dot=True), asked.rdtype, asked.rdclass, query)
+
+
+def answer(question: Question, decided: DnsAnswer, address: IPv4Address | None) -> bytes:
+    """The message that carries a decision; an address that is missing is a failure (I3)."""
+    match decided:
+        case DnsAnswer.REFUSED:
+            return _render(_response(question.query, dns.rcode.REFUSED))
+        case DnsAnswer.NXDOMAIN:
+            return _negative(question, dns.rcode.NXDOMAIN)
+        case DnsAnswer.NODATA:
+            return _negative(question, dns.rcode.NOERROR)
+        case DnsAnswer.ADDRESS if address is not None:
+            reply = _response(question.query, dns.rcode.NOERROR)
+            owner = question.query.question[0].name
+            reply.answer.append(dns.rrset.from_text(owner, ANSWER_TTL, "IN", "A", str(address)))
+            return _render(reply)
+        case _:
+            return failure(question)
+
+
+def failure(question: Question) -> bytes:
+    """SERVFAIL: the server, not the name, is at fault."""
+    return _render(_response(question.query, dns.rcode.SERVFAIL))
+
+
+def _response(query: dns.message.Message, rcode: dns.rcode.Rcode) -> dns.message.Message:
+    """An answer with the question as it was spelled, and an OPT record if one was sent."""
+    reply = dns.message.make_response(query, recursion_available=True, our_payload=UDP_PAYLOAD)
+    reply.set_rcode(rcode)
+    return reply
+
+
+def _negative(question: Question, rcode: dns.rcode.Rcode) -> bytes:
+    """No such name, or no such record; the SOA says for how long (RFC 2308 §3)."""
+    reply = _response(question.query, rcode)
+    reply.authority.append(_AUTHORITY)
+    return _render(reply)
+
+
+def _render(reply: dns.message.Message) -> bytes:
+    # One question and at most one small record: 253 + 75 bytes never need truncation at 512.
+    return reply.to_wire(max_size=_MIN_UDP)
+
+
+def _bare(data: bytes, rcode: dns.rcode.Rcode) -> bytes:
+    """A header alone: the question could not be read, so it is not repeated."""
+    asked = int.from_bytes(data[2:4], "big")
+    kept = asked & (0x7800 | dns.flags.RD)
+    return data[:2] + (_QR | kept | rcode).to_bytes(2, "big") + bytes(8)
+
+
+_AUTHORITY = dns.rrset.from_text(
+    dns.name.root,
+    NEGATIVE_TTL,
+    "IN",
+    "SOA",
+    f"keyhole.invalid. hostmaster.keyhole.invalid. 1 3600 600 86400 {NEGATIVE_TTL}",
+)

@@ -1,0 +1,120 @@
+"""A gateway on a loop of its own thread, and what it wrote down."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, TypeVar
+
+from keyhole.gateway.gateway import Gateway, new_loop
+from keyhole.gateway.resolver import Unresolved
+from keyhole.gateway.session import Session
+from keyhole.model.event import Event
+from tests.worlds import book
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from keyhole.gateway.door import Door
+    from keyhole.gateway.handle import DoorHandle
+    from keyhole.model.decision import Address
+    from keyhole.model.host import Host
+
+PATIENCE = 20.0
+T = TypeVar("T")
+
+
+def policy(*hosts: str, more: str = "", **connect: str) -> str:
+    """An egress policy with overrides, as `{"name:port": "address"}`."""
+    allow = ", ".join(f'"{host}"' for host in hosts)
+    lines = "".join(f'"{at}" = "{to}"\n' for at, to in connect.items())
+    return f"[egress]\nallow = [{allow}]\n{more}\n[upstream.connect]\n{lines}"
+
+
+class FakeResolver:
+    """Answers from a table and counts; a list of lists is one answer after the other."""
+
+    def __init__(self, table: dict[str, list[list[str]]] | None = None) -> None:
+        self.table = table or {}
+        self.asked: list[str] = []
+
+    async def resolve(self, host: Host) -> Sequence[Address]:
+        """The next answer."""
+        self.asked.append(host.name)
+        answers = self.table.get(host.name)
+        if not answers:
+            raise Unresolved("no such name")
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [ip_address(text) for text in answer]
+
+
+@dataclass
+class Watch:
+    """What one session wrote down and told."""
+
+    events: list[Event] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    admitting: bool = True
+
+    def until(self, reason: str, **details: object) -> Event:
+        """Wait for an event with this reason and these details; fail with what there was."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for event in list(self.events):
+                if event.reason == reason and details.items() <= dict(event.details).items():
+                    return event
+            time.sleep(0.005)
+        raise AssertionError(f"no {reason} {details} in {self.events}")
+
+    def reasons(self, kind: str) -> list[str]:
+        """The reasons of all events of a kind."""
+        return [event.reason for event in self.events if event.kind == kind]
+
+
+class Rig:
+    """A running gateway."""
+
+    def __init__(self, resolver: FakeResolver | None = None, **options: float) -> None:
+        self.resolver = resolver or FakeResolver()
+        self.loop = new_loop()
+        self.faults: list[dict[str, object]] = []
+        self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.gateway = self.call(lambda: Gateway(self.loop, self.resolver, **options))  # type: ignore[arg-type]
+        self.watches: list[Watch] = []
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the loop."""
+
+        async def run() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE)
+
+    def open(self, door: Door, policy: str) -> tuple[DoorHandle, Watch]:
+        """Open a door under a policy."""
+        watch = Watch()
+        session = Session(
+            "s1", book(policy), watch.events.append, lambda: watch.admitting, watch.lines.append
+        )
+        return self.call(lambda: self.gateway.open_door(door, session)), watch
+
+    def close(self) -> None:
+        """End the gateway; nothing may have been raised out of a callback."""
+        self.call(self.gateway.close)
+
+        async def settle() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), PATIENCE)
+
+        asyncio.run_coroutine_threadsafe(settle(), self.loop).result(PATIENCE)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        assert not self.faults

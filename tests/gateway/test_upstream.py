@@ -1,0 +1,305 @@
+"""The gateway dials what it judged, and resolves only what policy allowed (I4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyhole.gateway import resolver as resolver_module
+from keyhole.gateway import upstream as upstream_module
+from keyhole.gateway.proxy import ProxyFailed, parse
+from keyhole.gateway.resolver import SystemResolver, Unresolved
+from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream, interleave
+from keyhole.model.decision import AddressDecision, Reason, Verdict
+from keyhole.model.host import Host
+from tests.gateway.clients import CONVERSE
+from tests.gateway.origins import Origin, greet
+from tests.gateway.rig import FakeResolver, Rig, policy
+from tests.worlds import book
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.gateway.namespace import Namespace
+
+Make = Callable[..., Origin]
+HOST = Host("ok.example")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1", "address-loopback"),
+        ("10.1.2.3", "address-private"),
+        ("169.254.169.254", "address-metadata"),
+        ("fd00:ec2::254", "address-metadata"),
+        ("64:ff9b::7f00:1", "address-embedded-ipv4"),
+        ("224.0.0.1", "address-multicast"),
+    ],
+)
+def test_an_allowed_name_that_resolves_inwards_is_refused(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver, address: str, reason: str, origin: Make
+) -> None:
+    server = origin(greet)
+    resolver.table = {"ok.example": [[address]]}
+    text = policy("ok.example:25", "fine.example:25", **{"fine.example:25": server.address})
+    _, watch = rig.open(namespace.door, text)
+    assert namespace.python(CONVERSE, "ok.example", "25", "read") == "ConnectionResetError"
+    event = watch.until(reason, port=25)
+    assert event.verdict is Verdict.DENY
+    assert event.host == "ok.example"
+    # positive control: the same port of a host whose address policy gives
+    assert namespace.python(CONVERSE, "fine.example", "25", "read") == "b'220 ready\\r\\n'"
+
+
+def test_names_that_policy_does_not_allow_are_never_resolved(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver
+) -> None:
+    resolver.table = {"ok.example": [["10.0.0.1"]]}
+    rig.open(namespace.door, policy("ok.example:25"))
+    for name in ("evil.example", "secret.evil.example"):
+        assert namespace.python(CONVERSE, name, "25", "read") == "gaierror"
+    assert namespace.python(CONVERSE, "ok.example", "443", "read") == "ConnectionResetError"
+    assert resolver.asked == []
+    assert namespace.python(CONVERSE, "ok.example", "25", "read") == "ConnectionResetError"
+    assert resolver.asked == ["ok.example"]
+
+
+class Sockets:
+    """A loop that remembers what was dialled and says how each attempt ends."""
+
+    def __init__(self, ends: dict[str, float | OSError]) -> None:
+        self.ends = ends
+        self.dialled: list[tuple[str, int]] = []
+
+    async def connect(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """As `sock_connect`."""
+        self.dialled.append(address)
+        end = self.ends.get(address[0], 0.0)
+        if isinstance(end, OSError):
+            raise end
+        await asyncio.sleep(end)
+
+
+@contextlib.contextmanager
+def dialling(
+    monkeypatch: pytest.MonkeyPatch,
+    ends: dict[str, float | OSError],
+    table: dict[str, list[list[str]]],
+) -> Iterator[tuple[Upstream, Sockets, asyncio.AbstractEventLoop]]:
+    """An Upstream whose network is made up."""
+    loop = asyncio.new_event_loop()
+    sockets = Sockets(ends)
+    monkeypatch.setattr(loop, "sock_connect", sockets.connect)
+    yield Upstream(loop, FakeResolver(table)), sockets, loop
+    loop.close()
+
+
+def test_the_address_that_is_dialled_is_the_one_that_was_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Rebinding: public for the judge, loopback for whoever asks again.
+    table = {"ok.example": [["93.184.216.34"], ["127.0.0.1"]]}
+    rules = book(policy("ok.example"))
+    with dialling(monkeypatch, {}, table) as (upstream, sockets, loop):
+        made = loop.run_until_complete(upstream.dial(rules, HOST, 443))
+        made.sock.close()
+        assert sockets.dialled == [("93.184.216.34", 443)]
+        assert made.decision.address == ip_address("93.184.216.34")
+        with pytest.raises(AddressRefused) as refused:
+            loop.run_until_complete(upstream.dial(rules, HOST, 443))
+        assert refused.value.decision.reason is Reason.ADDRESS_LOOPBACK
+        assert sockets.dialled == [("93.184.216.34", 443)]
+
+
+def test_of_several_addresses_only_the_public_ones_are_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = {"ok.example": [["10.0.0.1", "93.184.216.34", "127.0.0.1"]]}
+    with dialling(monkeypatch, {}, table) as (upstream, sockets, loop):
+        loop.run_until_complete(upstream.dial(book(policy("ok.example")), HOST, 443)).sock.close()
+        assert sockets.dialled == [("93.184.216.34", 443)]
+
+
+def test_a_refused_address_is_followed_by_the_next_and_a_slow_one_gets_company(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream_module, "ATTEMPT_DELAY", 0.01)
+    table = {"ok.example": [["2606:2800::1", "93.184.216.34", "2606:2800::2", "93.184.216.35"]]}
+    ends: dict[str, float | OSError] = {
+        "2606:2800::1": OSError("no route"), "93.184.216.34": 30.0, "2606:2800::2": 30.0,
+    }  # fmt: skip
+    with dialling(monkeypatch, ends, table) as (upstream, sockets, loop):
+        made = loop.run_until_complete(upstream.dial(book(policy("ok.example")), HOST, 443))
+        made.sock.close()
+        assert made.decision.address == ip_address("93.184.216.35")
+        assert [address for address, _ in sockets.dialled] == [
+            "2606:2800::1", "93.184.216.34", "2606:2800::2", "93.184.216.35",
+        ]  # fmt: skip
+
+
+def test_failures_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_module, "CONNECT_TIMEOUT", 0.05)
+    table: dict[str, list[list[str]]] = {
+        "ok.example": [["93.184.216.34"]], "two.example": [["93.184.216.34", "93.184.216.35"]],
+        "slow.example": [["93.184.216.36"]], "empty.example": [[]],
+    }  # fmt: skip
+    ends: dict[str, float | OSError] = {
+        "93.184.216.34": OSError("refused"), "93.184.216.35": OSError("refused"),
+        "93.184.216.36": 30.0,
+    }  # fmt: skip
+    rules = book(policy("ok.example"))
+    expected = {
+        "ok.example": ("upstream-unreachable", "refused"),
+        "two.example": ("upstream-unreachable", "refused"),
+        "slow.example": ("upstream-unreachable", "timed out"),
+        "empty.example": ("name-unresolved", "no address"),
+        "none.example": ("name-unresolved", "no such name"),
+    }
+    with dialling(monkeypatch, ends, table) as (upstream, _, loop):
+        for name, (reason, message) in expected.items():
+            with pytest.raises(Unreachable, match=message) as failed:
+                loop.run_until_complete(upstream.dial(rules, Host(name), 443))
+            assert failed.value.reason == reason
+
+
+def test_an_unreachable_origin_is_told_and_written_down(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver
+) -> None:
+    _, watch = rig.open(namespace.door, policy("ok.example:25"))
+    assert namespace.python(CONVERSE, "ok.example", "25", "read") == "ConnectionResetError"
+    assert watch.until("name-unresolved", port=25).verdict is Verdict.ALLOW
+    assert watch.lines == ["failed ok.example:25 (the name does not resolve)"]
+
+
+def proxy_server(replies: bytes, heads: list[bytes]) -> Callable[[socket.socket], None]:
+    """A proxy that answers every CONNECT with the same bytes, then echoes."""
+
+    def serve(sock: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += sock.recv(4096)
+        heads.append(head)
+        sock.sendall(replies)
+
+    return serve
+
+
+def test_a_proxy_is_told_the_judged_address(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver, origin: Make
+) -> None:
+    heads: list[bytes] = []
+    # The greeting comes in one piece with the proxy's answer.
+    proxy = origin(proxy_server(b"HTTP/1.1 200 OK\r\nVia: x\r\n\r\n220 ready", heads))
+    resolver.table = {"ok.example": [["93.184.216.34"]], "proxy.corp.example": [["127.0.0.1"]]}
+    more = f'[upstream]\nproxy = "http://proxy.corp.example:{proxy.port}"'
+    _, watch = rig.open(namespace.door, policy("ok.example:25", more=more))
+    assert namespace.python(CONVERSE, "ok.example", "25", "rest") == "b'220 ready'"
+    assert heads == [b"CONNECT 93.184.216.34:25 HTTP/1.1\r\nHost: 93.184.216.34:25\r\n\r\n"]
+    # The judge speaks before the proxy does.
+    resolver.table["ok.example"] = [["10.0.0.1"]]
+    assert namespace.python(CONVERSE, "ok.example", "25", "read") == "ConnectionResetError"
+    watch.until("address-private", port=25)
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407 Proxy Authentication"),
+        (b"HTTP/1.1 502\r\n\r\n", "answered 502"),
+        (b"SSH-2.0\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\n", "no end"),
+    ],
+)
+def test_a_proxy_that_does_not_connect_is_named(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver, origin: Make, reply: bytes, why: str
+) -> None:
+    proxy = origin(proxy_server(reply, []))
+    resolver.table = {"ok.example": [["93.184.216.34"]], "proxy.corp.example": [["127.0.0.1"]]}
+    more = f'[upstream]\nproxy = "http://proxy.corp.example:{proxy.port}"'
+    _, watch = rig.open(namespace.door, policy("ok.example:25", more=more))
+    assert namespace.python(CONVERSE, "ok.example", "25", "read") == "ConnectionResetError"
+    assert why in str(dict(watch.until("proxy-failed", port=25).details)["why"])
+
+
+def test_a_proxy_url_is_read() -> None:
+    assert str(parse("http://proxy.corp.example:3128").port) == "3128"
+    assert parse("http://proxy.corp.example").port == 80
+    with pytest.raises(ProxyFailed):
+        parse("https://proxy.corp.example")
+
+
+def test_families_take_turns() -> None:
+    def decided(*texts: str) -> list[AddressDecision]:
+        return [AddressDecision(Verdict.ALLOW, address=ip_address(t), port=1) for t in texts]
+
+    order = interleave(decided("::1", "::2", "::3", "1.1.1.1"))
+    assert [str(d.address) for d in order] == ["::1", "1.1.1.1", "::2", "::3"]
+    order = interleave(decided("1.1.1.1", "::1", "::2", "::3"))
+    assert [str(d.address) for d in order] == ["1.1.1.1", "::1", "::2", "::3"]
+    assert interleave([]) == []
+
+
+def test_the_system_resolver_caches_asks_once_and_bounds_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def getaddrinfo(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(name)
+        if name.startswith("bad"):
+            raise socket.gaierror("no such name")
+        return [(2, 1, 6, "", ("93.184.216.34", 0)), (10, 1, 6, "", ("fe80::1%lo", 0, 0, 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(resolver_module, "MAX_CACHED", 1)
+
+    async def conversation() -> None:
+        system = SystemResolver(asyncio.get_running_loop())
+        both = await asyncio.gather(system.resolve(HOST), system.resolve(HOST))
+        assert both[0] == both[1] == (ip_address("93.184.216.34"), ip_address("fe80::1"))
+        await system.resolve(HOST)
+        assert asked == ["ok.example."]
+        with pytest.raises(Unresolved):
+            await system.resolve(Host("bad.example"))
+        await system.resolve(Host("b.example"))
+        await system.resolve(HOST)
+        assert asked == ["ok.example.", "bad.example.", "b.example.", "ok.example."]
+        system.close()
+
+    asyncio.run(conversation())
+
+
+def test_the_hosts_file_speaks_before_dns_and_names_there_are_exact(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(
+        "# 192.0.2.9 ok.example\n\n192.0.2.1 other OK.example # comment\nfe80::1%lo ok.example\n"
+        "nonsense ok.example\n192.0.2.2 not.ok.example\n"
+    )
+
+    def getaddrinfo(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        raise socket.gaierror(name)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(resolver_module, "HOSTS_FILE", hosts)
+
+    async def conversation() -> None:
+        system = SystemResolver(asyncio.get_running_loop())
+        assert await system.resolve(HOST) == (ip_address("192.0.2.1"), ip_address("fe80::1"))
+        with pytest.raises(Unresolved, match=r"sub\.ok\.example\.$"):
+            await system.resolve(Host("sub.ok.example"))
+        monkeypatch.setattr(resolver_module, "HOSTS_FILE", tmp_path / "none")
+        with pytest.raises(Unresolved):
+            await system.resolve(Host("third.example"))
+        system.close()
+
+    asyncio.run(conversation())

@@ -1,0 +1,115 @@
+"""Every hello that a client sends in the clear is judged, the one after a retry too (I4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyhole.wire.clientflight import ClientFlight
+from keyhole.wire.step import Step
+from tests.wire.hellos import hello, vector
+
+if TYPE_CHECKING:
+    from keyhole.wire.clienthello import Hello
+
+CCS = b"\x14\x03\x03\x00\x01\x01"
+DATA = b"\x17\x03\x03\x00\x05hello"
+KEY_EXCHANGE = b"\x16\x03\x03\x00\x03\x10ab"
+EARLY = hello(extensions=[(42, b"")])
+GOOD, EVIL = hello("ok.example"), hello("evil.example")
+
+
+def judge(found: Hello) -> str | None:
+    """Only ok.example."""
+    return None if found.sni == "ok.example" else "sni"
+
+
+def run(data: bytes, size: int, *, required: bool = True) -> Step:
+    """Feed in pieces; the whole that was passed, and the last word."""
+    flight = ClientFlight(judge, required=required)
+    passed = b""
+    for index in range(0, len(data), size):
+        step = flight.feed(data[index : index + size])
+        passed += step.forward
+        if step.refusal is not None or step.free:
+            rest = data[index + size :] if step.free else b""
+            return Step(passed + rest, step.free, step.refusal)
+    return Step(passed)
+
+
+SIZES = st.integers(1, 400)
+
+
+@pytest.mark.parametrize(
+    ("data", "free"),
+    [
+        (GOOD, False),
+        (GOOD + CCS + DATA, True),
+        (GOOD + KEY_EXCHANGE + CCS, True),
+        (GOOD + CCS, False),
+        (GOOD + CCS + GOOD + CCS + DATA, True),
+        (EARLY + CCS + DATA + DATA, False),
+        (EARLY + CCS + DATA + GOOD + DATA, True),
+        (GOOD + b"\x15\x03\x03\x00\x02\x01\x00", False),
+    ],
+)
+@given(size=SIZES)
+def test_an_honest_handshake_passes_unchanged(data: bytes, free: bool, size: int) -> None:
+    assert run(data, size) == Step(data, free)
+
+
+@pytest.mark.parametrize(
+    ("data", "refusal"),
+    [
+        (EVIL, "sni"),
+        (GOOD + EVIL, "sni"),
+        (GOOD + CCS + EVIL, "sni"),
+        (EARLY + CCS + DATA + DATA + EVIL, "sni"),
+        (GOOD + b"\x16\x03\x03\x00\x00" + EVIL, "hello-malformed"),
+        (GOOD + b"\x18\x03\x03\x00\x01\x00", "not-tls"),
+        (GOOD + b"\x16\x09\x03\x00\x01\x01", "not-tls"),
+        (b"\x16\x03\x01\x00\x00", "hello-malformed"),
+        (b"GET / HTTP/1.1\r\n", "not-tls"),
+    ],
+)
+@given(size=SIZES)
+def test_a_foreign_hello_anywhere_in_the_clear_is_refused(
+    data: bytes, refusal: str, size: int
+) -> None:
+    step = run(data, size)
+    assert step.refusal == refusal
+    assert b"evil" not in step.forward
+
+
+@given(size=SIZES)
+def test_where_tls_is_not_required_other_protocols_pass(size: int) -> None:
+    for data in (b"SSH-2.0-x\r\n", b"\x16\x00binary", b"\x00"):
+        assert run(data, size, required=False) == Step(data, free=True)
+    assert run(EVIL, size, required=False).refusal == "sni"
+
+
+def test_it_says_whether_it_holds_something_back() -> None:
+    flight = ClientFlight(judge, required=False)
+    said = [flight.begun]
+    for part in (GOOD[:7], GOOD[7:]):
+        flight.feed(part)
+        said.append(flight.begun)
+    assert said == [False, True, False]
+
+
+@given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
+def test_no_bytes_make_it_raise(pieces: list[bytes], begun: bool) -> None:
+    flight = ClientFlight(judge)
+    for piece in [GOOD, *pieces] if begun else pieces:
+        step = flight.feed(piece)
+        if step.refusal is not None or step.free:
+            break
+
+
+def test_a_hello_may_be_cut_into_records_after_a_retry_too() -> None:
+    data = GOOD + hello("evil.example", pieces=5)
+    assert run(data, 3).refusal == "sni"
+    assert run(GOOD + hello(pieces=5) + vector(2, b"x"), 3).free
