@@ -1,0 +1,45 @@
+"""The words that bubblewrap is started with. Pure: a Launch and staged sources in, words out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.sandbox.files.fileplan import Bind, Symlink, Tmpfs
+from keyhole.sandbox.launch import FILTER_DESCRIPTOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.sandbox.launch import Launch
+
+WALLS = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup",
+    "--disable-userns",
+    "--die-with-parent",
+    "--clearenv",
+)
+"""Not `--unshare-net`: the helper's network namespace, which holds the door, is kept."""
+
+
+def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
+    """Arguments for `--args`: walls, files in order, environment. `staged` is by step number."""
+    found = [*WALLS, "--cap-drop", "ALL", "--hostname", launch.hostname]
+    found += ["--seccomp", str(FILTER_DESCRIPTOR)]
+    found += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - inside
+    for index, entry in enumerate(launch.files):
+        if isinstance(entry, Tmpfs):
+            found += ["--perms", f"{entry.mode:o}", "--size", str(entry.size)]
+            found += ["--tmpfs", entry.target]
+        elif isinstance(entry, Symlink):
+            found += ["--symlink", entry.to, entry.target]
+        else:
+            writable = isinstance(entry, Bind) and entry.writable
+            found += ["--bind" if writable else "--ro-bind", staged[index], entry.target]
+    for name, value in launch.environment.items():
+        found += ["--setenv", name, value]
+    found += ["--chdir", launch.directory]
+    return found

@@ -1,0 +1,107 @@
+"""An empty network in which every address is local, and the sockets that catch what is sent.
+
+Called by the helper in a namespace that it has just made and that nothing else lives in. What was
+measured and why each line is there: docs/ARCHITECTURE.md, "The door".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+
+CAPTURE_PORT = 15001
+DNS_PORT = 53
+BACKLOG = 1024
+"""Connections that wait to be accepted; the gateway pauses accepting above its own limits."""
+
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_IP_TRANSPARENT, _IPV6_TRANSPARENT, _IP_PKTINFO = 19, 75, 8
+
+_RTM_NEWROUTE, _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_CREATE = 24, 1, 4, 0x400
+_RT_TABLE_LOCAL, _RTPROT_BOOT, _RT_SCOPE_HOST, _RTN_LOCAL = 255, 3, 254, 2
+_RTA_DST, _RTA_OIF, _RTA_PREFSRC = 1, 4, 7
+
+RULESET = f"""\
+table inet keyhole {{
+  chain pre {{ type filter hook prerouting priority mangle; policy accept;
+    iif != "lo" drop
+    ip daddr 127.0.0.0/8 return
+    ip6 daddr ::1 return
+    meta nfproto ipv4 meta l4proto tcp tproxy ip to :{CAPTURE_PORT} accept
+    meta nfproto ipv6 meta l4proto tcp tproxy ip6 to :{CAPTURE_PORT} accept
+  }}
+  chain out {{ type filter hook output priority 0; policy accept;
+    oif != "lo" drop
+  }}
+}}
+"""
+"""Every TCP port comes to one listener; should an interface ever appear, it carries nothing."""
+
+
+def raise_loopback() -> None:
+    """Bring `lo` up: the only interface there is (I2)."""
+    names = [name for _, name in socket.if_nameindex()]
+    if names != ["lo"]:
+        raise RuntimeError(f"a new network namespace has {names}, not only lo")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(control, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def make_everything_local() -> None:
+    """Routes by which every address is delivered to this host; sources stay 127.0.0.1 and ::1."""
+    loopback = socket.if_nametoindex("lo")
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
+        _add_local_route(netlink, socket.AF_INET, socket.inet_aton("127.0.0.1"), loopback)
+        if os.path.exists("/proc/sys/net/ipv6/conf/lo"):
+            source = socket.inet_pton(socket.AF_INET6, "::1")
+            _add_local_route(netlink, socket.AF_INET6, source, loopback)
+
+
+def capture(nft: str) -> None:
+    """Load the ruleset."""
+    done = subprocess.run(  # noqa: S603 - an absolute path that the caller chose and judged
+        [nft, "-f", "-"], input=RULESET, text=True, capture_output=True, timeout=30, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"nft refused the ruleset: {done.stderr.strip()}")
+
+
+def listen() -> list[socket.socket]:
+    """The door's sockets: TCP over IPv4, DNS over UDP, and TCP over IPv6 where it exists."""
+    tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    tcp.setsockopt(socket.SOL_IP, _IP_TRANSPARENT, 1)
+    tcp.bind(("0.0.0.0", CAPTURE_PORT))  # noqa: S104 - in a namespace that has only lo
+    tcp.listen(BACKLOG)
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.setsockopt(socket.SOL_IP, _IP_PKTINFO, 1)
+    udp.bind(("0.0.0.0", DNS_PORT))  # noqa: S104 - as above
+    sockets = [tcp, udp]
+    if socket.has_ipv6 and os.path.exists("/proc/sys/net/ipv6/conf/lo"):
+        tcp6 = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        tcp6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        tcp6.setsockopt(socket.IPPROTO_IPV6, _IPV6_TRANSPARENT, 1)
+        tcp6.bind(("::", CAPTURE_PORT))
+        tcp6.listen(BACKLOG)
+        sockets.append(tcp6)
+    return sockets
+
+
+def _add_local_route(netlink: socket.socket, family: int, source: bytes, interface: int) -> None:
+    """RTM_NEWROUTE `local default dev lo src SOURCE` (rtnetlink(7)), and the kernel's answer."""
+    message = struct.pack(
+        "=BBBBBBBBI", family, 0, 0, 0, _RT_TABLE_LOCAL, _RTPROT_BOOT, _RT_SCOPE_HOST, _RTN_LOCAL, 0
+    )
+    message += struct.pack("=HHI", 8, _RTA_OIF, interface)
+    message += struct.pack("=HH", 4 + len(source), _RTA_PREFSRC) + source
+    flags = _NLM_F_REQUEST | _NLM_F_ACK | _NLM_F_CREATE
+    header = struct.pack("=IHHII", 16 + len(message), _RTM_NEWROUTE, flags, 1, 0)
+    netlink.send(header + message)
+    answer = netlink.recv(4096)
+    error = -struct.unpack_from("=i", answer, 16)[0]
+    if error:
+        raise OSError(error, f"no local route: {os.strerror(error)}")

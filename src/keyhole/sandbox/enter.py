@@ -1,0 +1,221 @@
+"""The helper: makes the walls, hands over the door, waits, and becomes bubblewrap.
+
+Exec'd on its own, single-threaded, before any secret exists near it. It talks to its parent over
+one socket. Whatever fails, it exits before a single untrusted instruction ran: there is no state in
+which the command runs with another network than the empty one (I2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+from keyhole.sandbox import bwrap, emptynet, inside, syscalls
+from keyhole.sandbox.files.fileplan import Bind, Entry, Mask, Symlink, Text
+from keyhole.sandbox.launch import (
+    ARGUMENTS_DESCRIPTOR,
+    CONFIG_DESCRIPTOR,
+    FILTER_DESCRIPTOR,
+    HALT,
+    INSIDE_DESCRIPTOR,
+    STATUS_DESCRIPTOR,
+    Launch,
+)
+from keyhole.sandbox.staging import stage
+
+MAX_MESSAGE = 64 * 1024 * 1024
+"""Bytes of the launch; our own parent sends it, so this only bounds a mistake."""
+
+EXIT_FAILED = 125
+
+
+def main() -> int:
+    """Run the helper: `enter.py CONTROL_FD STATUS_FD`."""
+    parent = os.getppid()
+    syscalls.die_with_parent(parent)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    status = int(sys.argv[2])
+    launch = Launch.from_json(receive(control))
+    try:
+        _enter(control, status, launch, parent)
+    except (OSError, RuntimeError) as error:
+        # The parent tells the person; the sandbox's terminal is not the place for it.
+        send(control, json.dumps({"error": str(error)}).encode())
+    return EXIT_FAILED
+
+
+def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> None:
+    # 1. Namespaces of our own; as root the user namespace is left to bubblewrap alone.
+    is_root = os.getuid() == 0
+    owner_map = _user_namespace_of(launch.uid) if launch.maps_root else None
+    if is_root:
+        syscalls.unshare(syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+    else:
+        _unshare_as_user()
+    _reached("namespaces", launch)
+    # 2. An empty network in which every address leads to the door (I2).
+    emptynet.raise_loopback()
+    emptynet.make_everything_local()
+    _reached("network", launch)
+    if not is_root:
+        syscalls.keep_over_exec((syscalls.CAP_NET_ADMIN,))
+    emptynet.capture(launch.nft)
+    sockets = emptynet.listen()
+    _reached("capture", launch)
+    # 3. The files, by descriptor (I11).
+    staged = stage(launch.files, owner_map)
+    _reached("files", launch)
+    # 4. The door goes out; nothing runs until the gateway holds it and says so.
+    namespace = os.readlink("/proc/self/ns/net")
+    socket.send_fds(
+        control, [_framed(json.dumps({"door": namespace}).encode())], [s.fileno() for s in sockets]
+    )
+    for opened in sockets:
+        opened.close()
+    _reached("handed-over", launch)
+    program = receive(control)
+    _reached("acknowledged", launch)
+    # 5. The identity behind the untrusted code, which is never the host's root.
+    if is_root:
+        os.setgroups([])
+        os.setresgid(launch.gid, launch.gid, launch.gid)
+        os.setresuid(launch.uid, launch.uid, launch.uid)
+        syscalls.die_with_parent(parent)  # a change of identity forgets it
+    else:
+        syscalls.drop_over_exec()
+    if os.getuid() == 0:
+        raise RuntimeError("the sandbox would run as root of the host")
+    syscalls.no_new_privileges()
+    _reached("identity", launch)
+    _become_bwrap(launch, staged, program, status, namespace)
+
+
+def _become_bwrap(
+    launch: Launch, staged: dict[int, str], program: bytes, status: int, namespace: str
+) -> None:
+    config = inside.Config(
+        namespace=namespace,
+        command=launch.command,
+        interactive=launch.interactive,
+        processes=launch.bounds.processes,
+        memory=launch.bounds.memory,
+        open_files=launch.bounds.open_files,
+        targets=tuple(e.target for e in launch.files if not isinstance(e, Symlink)),
+        read_only=tuple(e.target for e in launch.files if _is_read_only(e)),
+    )
+    words = "\0".join(bwrap.words(launch, staged)).encode() + b"\0"
+    with open(inside.__file__, "rb") as source:
+        code = source.read()
+    contents = {
+        FILTER_DESCRIPTOR: program,
+        ARGUMENTS_DESCRIPTOR: words,
+        INSIDE_DESCRIPTOR: code,
+        CONFIG_DESCRIPTOR: config.to_json(),
+    }
+    descriptors = {STATUS_DESCRIPTOR: status} | {
+        number: _memory_file(content) for number, content in contents.items()
+    }
+    # Out of the way of the numbers they are to have, then there, and nothing else is left.
+    high = {n: _above(fd) for n, fd in descriptors.items()}
+    for number, descriptor in high.items():
+        os.dup2(descriptor, number, inheritable=True)
+    os.closerange(max(descriptors) + 1, os.sysconf("SC_OPEN_MAX"))
+    argv = [launch.bwrap, "--args", str(ARGUMENTS_DESCRIPTOR), "--"]
+    argv += [launch.python, "-I", "-S", f"/proc/self/fd/{INSIDE_DESCRIPTOR}"]
+    os.execv(launch.bwrap, argv)  # noqa: S606 - an absolute path that the parent judged
+
+
+def _is_read_only(entry: Entry) -> bool:
+    return isinstance(entry, Mask | Text) or (isinstance(entry, Bind) and not entry.writable)
+
+
+def _unshare_as_user() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _user_namespace_of(uid: int) -> int:
+    """A user namespace that shows the host's root as `uid`, for an idmapped mount."""
+    ready, done = os.pipe(), os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        syscalls.die_with_parent(parent)
+        syscalls.unshare(syscalls.CLONE_NEWUSER)
+        os.write(ready[1], b"x")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    for kind in ("uid_map", "gid_map"):
+        with open(f"/proc/{child}/{kind}", "w", encoding="ascii") as file:
+            file.write(f"0 {uid} 1")
+    descriptor = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    os.write(done[1], b"x")
+    os.waitpid(child, 0)
+    for end in (*ready, *done):
+        os.close(end)
+    return descriptor
+
+
+def _memory_file(content: bytes) -> int:
+    descriptor = os.memfd_create("keyhole", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _above(descriptor: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64)
+
+
+def _reached(step: str, launch: Launch) -> None:
+    if launch.fault == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if launch.fault == f"{HALT}{step}":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _framed(data: bytes) -> bytes:
+    return struct.pack("=I", len(data)) + data
+
+
+def send(control: socket.socket, data: bytes) -> None:
+    """One message, length first."""
+    control.sendall(_framed(data))
+
+
+def receive(control: socket.socket) -> bytes:
+    """One message; the end of the connection is the end of us."""
+    (size,) = struct.unpack("=I", _exactly(control, 4))
+    if size > MAX_MESSAGE:
+        raise SystemExit(EXIT_FAILED)
+    return _exactly(control, size)
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = control.recv(size - len(data))
+        if not more:
+            raise SystemExit(EXIT_FAILED)
+        data += more
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

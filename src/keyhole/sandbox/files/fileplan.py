@@ -1,0 +1,86 @@
+"""The file plan as values: what is mounted where, in order. Made by `planning.py`.
+
+Read by the launcher. Targets and sources are canonical absolute paths without a link in them. A
+bind takes the mounts below its source along (in a user namespace the kernel insists); those that
+were not asked for are masked.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Refused(Exception):
+    """The run must not start; `reason` says why and what to do (exit 125)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Kind(enum.StrEnum):
+    """What a bind or a mask lies on."""
+
+    FILE = "file"
+    DIR = "dir"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or tree of the host."""
+
+    source: str
+    target: str
+    kind: Kind
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """An empty, read-only file or directory over something that is not to be seen."""
+
+    target: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A read-only file with this content."""
+
+    target: str
+    content: str
+    mode: int = 0o444
+
+
+@dataclass(frozen=True, slots=True)
+class Symlink:
+    """A symbolic link."""
+
+    target: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """An empty, writable directory in memory, of so many bytes at most."""
+
+    target: str
+    size: int
+    mode: int = 0o755
+
+
+Entry = Bind | Mask | Text | Symlink | Tmpfs
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """All that the sandbox sees, in the order in which it must be mounted."""
+
+    entries: tuple[Entry, ...]
+    writable: tuple[str, ...]
+    """The trees that the sandbox can write, for `snapshot` and `refuse_inside`."""
+    watched: tuple[str, ...] = ()
+    """Directories of git hooks outside of `.git` (core.hooksPath)."""
+    notices: tuple[str, ...] = ()
+    """Lines for the person, once."""

@@ -1,0 +1,72 @@
+"""The few files of /etc that are written for the sandbox rather than shown from the host. Pure.
+
+The host's own would tell who has accounts here and which networks it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from keyhole.sandbox.files.fileplan import Refused, Text
+
+NAMESERVER = "192.0.2.53"
+"""Every address answers DNS inside. Not loopback, whose TCP the door does not capture; not one of
+198.18.0.0/15, which stand for names; a documentation address is nobody's (RFC 5737)."""
+
+_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\Z", re.IGNORECASE)
+_OVERFLOW = 65534
+"""What files of unmapped owners seem to belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who the sandboxed code is, inside."""
+
+    user: str
+    uid: int
+    gid: int
+    home: str
+    shell: str = "/bin/sh"
+
+
+def generated_files(account: Account, hostname: str) -> tuple[Text, ...]:
+    """Accounts, name service and host name."""
+    # A colon or a line break would write an account of its own.
+    if not _NAME.match(account.user) or re.search(r"[:\n]", account.home + account.shell):
+        raise Refused(f"the user {account.user!r} with home {account.home!r} fits no passwd file")
+    return (
+        Text("/etc/passwd", _passwd(account)),
+        Text("/etc/group", _group(account)),
+        Text("/etc/nsswitch.conf", _NSSWITCH),
+        Text("/etc/resolv.conf", f"nameserver {NAMESERVER}\n"),
+        Text("/etc/hosts", f"127.0.0.1 localhost {hostname}\n::1 localhost\n"),
+        Text("/etc/hostname", f"{hostname}\n"),
+    )
+
+
+_NSSWITCH = """\
+passwd: files
+group: files
+shadow: files
+hosts: files dns
+networks: files
+protocols: files
+services: files
+"""
+
+
+def _passwd(account: Account) -> str:
+    people = {
+        0: "root:x:0:0:root:/root:/usr/sbin/nologin",
+        _OVERFLOW: "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
+    }
+    own = (account.user, "x", str(account.uid), str(account.gid), "", account.home, account.shell)
+    people[account.uid] = ":".join(own)
+    return "".join(f"{line}\n" for _, line in sorted(people.items()))
+
+
+def _group(account: Account) -> str:
+    groups = {0: "root:x:0:", _OVERFLOW: "nogroup:x:65534:"}
+    groups.setdefault(account.gid, f"{account.user}:x:{account.gid}:")
+    return "".join(f"{line}\n" for _, line in sorted(groups.items()))

@@ -1,0 +1,202 @@
+"""Looks through the bound trees and covers what must not be seen or written.
+
+Called by `planning.py`, once for each tree that lies in no other. What cannot be judged is masked.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from keyhole.model.text import visible
+from keyhole.sandbox.files.credentialfiles import DEPENDENCIES, holds_credential
+from keyhole.sandbox.files.fileplan import Kind, Refused
+from keyhole.sandbox.files.paths import is_below
+from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
+from keyhole.sandbox.files.triggers import is_git_directory, trigger_of
+
+if TYPE_CHECKING:
+    from keyhole.sandbox.files.overlay import Overlay
+    from keyhole.sandbox.files.repositories import Repositories
+    from keyhole.sandbox.files.trees import Rules, Tree
+
+_CREDENTIALS = "masked, credentials (what sandbox.unsafe_paths lists is shown)"
+_FOREIGN = "masked, another file system is mounted there (name it in the policy to see it)"
+_SPECIAL = "masked, a socket, device or pipe of the host"
+_SHOWN = 8
+"""Paths named in one notice; the rest is counted."""
+
+
+class Inspection:
+    """The findings of one plan."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        repositories: Repositories,
+        rules: Rules,
+        trees: tuple[Tree, ...],
+        mounts: tuple[str, ...],
+    ) -> None:
+        self._overlay = overlay
+        self._repositories = repositories
+        self._rules = rules
+        self._named = frozenset(tree.path for tree in trees)
+        self._all_mounts = mounts
+        self._mounts: frozenset[str] = frozenset()
+        self._root = ""
+        self._found: dict[str, list[str]] = {}
+
+    def look(self, tree: Tree, budget: Budget) -> None:
+        """Go through a tree; Refused when it is too large to be known."""
+        self._root = tree.path
+        self._mounts = (
+            frozenset(m for m in self._all_mounts if is_below(m, tree.path)) - self._named
+        )
+        self._mask_dangers(tree)
+        if tree.kind is Kind.FILE:
+            self._judge_file(os.path.dirname(tree.path), os.path.basename(tree.path))
+            return
+        try:
+            for listing in walk(tree.path, budget):
+                self._look_at(listing)
+        except TooLarge:
+            if tree.path not in self._rules.unsafe:
+                raise Refused(
+                    f"{visible(tree.path)} is too large to look through for sockets and "
+                    "credentials of the host; name narrower directories, or list it in "
+                    "sandbox.unsafe_paths to give it unseen"
+                ) from None
+            self._note("given without having been looked through, as it is too large", tree.path)
+
+    def notices(self) -> tuple[str, ...]:
+        """A line for each sort of finding."""
+        return tuple(f"{what}: {_several(paths)}" for what, paths in self._found.items())
+
+    def _mask_dangers(self, tree: Tree) -> None:
+        for danger in (*self._rules.own, *self._rules.secret):
+            path = danger.path
+            if not is_below(path, tree.path) or path in self._rules.unsafe or path in self._named:
+                continue
+            kind = _kind(path)
+            if kind is not None:
+                self._mask(path, kind, f"masked, {danger.reason}")
+
+    def _look_at(self, listing: Listing) -> None:
+        where = listing.path
+        if self._overlay.is_masked(where):
+            listing.dirs.clear()
+            return
+        if listing.closed and where == self._root:
+            raise Refused(f"{visible(where)} cannot be read")
+        if listing.closed:
+            self._mask(where, Kind.DIR, "masked, it could not be looked into")
+            listing.dirs.clear()
+            return
+        self._look_for_mounts(listing)
+        for name in listing.specials:
+            self._mask(_join(where, name), Kind.FILE, _SPECIAL)
+        if is_git_directory(where, {*listing.files, *listing.dirs, *listing.links}):
+            self._repositories.cover(listing)
+        self._look_for_pointers(listing)
+        if not DEPENDENCIES.isdisjoint(where.removeprefix(self._root).split("/")):
+            return
+        for name in listing.files:
+            self._judge_file(where, name)
+        for name in listing.links:
+            self._judge_link(where, name)
+        for name in listing.dirs:
+            self._protect(where, name, Kind.DIR)
+
+    def _look_for_mounts(self, listing: Listing) -> None:
+        for names, kind in ((listing.dirs, Kind.DIR), (listing.files, Kind.FILE)):
+            for name in list(names) if self._mounts else ():
+                path = _join(listing.path, name)
+                if path not in self._mounts:
+                    continue
+                if any(is_below(tree, path) for tree in self._named) or path in self._rules.unsafe:
+                    self._note("another file system comes along", path)
+                    continue
+                self._mask(path, kind, _FOREIGN)
+                names.remove(name)
+
+    def _look_for_pointers(self, listing: Listing) -> None:
+        pointer = _join(listing.path, ".git")
+        if not self._overlay.is_writable(listing.path):
+            return
+        if ".git" in listing.files:
+            self._overlay.protect(pointer, Kind.FILE)
+        if ".git" in listing.links and pointer not in self._rules.unsafe:
+            raise Refused(
+                f"{visible(pointer)} is a symbolic link, which cannot be protected: replace it by "
+                "the repository's directory, or list it in sandbox.unsafe_paths"
+            )
+
+    def _judge_file(self, where: str, name: str) -> None:
+        path = _join(where, name)
+        if holds_credential(where, name):
+            if path not in self._rules.unsafe:
+                self._mask(path, Kind.FILE, _CREDENTIALS)
+                return
+            self._note("shown although it holds credentials, as sandbox.unsafe_paths says", path)
+        self._protect(where, name, Kind.FILE)
+
+    def _judge_link(self, where: str, name: str) -> None:
+        """A credential under a plain name, reached through a link with a telling one."""
+        path = _join(where, name)
+        if not holds_credential(where, name):
+            return
+        real = os.path.realpath(path)
+        if (
+            self._overlay.holds(real)
+            and not {real, path} & self._rules.unsafe
+            and _kind(real) is Kind.FILE
+            and not self._overlay.is_masked(real)
+            and holds_credential(where, name, real)
+        ):
+            self._mask(real, Kind.FILE, _CREDENTIALS)
+
+    def _protect(self, where: str, name: str, kind: Kind) -> None:
+        found = trigger_of(os.path.basename(where), name)
+        path = _join(where, name)
+        if found and found.kind is kind and self._overlay.is_writable(path):
+            if path in self._rules.unsafe:
+                self._note("writable although the host executes it, as unsafe_paths says", path)
+            else:
+                self._overlay.protect(path, kind)
+
+    def _mask(self, path: str, kind: Kind, what: str) -> None:
+        if path in self._named:
+            if path in self._rules.unsafe:
+                return
+            raise Refused(
+                f"{visible(path)} is named by the policy but would be {what}; "
+                "remove it, or list it in sandbox.unsafe_paths if you accept that"
+            )
+        self._overlay.mask(path, kind)
+        self._note(what, path)
+
+    def _note(self, what: str, path: str) -> None:
+        self._found.setdefault(what, []).append(path)
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where.rstrip('/')}/{name}"
+
+
+def _kind(path: str) -> Kind | None:
+    """What a mask over it must be; None where nothing is, or a link that leads elsewhere."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISLNK(mode):
+        return None
+    return Kind.DIR if stat.S_ISDIR(mode) else Kind.FILE
+
+
+def _several(paths: list[str]) -> str:
+    shown = ", ".join(visible(path) for path in paths[:_SHOWN])
+    more = len(paths) - _SHOWN
+    return shown + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,152 @@
+"""The first process in the sandbox: asserts that the walls stand, then becomes the command.
+
+It runs on a bare interpreter (`-I -S`) from a descriptor, so it imports nothing of Keyhole's. Until
+it has written `ok`, nothing untrusted has run; if an assertion fails, nothing ever will (I2).
+"""
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import termios
+from collections.abc import Sequence
+from typing import NamedTuple
+
+STATUS_DESCRIPTOR = 3
+CONFIG_DESCRIPTOR = 7
+
+NOT_FOUND, NOT_EXECUTABLE, FAILED = 127, 126, 125
+_SECCOMP_FILTER = "2"
+_OWN_MOUNTS = ("/", "/proc", "/dev", "/tmp")  # noqa: S108 - mount points that bubblewrap makes
+
+
+class Config(NamedTuple):
+    """What to assert and what to become."""
+
+    namespace: str
+    command: Sequence[str]
+    interactive: bool
+    processes: int
+    memory: int
+    open_files: int
+    targets: Sequence[str]
+    read_only: Sequence[str]
+
+    def to_json(self) -> bytes:
+        """As `inside.py` reads it."""
+        return json.dumps(self._asdict()).encode("ascii")
+
+
+def failures(config: Config) -> list[str]:
+    """Every wall that does not stand."""
+    status = _proc_status()
+    found = [
+        f"{name} is {status.get(name)}, not empty"
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+        if int(status.get(name, "1"), 16) != 0
+    ]
+    if status.get("NoNewPrivs") != "1":
+        found.append("new privileges can be gained")
+    if status.get("Seccomp") != _SECCOMP_FILTER:
+        found.append("no system-call filter is in force")
+    if os.getuid() == 0 or os.geteuid() == 0:
+        found.append("the user is root")
+    interfaces = [name for _, name in socket.if_nameindex()]
+    if interfaces != ["lo"]:
+        found.append(f"the network has {interfaces}, not only lo")
+    namespace = os.readlink("/proc/self/ns/net")
+    if namespace != config.namespace:
+        found.append(f"the network namespace is {namespace}, not {config.namespace}")
+    found += _mount_failures(config)
+    return found
+
+
+def _proc_status() -> dict[str, str]:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        pairs = (line.split(":", 1) for line in file if ":" in line)
+        return {name: value.strip() for name, value in pairs}
+
+
+def _mount_failures(config: Config) -> list[str]:
+    """Every expected mount is there, read-only where it must be, and there is no other."""
+    seen = {}
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            words = line.split(" ")
+            point = words[4].encode().decode("unicode_escape") if "\\" in words[4] else words[4]
+            seen[point] = words[5].split(",")
+    found = [f"{target} is not mounted" for target in config.targets if target not in seen]
+    found += [
+        f"{target} is not read-only"
+        for target in config.read_only
+        if target in seen and "ro" not in seen[target]
+    ]
+    roots = (*_OWN_MOUNTS[1:], *config.targets)
+    for point in seen:
+        known = point == "/" or any(point == r or point.startswith(r + "/") for r in roots)
+        if not known:
+            found.append(f"{point} is mounted and should not be")
+    return found
+
+
+def take_terminal() -> None:
+    """Lead a session whose controlling terminal is the fresh pty on standard input."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def bound(config: Config) -> None:
+    """Limits that this process and all after it keep (I9)."""
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NPROC, config.processes)
+    _lower(resource.RLIMIT_NOFILE, config.open_files)
+    _lower(resource.RLIMIT_DATA, config.memory)
+
+
+def _lower(limit: int, value: int) -> None:
+    hard = resource.getrlimit(limit)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
+
+
+def become(config: Config) -> int:
+    """Exec the command, or say as a shell would why not."""
+    name = config.command[0]
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)  # Python ignores them, and exec would pass that on
+    try:
+        os.execvp(name, list(config.command))  # noqa: S606 - the command is the point
+    except FileNotFoundError:
+        sys.stderr.write(f"keyhole: {name}: not found in the sandbox\n")
+        return NOT_FOUND
+    except OSError as error:
+        sys.stderr.write(f"keyhole: {name}: {error.strerror}\n")
+        return NOT_EXECUTABLE
+
+
+def main() -> int:
+    """Assert, report, become."""
+    with os.fdopen(CONFIG_DESCRIPTOR, "rb") as file:
+        config = Config(**json.load(file))
+    broken = failures(config)
+    report = json.dumps(broken).encode("ascii") if broken else b"ok"
+    try:
+        os.write(STATUS_DESCRIPTOR, report)
+    except OSError:
+        return FAILED  # the gateway is gone: nobody would see what the command does (I8)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if broken:
+        return FAILED
+    if config.interactive:
+        take_terminal()
+    else:
+        os.setsid()
+    bound(config)
+    return become(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

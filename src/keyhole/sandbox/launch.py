@@ -1,0 +1,81 @@
+"""What is started, as one value that crosses to the helper as JSON.
+
+Made outside by whoever composes a run; read by `enter.py` (all of it) and, in part, by `inside.py`.
+It holds no secret: the helper and everything after it is on the untrusted side of the wall.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Text, Tmpfs
+
+STATUS_DESCRIPTOR = 3
+FILTER_DESCRIPTOR = 4
+ARGUMENTS_DESCRIPTOR = 5
+INSIDE_DESCRIPTOR = 6
+CONFIG_DESCRIPTOR = 7
+"""The descriptors that bubblewrap and `inside.py` find open; nothing above them is."""
+
+STEPS = ("namespaces", "network", "capture", "files", "handed-over", "acknowledged", "identity")
+"""The helper's set-up steps, in order; tests make it die after each of them."""
+
+HALT = "halt:"
+"""Before a step's name: the helper halts there instead, so that a test can end the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Resource limits of the sandbox (I9)."""
+
+    processes: int
+    memory: int
+    open_files: int = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command and the walls around it."""
+
+    command: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    files: tuple[Entry, ...]
+    bounds: Bounds
+    uid: int
+    gid: int
+    bwrap: str
+    nft: str
+    python: str
+    interactive: bool = False
+    maps_root: bool = False
+    """Whether the project belongs to root and is shown as the sandbox's user (idmapped)."""
+    hostname: str = "keyhole"
+    fault: str = field(default="")
+    """A step after which the helper kills itself, or halts; for tests."""
+
+    def to_json(self) -> bytes:
+        """As the helper reads it; an entry of the file plan is told by the name of its class."""
+        table = asdict(self)
+        table["files"] = [{"is": type(e).__name__, **asdict(e)} for e in self.files]
+        return json.dumps(table).encode("ascii")
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Launch:
+        """The inverse of `to_json`."""
+        table = json.loads(data)
+        table["command"] = tuple(table["command"])
+        table["files"] = tuple(_entry(e) for e in table["files"])
+        table["bounds"] = Bounds(**table["bounds"])
+        return cls(**table)
+
+
+_ENTRIES: dict[str, type[Entry]] = {e.__name__: e for e in (Bind, Mask, Text, Symlink, Tmpfs)}
+
+
+def _entry(table: dict[str, object]) -> Entry:
+    made = _ENTRIES[str(table.pop("is"))]
+    if "kind" in table:
+        table["kind"] = Kind(str(table["kind"]))
+    return made(**table)  # type: ignore[arg-type]

@@ -1,0 +1,175 @@
+"""Starting a sandbox from outside: exec the helper, take the door, admit it, let go.
+
+The order is the promise (I2): the door is in the gateway's hands before the helper may go on,
+and if this process dies at any point the helper does too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from keyhole.sandbox.launch import Launch
+
+SETUP_SECONDS = 30.0
+"""How long the whole set-up may take; it takes about 0.1 s."""
+
+_MAX_DOOR_SOCKETS = 3
+_MAX_REPORT = 65536
+
+
+class SetupFailed(Exception):
+    """The walls could not be made or do not stand; nothing untrusted has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What the command gets as standard input, output and error."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+class Running:
+    """A sandbox whose command runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> int:
+        """The command's exit code, as a shell tells it."""
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            await _readable(pidfd)
+        finally:
+            os.close(pidfd)
+        code = self._process.wait()
+        return 128 - code if code < 0 else code
+
+    def command_pid(self) -> int | None:
+        """The command's process, as the host numbers it: the child of the sandbox's init."""
+        found = self.pid
+        for _ in range(2):
+            try:
+                with open(f"/proc/{found}/task/{found}/children", encoding="ascii") as file:
+                    children = file.read().split()
+            except OSError:
+                return None
+            if not children:
+                return None
+            found = int(children[0])
+        return found
+
+    def forward(self, number: int) -> None:
+        """Give the command a signal that was meant for it."""
+        target = self.command_pid()
+        if target is not None:
+            try:
+                os.kill(target, number)
+            except ProcessLookupError:
+                return
+
+    def kill(self) -> None:
+        """End everything in the sandbox at once: its init dies, and so does all below."""
+        self._process.send_signal(signal.SIGKILL)
+
+
+async def start(
+    launch: Launch,
+    streams: Streams,
+    admit: Callable[[list[socket.socket]], None],
+    build_filter: Awaitable[bytes],
+) -> Running:
+    """Start the helper, hand its door to `admit`, let it go on, and see the walls asserted."""
+    ours, theirs = socket.socketpair()
+    report_end, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    os.set_blocking(status_end, True)
+    with ours:
+        # Not by asyncio's subprocesses: the helper must be this thread's child (PDEATHSIG).
+        process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own interpreter and module
+            [sys.executable, "-I", "-m", "keyhole.sandbox.enter",
+             str(theirs.fileno()), str(status_end)],
+            stdin=streams.stdin, stdout=streams.stdout, stderr=streams.stderr,
+            pass_fds=(theirs.fileno(), status_end), env={}, cwd="/",
+        )  # fmt: skip
+        theirs.close()
+        os.close(status_end)
+        try:
+            async with asyncio.timeout(SETUP_SECONDS):
+                ours.setblocking(False)
+                await _send(ours, launch.to_json())
+                admit(await _receive_door(ours))
+                await _send(ours, await build_filter)
+                await _await_walls(report_end, ours)
+        except BaseException as error:
+            process.kill()
+            process.wait()
+            if isinstance(error, TimeoutError):
+                raise SetupFailed(f"the set-up took over {SETUP_SECONDS:g} s") from None
+            raise
+        finally:
+            os.close(report_end)
+    return Running(process)
+
+
+async def _send(control: socket.socket, data: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.sock_sendall(control, struct.pack("=I", len(data)) + data)
+    except OSError:
+        raise SetupFailed("the helper ended before the sandbox was made") from None
+
+
+async def _receive_door(control: socket.socket) -> list[socket.socket]:
+    data, descriptors = b"", []
+    while len(data) < 4 or len(data) < 4 + struct.unpack("=I", data[:4])[0]:
+        await _readable(control.fileno())
+        more, fds, _, _ = socket.recv_fds(control, _MAX_REPORT, _MAX_DOOR_SOCKETS)
+        descriptors += fds
+        if not more:
+            raise SetupFailed("the helper ended before the sandbox was made")
+        data += more
+    message = json.loads(data[4:])
+    if "error" in message:
+        raise SetupFailed(message["error"])
+    return [socket.socket(fileno=fd) for fd in descriptors]
+
+
+async def _await_walls(report_end: int, control: socket.socket) -> None:
+    """Read what the first process inside asserted; silence is a failure."""
+    await _readable(report_end)
+    report = os.read(report_end, _MAX_REPORT)
+    if report == b"ok":
+        return
+    if report:
+        raise SetupFailed("a wall does not stand: " + "; ".join(json.loads(report)))
+    said = ""
+    try:
+        data = control.recv(_MAX_REPORT)
+        said = json.loads(data[4:]).get("error", "") if data else ""
+    except (OSError, ValueError):
+        said = ""
+    raise SetupFailed(said or "bubblewrap ended before the sandbox was made")
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,119 @@
+"""System calls that Python does not offer, in the helper's single thread.
+
+Where a number stands alone it is the same on x86_64 and aarch64, younger than the unified table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+
+_SYS_OPEN_TREE = 428
+_SYS_MOVE_MOUNT = 429
+_SYS_MOUNT_SETATTR = 442
+_SYS_CAPGET = {"x86_64": 125, "aarch64": 90}
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+
+_AT_EMPTY_PATH = 0x1000
+_AT_RECURSIVE = 0x8000
+_AT_FDCWD = -100
+_OPEN_TREE_CLONE = 1
+_OPEN_TREE_CLOEXEC = os.O_CLOEXEC
+_MOVE_MOUNT_F_EMPTY_PATH = 0x4
+_MOUNT_ATTR_IDMAP = 0x00100000
+
+_MS_REC = 0x4000
+_MS_PRIVATE = 1 << 18
+_MS_NOSUID, _MS_NODEV = 2, 4
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_RAISE = 2
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+CAP_NET_ADMIN = 12
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces of these kinds for new ones."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent ends, however it ends, or now if it already has (I2)."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
+    if os.getppid() != parent:
+        raise RuntimeError("the parent is gone")
+
+
+def no_new_privileges() -> None:
+    """Gain nothing by any later exec."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+
+
+def keep_over_exec(capabilities: tuple[int, ...]) -> None:
+    """Hand these capabilities, held in this user namespace, to programs that are exec'd."""
+    machine = os.uname().machine
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)
+    _check(_libc.syscall(_SYS_CAPGET[machine], header, data), "capget")
+    words = list(struct.unpack("=6I", data.raw))
+    words[2] = sum(1 << c for c in capabilities)  # inheritable, of the lower 32
+    _check(_libc.syscall(_SYS_CAPSET[machine], header, struct.pack("=6I", *words)), "capset")
+    for capability in capabilities:
+        _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "ambient")
+
+
+def drop_over_exec() -> None:
+    """Hand nothing to the next program."""
+    _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "ambient")
+
+
+def make_mounts_private() -> None:
+    """Nothing mounted from here on is seen outside of this mount namespace."""
+    _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount(private)")
+
+
+def mount_tmpfs(target: str) -> None:
+    """An empty file system in memory."""
+    flags = _MS_NOSUID | _MS_NODEV
+    _check(_libc.mount(b"tmpfs", os.fsencode(target), b"tmpfs", flags, b"mode=0755"), "tmpfs")
+
+
+def clone_tree(descriptor: int) -> int:
+    """A detached copy of the mounts at an opened path, as a descriptor."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE
+    return _check(_libc.syscall(_SYS_OPEN_TREE, descriptor, b"", flags), "open_tree")
+
+
+def attach_tree(tree: int, target: str) -> None:
+    """Mount a detached tree."""
+    number = _SYS_MOVE_MOUNT
+    result = _libc.syscall(
+        number, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH
+    )
+    _check(result, f"move_mount({target})")
+
+
+def map_owner(tree: int, user_namespace: int) -> None:
+    """Show a detached tree's owners as the user namespace maps them (kernel 5.12)."""
+    attributes = struct.pack("=QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, user_namespace)
+    flags = _AT_EMPTY_PATH | _AT_RECURSIVE
+    result = _libc.syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, attributes, len(attributes))
+    _check(result, "mount_setattr(idmap)")
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return int(result)

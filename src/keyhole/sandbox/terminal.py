@@ -1,0 +1,138 @@
+"""What the command gets for standard input, output and error, and the relay in between.
+
+A terminal is never passed in: the command gets a fresh pty, since whoever holds the user's own
+could push keystrokes into the shell that waits behind it. Pipes, regular files and /dev/null pass;
+anything else (a socket reaches the host's network, a directory its files) is relayed by pipes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import stat
+import struct
+import termios
+import threading
+import tty
+from typing import TYPE_CHECKING
+
+from keyhole.sandbox.start import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK = 65536
+_SUSPEND = b"\x1a"
+_DEVICE_NULL = os.makedev(1, 3)
+_DRAIN_SECONDS = 5.0
+"""How long output that is still in flight is waited for after the sandbox has ended."""
+
+
+class Terminal:
+    """Owns the pty, the pipes and the threads of one run. `close` restores the user's terminal."""
+
+    def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
+        self._outer = (stdin, stdout, stderr)
+        self._terminals = [fd for fd in self._outer if os.isatty(fd)]
+        self._saved: list[object] | None = None
+        self._threads: list[threading.Thread] = []
+        self._inner: list[int] = []
+        self.interactive = bool(self._terminals) and os.isatty(stdin)
+        self._master = self._slave = -1
+        if self._terminals:
+            self._master, self._slave = pty.openpty()
+            self.resize()
+        self.streams = Streams(*(self._inner_end(i, fd) for i, fd in enumerate(self._outer)))
+
+    def start(self, suspended: Callable[[], bool]) -> None:
+        """Begin to relay, once the helper has its ends; `suspended`: did the command stop?"""
+        for descriptor in {self._slave, *self._inner} - {-1}:
+            os.close(descriptor)
+        for thread in self._threads:
+            thread.start()
+        if self._master < 0:
+            return
+        shown = next(fd for fd in (*self._outer[1:], self._outer[0]) if os.isatty(fd))
+        self._begin(self._copy, self._master, shown, drains=True)
+        if self.interactive:
+            self._saved = termios.tcgetattr(self._outer[0])
+            tty.setraw(self._outer[0], termios.TCSADRAIN)
+            self._begin(self._type, suspended)
+
+    def resize(self) -> None:
+        """Give the pty the size of the user's terminal."""
+        with contextlib.suppress(OSError):
+            size = fcntl.ioctl(
+                self._terminals[0], termios.TIOCGWINSZ, struct.pack("4H", 0, 0, 0, 0)
+            )
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+
+    def close(self) -> None:
+        """Wait for the last output, and give the terminal back as it was."""
+        for thread in self._threads:
+            if getattr(thread, "drains", False):
+                thread.join(_DRAIN_SECONDS)
+        self._restore()
+
+    def _inner_end(self, index: int, descriptor: int) -> int:
+        if os.isatty(descriptor):
+            return self._slave
+        status = os.fstat(descriptor)
+        is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == _DEVICE_NULL
+        if stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode) or is_null:
+            return descriptor
+        read_end, write_end = os.pipe()
+        if index == 0:
+            self._prepare(descriptor, write_end, drains=False)
+            inner = read_end
+        else:
+            self._prepare(read_end, descriptor, drains=True)
+            inner = write_end
+        self._inner.append(inner)
+        return inner
+
+    def _prepare(self, source: int, sink: int, *, drains: bool) -> None:
+        thread = threading.Thread(target=self._copy, args=(source, sink), daemon=True)
+        thread.drains = drains  # type: ignore[attr-defined]
+        self._threads.append(thread)
+
+    def _begin(self, work: Callable[..., None], *args: object, drains: bool = False) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        thread.drains = drains  # type: ignore[attr-defined]
+        self._threads.append(thread)
+        thread.start()
+
+    def _copy(self, source: int, sink: int) -> None:
+        # A pty whose last user is gone answers EIO, a closed pipe EPIPE: both end the copy.
+        with contextlib.suppress(OSError):
+            while data := os.read(source, CHUNK):
+                _write_all(sink, data)
+        if sink not in self._outer:
+            os.close(sink)
+
+    def _type(self, suspended: Callable[[], bool]) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(self._outer[0], CHUNK):
+                _write_all(self._master, data)
+                if _SUSPEND in data and suspended():
+                    self._suspend()
+
+    def _suspend(self) -> None:
+        """The command stopped itself on Ctrl-Z: so do we, and both go on together."""
+        self._restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        tty.setraw(self._outer[0], termios.TCSADRAIN)
+        self.resize()
+
+    def _restore(self) -> None:
+        if self._saved is not None:
+            termios.tcsetattr(self._outer[0], termios.TCSADRAIN, self._saved)  # type: ignore[arg-type]
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,122 @@
+"""A small host for file plans: a home with a project in it, a system of a few files."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.policy.policy import Sandbox
+from keyhole.policy.schema import Runtime
+from keyhole.sandbox.files.fileplan import Bind, FilePlan, Mask, Text
+from keyhole.sandbox.files.planning import Facts, plan_files
+
+if TYPE_CHECKING:
+    from keyhole.sandbox.files.survey import Budget
+
+GIT = Path("/usr/bin/git")
+PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nmade up\n"
+
+
+def a_sandbox(
+    writable: tuple[str, ...] = (".",),
+    readable: tuple[str, ...] = (),
+    unsafe_paths: tuple[str, ...] = (),
+    env: tuple[tuple[str, str], ...] = (),
+    pass_env: tuple[str, ...] = (),
+) -> Sandbox:
+    """A policy's `[sandbox]`."""
+    return Sandbox(
+        Runtime.BWRAP, writable, readable, unsafe_paths, env, pass_env, git_hooks=False, image=None
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """Below a temporary directory."""
+
+    top: Path
+
+    @property
+    def home(self) -> Path:
+        return self.top / "home"
+
+    @property
+    def project(self) -> Path:
+        return self.home / "work"
+
+    @property
+    def state(self) -> Path:
+        return self.home / ".local/state/keyhole"
+
+    def write(self, name: str, content: str = "x\n") -> Path:
+        """A file, relative to the project or absolute."""
+        path = self.project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    def git(self, *words: str, cwd: Path | None = None) -> None:
+        """Run git as a person would."""
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        identity += ["-c", "protocol.file.allow=always"]
+        env = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1"}
+        subprocess.run(
+            [str(GIT), *identity, *words],
+            cwd=cwd or self.project,
+            env=env,
+            check=True,
+            capture_output=True,
+        )
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            project=self.project,
+            policy=self.project / "keyhole.toml",
+            home=self.home,
+            user="dev",
+            uid=1000,
+            gid=1000,
+            own=(self.state,),
+            git=GIT,
+            root=self.top / "root",
+            mounts=(),
+        )
+
+    def plan(
+        self, sandbox: Sandbox | None = None, budget: Budget | None = None, **facts: object
+    ) -> FilePlan:
+        """The plan for this host."""
+        chosen = replace(self.facts, **facts)  # type: ignore[arg-type]
+        return plan_files(sandbox or a_sandbox(), chosen, budget)
+
+
+def a_world(tmp_path: Path) -> World:
+    """An empty project, and a system that has what every system has."""
+    world = World(tmp_path)
+    world.project.mkdir(parents=True)
+    (tmp_path / "root/usr/bin").mkdir(parents=True)
+    (tmp_path / "root/etc").mkdir()
+    return world
+
+
+def masks(plan: FilePlan, top: Path) -> set[str]:
+    """The masked paths below a directory, relative to it."""
+    return {
+        str(Path(entry.target).relative_to(top))
+        for entry in plan.entries
+        if isinstance(entry, Mask) and Path(entry.target).is_relative_to(top)
+    }
+
+
+def binds(plan: FilePlan, *, writable: bool) -> set[str]:
+    """The targets of the binds of one sort."""
+    return {e.target for e in plan.entries if isinstance(e, Bind) and e.writable is writable}
+
+
+def text(plan: FilePlan, target: object) -> str:
+    """The content of the text at a target."""
+    (found,) = [e for e in plan.entries if isinstance(e, Text) and e.target == str(target)]
+    return found.content
