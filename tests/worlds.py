@@ -20,7 +20,7 @@ hosts  = ["api.model.example"]
 inject = { header = "x-api-key", value = "{secret}" }
 strip  = ["header:x-model-org"]
 allow  = ["POST /v1/messages", "GET /v1/models/**"]
-deny   = ["* /v1/keys/**", "POST /v1/files/**"]
+deny   = ["* /v1/keys/**", "POST /v1/files/**", "PATCH /v1/**", "PATCH /v1/jobs/*/run"]
 [[host]]
 hosts  = ["cdn.model.example"]
 allow  = ["GET /**"]

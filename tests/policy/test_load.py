@@ -368,6 +368,6 @@ def test_a_rule_has_its_line() -> None:
 
 def test_keys_without_effect_yet_are_named() -> None:
     """I10: nothing pretends."""
-    text = "[sandbox]\nwritable = ['.']\n[egress]\nallow = ['a.example']\n[services.model]\n"
+    text = "[sandbox]\ngit_hooks = true\n[egress]\nallow = ['a.example']\n[services.model]\n"
     waiting = loaded(text + "secret = 'store:m'").waiting()
-    assert [key.dotted for key, _ in waiting] == ["sandbox.writable", "services.N.secret"]
+    assert [key.dotted for key, _ in waiting] == ["sandbox.git_hooks", "services.N.secret"]

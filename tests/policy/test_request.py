@@ -24,7 +24,7 @@ deny = ["* /pkg/secret/**"]
 [services.wide]
 use = "model"
 hosts = ["wide.example"]
-allow = ["GET,POST /v1/**", "DELETE /v1/keys/mine"]
+allow = ["GET,POST /v1/**", "DELETE /v1/keys/mine", "PATCH /v1/**", "PATCH /v1/jobs/7/run"]
 """
 )
 
@@ -123,6 +123,27 @@ def test_a_wide_allow_does_not_open_a_guarded_endpoint_but_its_name_does() -> No
     assert decide("wide.example", "GET", "/v1/files/x")[0]
     assert decide("wide.example", "GET", "/v1/keys/mine")[1] is Reason.GUARDED_ENDPOINT
     assert decide("wide.example", "DELETE", "/v1/keys/mine")[0]
+
+
+def test_what_opens_one_guard_does_not_open_another_below_it() -> None:
+    """I1: a wide guard that a rule names in full leaves a narrower guard standing."""
+    assert decide("wide.example", "PATCH", "/v1/jobs/7")[0]
+    assert decide("wide.example", "PATCH", "/v1/jobs/8/run")[1] is Reason.GUARDED_ENDPOINT
+    assert decide("wide.example", "PATCH", "/v1/keys/mine")[1] is Reason.GUARDED_ENDPOINT
+    assert decide("wide.example", "PATCH", "/v1/jobs/7/run")[0]
+
+
+def test_what_a_policy_allows_is_not_meant_for_a_services_storage_hosts() -> None:
+    """I6: a host that takes pre-signed addresses keeps the catalogue's list."""
+    rulebook = book("[services.model]\nallow = ['* /**']")
+
+    def allowed(host: str, method: str) -> bool:
+        request = Request(method, "/upload")
+        return decide_request(rulebook, Host.parse(host), 443, request).allowed
+
+    assert allowed("api.model.example", "PUT")
+    assert not allowed("cdn.model.example", "PUT")
+    assert allowed("cdn.model.example", "GET")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,11 @@ class Places:
         return self.config / "config.toml"
 
     @property
+    def tried(self) -> Path:
+        """Which set-ups passed the self-test since this boot."""
+        return self.state / "selftest.json"
+
+    @property
     def trust(self) -> Path:
         """Which policies were accepted."""
         return self.state / "trust"

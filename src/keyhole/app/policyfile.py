@@ -19,7 +19,8 @@ from keyhole.policy.presets import join_presets
 if TYPE_CHECKING:
     from keyhole.app.catalogue import FileCatalogue
     from keyhole.app.places import Places
-    from keyhole.policy.policy import Policy
+from keyhole.inject.preset import Preset
+from keyhole.policy.policy import Policy
 
 
 class Unreadable(Exception):
@@ -67,8 +68,17 @@ def open_policy(path: Path, places: Places, catalogue: FileCatalogue) -> PolicyF
     return PolicyFile(path.resolve(), data, loaded)
 
 
-def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> tuple[Policy, list[str]]:
-    """The policy joined with what this host's package managers say, and notes on that."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A policy with its presets: what they grant is in it, what they set inside is beside it."""
+
+    policy: Policy
+    presets: tuple[Preset, ...]
+    notes: tuple[str, ...]
+
+
+def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> Joined:
+    """The policy joined with what this host's package managers say."""
     from keyhole.host.surroundings import Surroundings  # it brings what runs programs
 
     policy = file.loaded.policy
@@ -81,4 +91,4 @@ def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> tuple[Pol
         except NotFound as error:
             notes.append(f"preset.{name}: {error}")
     joined, more = join_presets(policy, learnt)
-    return joined, [*notes, *more]
+    return Joined(joined, tuple(learnt), (*notes, *more))

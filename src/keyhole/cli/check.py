@@ -33,9 +33,10 @@ def run(options: argparse.Namespace) -> int:
     accepted = TrustStore(places.trust).find(file.path)
     trusted = accepted is not None and accepted.digest == dossier.digest
     policy = file.loaded.policy
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     if options.show:
-        policy, notes = with_presets(file, env, places.home)
+        joined = with_presets(file, env, places.home)
+        policy, notes = joined.policy, joined.notes
     values = effective_values(file.loaded, policy) if options.show else ()
     if options.json:
         print_json(

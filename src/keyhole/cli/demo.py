@@ -1,18 +1,22 @@
 """`keyhole demo`: the whole idea in a minute, on this host alone.
 
-This version shows the first part: an example policy, what it grants, and what would happen to a
-handful of things that an agent might try.
+An example policy, what it grants, what would happen to a handful of things that an agent might
+try; then a real client in a real sandbox, and what the audit log says of it.
 """
 
 from __future__ import annotations
 
+import tempfile
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.demo import run_client
 from keyhole.cli.check import print_summary
-from keyhole.cli.main import EXIT_OK
+from keyhole.cli.log import print_entry
 from keyhole.cli.paint import paint
+from keyhole.cli.parser import CliError
 from keyhole.host import presets
 from keyhole.host.suffixes import covered_suffix
 from keyhole.policy.build import World
@@ -21,6 +25,9 @@ from keyhole.policy.load import File, load
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import parse_target
+from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.start import SetupFailed
 
 if TYPE_CHECKING:
     import argparse
@@ -40,11 +47,9 @@ QUESTIONS = (
 )
 
 LATER = (
-    "run a client in a sandbox that has no network interface, and let it reach an allowed host",
     "show that the client holds only a placeholder while the service receives the real key",
     "let an echo service try to hand the key back, and show what the client sees",
     "push with an unmodified git: an allowed branch, and a refusal in git's own words",
-    "read all of it again in the audit log",
 )
 
 
@@ -70,11 +75,30 @@ def run(options: argparse.Namespace) -> int:
         print(f"           {found.said}{f' ({place})' if place else ''}")
         for written in found.injected:
             print(f"           the gateway writes {written}")
-    _title("4. Later versions of this demo will")
+    code = _sandbox()
+    _title("6. Later versions of this demo will")
     for line in LATER:
         print(f"  - {line}")
-    print("\nNext: `keyhole init` writes a policy for your project, `keyhole check` reads it.")
-    return EXIT_OK
+    print("\nNext: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
+    return code
+
+
+def _sandbox() -> int:
+    """A client in a sandbox, and what was written down of it."""
+    _title("4. Now for real: a client in a sandbox without a network, and a service on this host")
+    with tempfile.TemporaryDirectory(prefix="keyhole-demo-") as directory:
+        try:
+            shown = run_client(Path(directory).resolve(), _report)
+        except (Missing, Refused, SetupFailed) as error:
+            raise CliError(f"no sandbox can be made here: {error}; see `keyhole doctor`") from None
+    _title("5. What the audit log has of it")
+    for entry in shown.entries:
+        print_entry(entry)
+    return shown.outcome.code
+
+
+def _report(line: str) -> None:
+    print(f"  {paint(f'keyhole: {line}', 'yellow')}", flush=True)
 
 
 def _title(text: str) -> None:

@@ -58,7 +58,7 @@ def _show(directory: Directory, options: argparse.Namespace) -> int:
         _follow(story, wanted, deque(entries, BACKLOG), as_json=options.json)
     elif options.json:
         _print_array(entries)
-    elif not sum(_print_entry(entry) for entry in entries):
+    elif not sum(print_entry(entry) for entry in entries):
         what = "that was asked for" if options.denied or options.session else "yet"
         print(f"nothing {what} in {visible(str(directory.path))}")
     for name in story.torn():
@@ -84,7 +84,7 @@ def _follow(story: Story, wanted: Wanted, backlog: Iterable[Entry], *, as_json: 
             if not wanted.takes(entry):
                 continue
             if not as_json or entry.record is None:
-                _print_entry(entry)
+                print_entry(entry)
             else:
                 print(_with_id(entry))
 
@@ -103,7 +103,7 @@ def _print_array(entries: Iterator[Entry]) -> None:
     between = "\n"
     for entry in entries:
         if entry.record is None:
-            _print_entry(entry)
+            print_entry(entry)
             continue
         print(f"{between}{_with_id(entry)}", end="")
         between = ",\n"
@@ -115,7 +115,7 @@ def _with_id(entry: Entry) -> str:
     return f'{{"id":"{entry.id}",{entry.data.decode("ascii", "replace").lstrip()[1:]}'
 
 
-def _print_entry(entry: Entry) -> int:
+def print_entry(entry: Entry) -> int:
     if entry.record is None:
         place = f"{visible(entry.file)}:{entry.line}"
         print(f"keyhole: {place} is no event; `keyhole log verify` says more", file=sys.stderr)

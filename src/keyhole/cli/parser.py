@@ -19,6 +19,7 @@ Run code that nobody trusts with your services but without your credentials.
 """
 _EPILOG = """\
 examples:
+  keyhole run -- CMD…                       CMD without your credentials
   keyhole init                              write a policy for this project
   keyhole check                             is keyhole.toml valid, and what does it grant?
   keyhole why https://api.github.com/user   what would happen, and by which rule?
@@ -48,6 +49,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-V", "--version", action="version", version=f"keyhole {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    run = _verb(verbs, "run", "run a command in a sandbox under this project's policy")
+    run.add_argument("-q", "--quiet", action="store_true", help="say nothing but the command's own")
+    run.add_argument(
+        "--self-test", action="store_true", help="try every known way out again before the run"
+    )
+    _policy_flag(run)
+    trust_flag(run)
+    run.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- CMD …", help="the command and its words"
+    )
 
     check = _verb(verbs, "check", "validate a policy and say what it grants (exit 2 when wrong)")
     _policy_argument(check)
@@ -95,6 +107,11 @@ def build_parser() -> argparse.ArgumentParser:
     verify.add_argument("--head", metavar="DIGEST", help="what a run printed when it ended")
     _json_flag(verify)
     _json_flag(log)
+
+    doctor = _verb(
+        verbs, "doctor", "prove from inside a sandbox that each wall stands on this host"
+    )
+    _json_flag(doctor)
 
     completion = _verb(verbs, "completion", "print a completion script for your shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])

@@ -35,10 +35,10 @@ def run(options: argparse.Namespace) -> int:
         found = explain(Rulebook(file.loaded.policy), target)
         if found.decision.reason is Reason.NO_RULE and file.loaded.policy.presets:
             # Asking the package managers takes a moment, so only when the file has no answer.
-            policy, notes = with_presets(file, environment(), places.home)
-            for note in notes:
+            joined = with_presets(file, environment(), places.home)
+            for note in joined.notes:
                 print(f"keyhole: {visible(note)}", file=sys.stderr)
-            found = explain(Rulebook(policy), target)
+            found = explain(Rulebook(joined.policy), target)
     except Unparsable as error:
         hint = f" ({error.hint})" if error.hint else ""
         raise CliError(f"{visible(subject)}: {visible(error.message + hint)}") from None

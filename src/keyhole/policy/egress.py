@@ -44,5 +44,6 @@ def decide_dns(book: Rulebook, name: str, record_type: int, record_class: int) -
         return DnsDecision()
     if record_type != TYPE_A:
         # AAAA, HTTPS and SVCB too: no IPv6 inside, and no ECH keys for a client to learn.
-        return DnsDecision(reason=Reason.TYPE_NOT_ANSWERED, answer=DnsAnswer.NODATA)
+        # The name may be asked about, so this is no refusal: it only has nothing of this type.
+        return DnsDecision(Verdict.ALLOW, Reason.TYPE_NOT_ANSWERED, rule, DnsAnswer.NODATA)
     return DnsDecision(Verdict.ALLOW, Reason.RULE, rule, DnsAnswer.ADDRESS)

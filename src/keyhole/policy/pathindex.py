@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from keyhole.model.glob import ANY_DEPTH, segment_matches
+from keyhole.model.rule import ANY_METHOD
 from keyhole.policy.policy import RankedRule
 
 
@@ -21,8 +22,8 @@ class _Node:
     lengths: list[tuple[int, int]] = field(default_factory=list)
     any_depth: _Node | None = None
     is_any_depth: bool = False
-    rules: dict[str, RankedRule] = field(default_factory=dict)
-    """By method, the rule that speaks first among those that end here."""
+    rules: dict[str, list[RankedRule]] = field(default_factory=dict)
+    """By method, the rules that end here, the strongest first."""
 
 
 class PathIndex:
@@ -38,12 +39,30 @@ class PathIndex:
         for segment in glob.segments:
             node = _child(node, segment)
         for method in rule.rule.methods:
-            held = node.rules.get(method)
-            if held is None or rule.tier < held.tier:
-                node.rules[method] = rule
+            held = node.rules.setdefault(method, [])
+            held.append(rule)
+            held.sort(key=lambda r: r.tier)  # stable: among equals the first added stays first
 
     def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
         """The strongest rule that speaks of this request."""
+        best: RankedRule | None = None
+        for node in self._reached(segments):
+            for key in (method, ANY_METHOD):
+                rules = node.rules.get(key)
+                if rules and (best is None or rules[0].tier < best.tier):
+                    best = rules[0]
+        return best
+
+    def find_all(self, method: str, segments: tuple[str, ...]) -> list[RankedRule]:
+        """Every rule that speaks of this request, in no order."""
+        return [
+            rule
+            for node in self._reached(segments)
+            for key in (method, ANY_METHOD)
+            for rule in node.rules.get(key, ())
+        ]
+
+    def _reached(self, segments: tuple[str, ...]) -> list[_Node]:
         level = _closure([self._root])
         for segment in segments:
             step: list[_Node] = []
@@ -56,15 +75,9 @@ class PathIndex:
                 if node.globs:
                     _match_globs(node, segment, step)
             if not step:
-                return None
+                return step
             level = _closure(step)
-        best: RankedRule | None = None
-        for node in level:
-            for key in (method, "*"):
-                rule = node.rules.get(key)
-                if rule and (best is None or rule.tier < best.tier):
-                    best = rule
-        return best
+        return level
 
 
 def _child(node: _Node, segment: str) -> _Node:

@@ -87,11 +87,26 @@ def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDec
     allow = _stronger(
         rules.allows.find(method, path.segments), rules.folding_allows.find(method, folded)
     )
-    if denial and not (allow and allow.tier is Tier.OPENING):
+    if denial and not _is_opened(rules, method, path):
         return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
     if allow:
         return RequestDecision(Verdict.ALLOW, Reason.RULE, allow.id, name)
     return RequestDecision(service=name)
+
+
+def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:
+    """Whether each guard that speaks of this request is opened by an allow that it covers.
+
+    One guard's opening must not open another: `POST /v1/**` may name all that a wide guard has,
+    and still not the endpoint below it that a second guard stands before.
+    """
+    openings = [
+        ranked.rule
+        for ranked in rules.allows.find_all(method, path.segments)
+        if ranked.tier is Tier.OPENING
+    ]
+    guards = rules.denials.find_all(method, path.folded())
+    return all(any(guard.rule.covers(rule) for rule in openings) for guard in guards)
 
 
 def _stronger(one: RankedRule | None, two: RankedRule | None) -> RankedRule | None:

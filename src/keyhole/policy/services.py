@@ -179,6 +179,8 @@ def _rules(
         for i, rule in enumerate(entry.deny)
     ]
     own = words.get("allow")
+    if own is not None and template is not None and not _gets_credential(template, entry):
+        own = None  # what a policy opens of a service is not meant for its storage hosts
     if own is None:
         rules += [
             RankedRule(rule, Tier.ALLOW, f"{origin}.allow[{i}]")
@@ -191,6 +193,11 @@ def _rules(
     if git:
         rules += _api_rules(origin, entry, git)
     return tuple(rules)
+
+
+def _gets_credential(template: Template, entry: HostTemplate) -> bool:
+    """Whether this is one of the hosts that the service itself is; others are storage."""
+    return bool(entry.inject) or not any(other.inject for other in template.hosts)
 
 
 def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:

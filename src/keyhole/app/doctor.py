@@ -1,0 +1,113 @@
+"""The doctor: makes a real sandbox of no one's project on this host and has every wall tried."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.policyfile import Joined, open_policy
+from keyhole.app.prepare import prepare
+from keyhole.app.selftest import Wall, probe_walls
+from keyhole.app.trust import examine
+from keyhole.sandbox import identity, probe, programs
+from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.seccomp import build_filter
+from keyhole.sandbox.start import SetupFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.app.places import Places
+
+_CONTROL_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row: what was executed, what was seen, its positive control, and what to do."""
+
+    id: str
+    held: bool
+    seen: str
+    control: str = ""
+    advice: str = ""
+
+
+def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
+    """Every row, each executed here and now."""
+    findings = [Finding("kernel", True, platform.release())]
+    try:
+        found = programs.find()
+    except Missing as error:
+        return [*findings, Finding("programs", False, str(error), advice=str(error))]
+    findings += [
+        Finding("bubblewrap", True, _version(found.bwrap)),
+        Finding("nftables", True, _version(found.nft)),
+    ]
+    with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
+        project = Path(directory).resolve()
+        try:
+            walls = _walls(project, places, env)
+        except (SetupFailed, Refused, OSError) as error:
+            return [*findings, Finding("sandbox", False, str(error), advice=_advice(str(error)))]
+        who = identity.choose(project)
+    findings.append(Finding("identity", who.uid != 0, f"runs as uid {who.uid} of this host"))
+    findings.append(Finding("limits", True, "by resource limits (processes, data, open files)"))
+    controls = _controls()
+    return findings + [
+        Finding(wall.id, wall.held, wall.seen, controls.get(wall.id, "")) for wall in walls
+    ]
+
+
+def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
+    path = project / "keyhole.toml"
+    path.write_text("version = 1\n")
+    file = open_policy(path, places, FileCatalogue())
+    joined = Joined(file.loaded.policy, (), ())
+    dossier = examine(file, places.home, "")
+    prepared = prepare(dossier, joined, places, env, ("true",), directory=project)
+    launch = prepared.launch(interactive=False)
+    return asyncio.run(probe_walls(launch, joined.policy, build_filter()))
+
+
+def _controls() -> dict[str, str]:
+    """The same system calls outside, where they are not walled off: a broken probe would show."""
+    done = subprocess.run(  # noqa: S603 - our own interpreter and file
+        [sys.executable, "-I", "-S", probe.__file__, json.dumps({"outside": True})],
+        capture_output=True, timeout=_CONTROL_SECONDS, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        return {row["id"]: f"outside: {row['seen']}" for row in json.loads(done.stdout)}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _version(program: Path) -> str:
+    done = subprocess.run(  # noqa: S603 - found where the system keeps programs
+        [str(program), "--version"], capture_output=True, text=True, timeout=10, check=False
+    )
+    return f"{done.stdout.strip() or 'no version'} ({program})"
+
+
+def _advice(error: str) -> str:
+    if "unshare" in error or "uid_map" in error or "namespace" in error.lower():
+        restricted = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+        if restricted.exists() and restricted.read_text().strip() == "1":
+            return (
+                "this system lets no unprivileged program make user namespaces: "
+                "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile"
+            )
+        return "user namespaces must be enabled: sysctl user.max_user_namespaces, or run as root"
+    if os.getuid() == 0 and "idmap" in error:
+        return "the project's file system cannot be idmapped: give it an owner other than root"
+    return ""

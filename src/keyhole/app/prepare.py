@@ -1,0 +1,140 @@
+"""From a policy to a launch: identity, programs, files, environment. Nothing is started here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pwd
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.model.secret import Source
+from keyhole.policy.schema import Runtime
+from keyhole.sandbox import identity, programs
+from keyhole.sandbox.environment import build_environment
+from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
+from keyhole.sandbox.files.executables import refuse_inside
+from keyhole.sandbox.files.fileplan import FilePlan, Refused, Text
+from keyhole.sandbox.files.planning import Facts, plan_files
+from keyhole.sandbox.launch import Bounds, Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.app.places import Places
+    from keyhole.app.policyfile import Joined
+    from keyhole.app.trust import Dossier
+    from keyhole.policy.policy import Policy
+
+SHELL = "/bin/sh"
+UNNAMED_USER = "sandbox"
+"""What the user behind an idmapped project is called inside; the host has no name for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A launch that only needs to know whether a person sits in front of it."""
+
+    base: Launch
+    plan: FilePlan
+    before: Snapshot
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the person should know of the files, once."""
+        return self.plan.notices
+
+    def launch(self, *, interactive: bool, fault: str = "") -> Launch:
+        """The launch itself. `fault` is for tests: a step after which the helper dies."""
+        return dataclasses.replace(self.base, interactive=interactive, fault=fault)
+
+    def changes(self) -> tuple[str, ...]:
+        """Files that the host may execute and that the run left or changed (I11)."""
+        return compare(self.before, snapshot(self.plan))
+
+
+def prepare(
+    dossier: Dossier,
+    joined: Joined,
+    places: Places,
+    env: Mapping[str, str],
+    command: tuple[str, ...],
+    directory: Path,
+) -> Prepared:
+    """Everything that the sandbox will see; raises Refused or Missing."""
+    policy = joined.policy
+    project = dossier.file.directory
+    if policy.sandbox.runtime is not Runtime.BWRAP:
+        raise Refused(f"runtime {policy.sandbox.runtime} is not yet in this version; bwrap is")
+    found = programs.find()
+    who = identity.choose(project)
+    user = _user_name(who.uid)
+    plan = plan_files(
+        policy.sandbox,
+        Facts(
+            project=project,
+            policy=dossier.file.path,
+            home=places.home,
+            user=user,
+            uid=who.uid,
+            gid=who.gid,
+            own=(places.state, places.config, Path(sys.prefix)),
+            secrets=_secret_files(dossier, policy, places.home),
+            git=found.git,
+        ),
+    )
+    # Nothing that is run or trusted on the host may lie where the sandbox can write (I11).
+    referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
+    refuse_inside((*found.trusted, *referred), plan.writable)
+    limits = policy.limits
+    if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
+        raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
+    base = Launch(
+        command=command,
+        directory=str(directory),
+        environment=_preset_variables(joined)
+        | build_environment(policy.sandbox, env, str(places.home), user, shell=SHELL),
+        files=(*plan.entries, *_preset_files(joined, places.home), *found.files),
+        bounds=Bounds(limits.processes, limits.memory),
+        uid=who.uid,
+        gid=who.gid,
+        maps_root=who.maps_root,
+        bwrap=str(found.bwrap),
+        nft=str(found.nft),
+        python=found.python,
+    )
+    return Prepared(base, plan, snapshot(plan))
+
+
+def _preset_variables(joined: Joined) -> dict[str, str]:
+    return {name: value for preset in joined.presets for name, value in preset.env}
+
+
+def _preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
+    """Settings by which package managers with an empty home find their index; no credential."""
+    files = (pair for preset in joined.presets for pair in preset.files)
+    return tuple(Text(str(home / name), content) for name, content in files)
+
+
+def _visible_trees(plan: FilePlan) -> tuple[str, ...]:
+    return tuple(entry.target for entry in plan.entries if os.path.isdir(entry.target))
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return UNNAMED_USER
+
+
+def _secret_files(dossier: Dossier, policy: Policy, home: Path) -> tuple[Path, ...]:
+    """Files that secrets are read from: never seen inside, wherever they lie."""
+    found = []
+    for service in policy.services:
+        if service.secret and service.secret.source is Source.FILE:
+            text = service.secret.locator
+            expanded = home / text[2:] if text.startswith("~/") else Path(text)
+            found.append(dossier.file.directory / expanded)
+    return tuple(found)

@@ -1,0 +1,167 @@
+"""One run: a gateway, a door, a sandbox, and the command in it, while the command lives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.app.selftest import Remembered, key_of, probe_walls, refuse_unless_held
+from keyhole.audit.log import AuditLog
+from keyhole.gateway.door import Door
+from keyhole.gateway.gateway import Gateway, new_loop
+from keyhole.gateway.resolver import SystemResolver
+from keyhole.gateway.session import Session
+from keyhole.model.decision import Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.policy.policy import Policy
+from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox.launch import Launch
+from keyhole.sandbox.seccomp import build_filter
+from keyhole.sandbox.start import Running, start
+from keyhole.sandbox.terminal import Terminal
+
+if TYPE_CHECKING:
+    import socket
+
+
+TIMED_OUT = 124
+"""The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
+
+DESCRIPTORS = 20_000
+"""Two for each of the gateway's connections, and some for everything else."""
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that one run needs. `report` shows the person a line while the command runs."""
+
+    policy: Policy
+    launch: Launch
+    terminal: Terminal
+    audit_directory: Path
+    tried: Remembered
+    """Set-ups whose walls were tried since this boot."""
+    force_test: bool
+    report: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended, and the audit log's last digest."""
+
+    code: int
+    session: str
+    head: str
+
+
+def execute(run: Run) -> Outcome:
+    """Run to the end on an event loop of its own."""
+    _raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_execute(run))
+
+
+def _raise_descriptor_limit() -> None:
+    """Each connection takes two descriptors; the soft limit of a shell is often 1,024."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _execute(run: Run) -> Outcome:
+    loop = asyncio.get_running_loop()
+    identifier = secrets.token_hex(6)
+    filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
+    await _try_walls(run, await filter_ready)
+    log = AuditLog(run.audit_directory)
+    with log:
+        log.begin(identifier, run.policy.limits.audit_per_second)
+
+        def record(event: Event) -> None:
+            log.record(identifier, event)
+
+        session = Session(
+            identifier, Rulebook(run.policy), record, lambda: log.admitting, run.report
+        )
+        gateway = Gateway(loop, SystemResolver(loop))
+
+        def admit(sockets: list[socket.socket]) -> None:
+            gateway.open_door(Door(*sockets), session)
+
+        record(_session_event("started", command=run.launch.command[0]))
+        code = 125
+        try:
+            running = await start(run.launch, run.terminal.streams, admit, filter_ready)
+            with _signals(loop, running, run.terminal):
+                run.terminal.start(lambda: _is_stopped(running))
+                code = await _wait(running, run.policy.limits.ttl)
+        finally:
+            gateway.close()
+            run.terminal.close()
+            record(_session_event("ended", code=code))
+            log.finish(identifier)
+    return Outcome(code, identifier, log.head())
+
+
+async def _try_walls(run: Run, program: bytes) -> None:
+    """Once for each set-up: every known way out, tried from inside, before anything untrusted."""
+    key = key_of(run.launch, program)
+    if run.force_test or not run.tried.holds(key):
+        refuse_unless_held(await probe_walls(run.launch, run.policy, program))
+        run.tried.keep(key)
+
+
+def _session_event(what: str, **details: str | int) -> Event:
+    return Event(EventKind.SESSION, Verdict.ALLOW, what, details=tuple(details.items()))
+
+
+async def _wait(running: Running, seconds: float) -> int:
+    try:
+        async with asyncio.timeout(seconds):
+            return await running.wait()
+    except TimeoutError:
+        running.kill()
+        await running.wait()
+        return TIMED_OUT
+
+
+@contextlib.contextmanager
+def _signals(
+    loop: asyncio.AbstractEventLoop, running: Running, terminal: Terminal
+) -> Iterator[None]:
+    """What is sent to us is meant for the command; a new size is the pty's."""
+    for number in _FORWARDED:
+        loop.add_signal_handler(number, running.forward, number)
+    loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
+    loop.add_signal_handler(signal.SIGCONT, running.forward, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        for number in (*_FORWARDED, signal.SIGWINCH, signal.SIGCONT):
+            loop.remove_signal_handler(number)
+
+
+def _is_stopped(running: Running) -> bool:
+    """Whether Ctrl-Z stopped the command itself, which takes it a moment."""
+    for _ in range(20):
+        pid = running.command_pid()
+        if pid is None:
+            return False
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "T":
+            return True
+        time.sleep(0.01)
+    return False

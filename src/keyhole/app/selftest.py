@@ -1,0 +1,174 @@
+"""Do the walls stand? Every known way out is tried from inside, in the very set-up of the run.
+
+`keyhole doctor` shows the rows; a run makes them once for each boot, set of programs, ruleset,
+filter and bind plan, and refuses if one does not hold (I2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.gateway.door import Door
+from keyhole.gateway.gateway import Gateway
+from keyhole.gateway.resolver import Unresolved
+from keyhole.gateway.session import Session
+from keyhole.model.host import HostPattern
+from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox import probe
+from keyhole.sandbox.emptynet import RULESET
+from keyhole.sandbox.start import SetupFailed, Streams, start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keyhole.model.decision import Address
+    from keyhole.model.host import Host
+    from keyhole.policy.policy import Policy
+    from keyhole.sandbox.launch import Launch
+
+ALLOWED_NAME = "allowed.keyhole.example"
+"""The one name that exists while the probe runs; it is resolved inside, never outside."""
+
+_MAX_OUTPUT = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """One thing that was tried, and whether the wall held."""
+
+    id: str
+    held: bool
+    seen: str
+
+
+class _NoResolver:
+    """The probe reaches nothing, so nothing is ever resolved."""
+
+    async def resolve(self, host: Host) -> Sequence[Address]:
+        raise Unresolved(host.name)
+
+
+async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wall]:
+    """Run the probe as the command of this launch, at a door that allows one name."""
+    loop = asyncio.get_running_loop()
+    narrow = dataclasses.replace(
+        policy, allow=(HostPattern.parse(ALLOWED_NAME),), services=(), presets=()
+    )
+    session = Session("selftest", Rulebook(narrow), _ignore, lambda: True, _ignore)
+    gateway = Gateway(loop, _NoResolver())
+    with ExitStack() as stack:
+        stack.callback(gateway.close)
+        targets = _targets(stack)
+        probing = dataclasses.replace(
+            launch, command=_probe_command(launch.python, targets), interactive=False, fault=""
+        )
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        stack.callback(os.close, null)
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+
+        def admit(sockets: list[socket.socket]) -> None:
+            gateway.open_door(Door(*sockets), session)
+
+        try:
+            running = await start(probing, Streams(null, write_end, null), admit, _ready(program))
+        finally:
+            os.close(write_end)
+        output = loop.run_in_executor(None, _read_all, read_end)
+        await running.wait()
+        text = await output
+    try:
+        return [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
+    except (ValueError, KeyError, TypeError):
+        raise SetupFailed("the self-test said nothing that can be read") from None
+
+
+def refuse_unless_held(walls: list[Wall]) -> None:
+    """Raise if a wall does not stand, or if nothing was tried at all."""
+    fallen = [f"{wall.id} ({wall.seen})" for wall in walls if not wall.held]
+    if fallen or not walls:
+        raise SetupFailed("the self-test failed: " + (", ".join(fallen) or "nothing was tried"))
+
+
+class Remembered:
+    """Which set-ups were tried since this boot; a file that cannot be read remembers nothing."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def holds(self, key: str) -> bool:
+        """Whether this set-up was tried and held."""
+        try:
+            return key in json.loads(self._file.read_text("ascii"))
+        except (OSError, ValueError, TypeError):
+            return False
+
+    def keep(self, key: str) -> None:
+        """Remember it, beside the most recent others."""
+        try:
+            known = [k for k in json.loads(self._file.read_text("ascii")) if k != key]
+        except (OSError, ValueError, TypeError):
+            known = []
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        temporary.write_text(json.dumps([*known[-63:], key]), "ascii")
+        temporary.replace(self._file)
+
+
+def key_of(launch: Launch, program: bytes) -> str:
+    """What a set-up is: boot, programs, our own code, ruleset, filter, identity and bind plan."""
+    digest = hashlib.sha256()
+    code = sorted(Path(probe.__file__).parent.rglob("*.py"))
+    for path in (
+        Path("/proc/sys/kernel/random/boot_id"),
+        Path(launch.bwrap),
+        Path(launch.nft),
+        *code,
+    ):
+        digest.update(path.read_bytes())
+    plan = [(type(entry).__name__, entry.target) for entry in launch.files]
+    who = (os.getuid(), launch.uid, launch.maps_root)
+    digest.update(json.dumps([RULESET, plan, who]).encode())
+    digest.update(program)
+    return digest.hexdigest()
+
+
+def _probe_command(python: str, targets: dict[str, object]) -> tuple[str, ...]:
+    code = Path(probe.__file__).read_text("utf-8")
+    return (python, "-I", "-S", "-c", code, json.dumps(targets))
+
+
+def _targets(stack: ExitStack) -> dict[str, object]:
+    """Listeners of the host that the probe must not reach; the host itself does, as a control."""
+    loopback = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    name = f"keyhole-{secrets.token_hex(8)}"
+    abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
+    abstract.bind("\0" + name)
+    abstract.listen()
+    port = loopback.getsockname()[1]
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect("\0" + name)
+    return {"port": port, "abstract": name, "pid": os.getpid(), "allowed": ALLOWED_NAME}
+
+
+def _read_all(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(_MAX_OUTPUT)
+
+
+async def _ready(program: bytes) -> bytes:
+    return program
+
+
+def _ignore(_: object) -> None:
+    """The self-test is not an event of any session."""

@@ -1,0 +1,95 @@
+"""`keyhole run -- CMD…`: the command in a sandbox, under the policy of this project."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.policyfile import Unreadable, with_presets
+from keyhole.app.prepare import prepare
+from keyhole.app.run import Run, execute
+from keyhole.app.selftest import Remembered
+from keyhole.app.trust import TrustStore, examine
+from keyhole.audit.directory import AuditUnusable
+from keyhole.cli.consent import obtain
+from keyhole.cli.paint import paint
+from keyhole.cli.parser import CliError
+from keyhole.cli.setting import environment, find_places, read_policy
+from keyhole.model.text import visible
+from keyhole.policy.fault import PolicyFaults
+from keyhole.policy.presets import tunnel_presets
+from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.start import SetupFailed
+from keyhole.sandbox.terminal import Terminal
+
+if TYPE_CHECKING:
+    import argparse
+
+EXIT_REFUSED = 125
+FAULT = "KEYHOLE_UNSAFE_FAULT"
+"""For tests: the name of a set-up step after which the helper dies."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one command; its exit code is ours."""
+    command = tuple(options.command[1:] if options.command[:1] == ["--"] else options.command)
+    if not command:
+        raise CliError("what is to be run? `keyhole run -- CMD…`", EXIT_REFUSED)
+    try:
+        return _run(options, command)
+    except PolicyFaults as error:
+        for fault in error.faults:
+            print(fault.render(), file=sys.stderr)
+        raise CliError("the policy is not valid, so nothing was run", EXIT_REFUSED) from None
+    except (Unreadable, Refused, Missing, SetupFailed, AuditUnusable) as error:
+        raise CliError(f"nothing was run: {visible(str(error))}", EXIT_REFUSED) from None
+    except CliError as error:
+        raise CliError(str(error), EXIT_REFUSED) from None
+
+
+def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
+    places, env = find_places(), environment()
+    # 1. Authorise: the policy, and a person's consent to these very bytes (I11).
+    file = read_policy(options.policy, places, FileCatalogue())
+    dossier = examine(file, places.home, env.get("PATH", ""))
+    if not obtain(dossier, TrustStore(places.trust), options.trust):
+        raise CliError("the policy is not accepted, so nothing was run", EXIT_REFUSED)
+    joined = with_presets(file, env, places.home)
+    policy, notes = tunnel_presets(joined.policy)
+    joined = dataclasses.replace(joined, policy=policy)
+    # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
+    prepared = prepare(dossier, joined, places, env, command, Path.cwd())
+
+    def say(line: str) -> None:
+        if not options.quiet:
+            ending = "\r\n" if os.isatty(2) and terminal.interactive else "\n"
+            text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    terminal = Terminal(0, 1, 2)
+    for line in (*joined.notes, *notes, *prepared.notices):
+        say(line)
+    # 3. Touch: the sandbox, its door and the gateway, until the command ends.
+    outcome = execute(
+        Run(
+            policy,
+            prepared.launch(interactive=terminal.interactive, fault=env.get(FAULT, "")),
+            terminal,
+            places.audit,
+            Remembered(places.tried),
+            options.self_test,
+            say,
+        )
+    )
+    # 4. Say what is left behind, and the digest by which a cut log shows.
+    for line in prepared.changes():
+        say(line)
+    if not options.quiet and os.isatty(2):
+        say(f"session {outcome.session}, audit head {outcome.head}")
+    return outcome.code
