@@ -235,10 +235,16 @@ def test_bash_completes_a_verb(keyhole: Keyhole) -> None:
 
 
 def test_the_demo_explains_and_ends_by_itself(keyhole: Keyhole) -> None:
+    """I2, I3: the client sees only `lo`, reaches what is allowed, and it is written down."""
     ran = keyhole("demo")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.count("denied") == 7
-    assert ran.out.count("allowed  ") == 4
+    explained, real = ran.out.split("4. Now for real")
+    assert (explained.count("  denied "), explained.count("  allowed  ")) == (7, 4)
+    assert "network interfaces inside: ['lo']" in real
+    assert "https://hello.keyhole.example/               hello from a service" in real
+    assert "https://evil.example/                        refused" in real
+    assert "https://192.0.2.1/                           refused" in real
+    assert "literal-address" in real.split("5. What the audit log")[1]
 
 
 # trust

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.policyfile import PolicyFile, with_presets
@@ -74,14 +74,14 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def print_summary(lines: tuple[Line, ...]) -> None:
+def print_summary(lines: tuple[Line, ...], stream: TextIO | None = None) -> None:
     """The grants, one subject a paragraph; what reaches into the host is marked."""
     width = max(len(line.subject) for line in lines)
     last = None
     for line in lines:
         subject = "" if line.subject == last else line.subject
-        alarm = f"  {paint(f'! {line.alarm}', 'yellow')}" if line.alarm else ""
-        print(f"  {visible(subject).ljust(width)}  {visible(line.text)}{alarm}")
+        alarm = f"  {paint(f'! {line.alarm}', 'yellow', stream=stream)}" if line.alarm else ""
+        print(f"  {visible(subject).ljust(width)}  {visible(line.text)}{alarm}", file=stream)
         last = line.subject
 
 

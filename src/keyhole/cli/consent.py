@@ -7,7 +7,7 @@ flag gave it.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from keyhole.app.trust import changes
 from keyhole.cli.check import print_summary
@@ -22,8 +22,14 @@ MAX_CHANGED_LINES = 200
 """Lines of a diff that are shown; a person does not judge more at once."""
 
 
-def obtain(dossier: Dossier, store: TrustStore, flag: str | None) -> bool:
-    """Whether the policy is accepted: before, by the flag, or now by the person asked."""
+def obtain(
+    dossier: Dossier, store: TrustStore, flag: str | None, stream: TextIO | None = None
+) -> bool:
+    """Whether the policy is accepted: before, by the flag, or now by the person asked.
+
+    `stream` is where the question goes: for a run, standard output is the command's.
+    """
+    stream = stream or sys.stdout
     before = store.find(dossier.file.path)
     if flag and flag != TRUST_ANY and flag != dossier.digest:
         raise CliError(f"the policy has {dossier.digest}, not {visible(flag)}: not accepted")
@@ -32,32 +38,33 @@ def obtain(dossier: Dossier, store: TrustStore, flag: str | None) -> bool:
     if flag:
         store.accept(dossier)
         return True
-    print(f"{visible(str(dossier.file.path))} would grant:")
-    print_summary(summarise(dossier.file.loaded.policy))
+    print(f"{visible(str(dossier.file.path))} would grant:", file=stream)
+    print_summary(summarise(dossier.file.loaded.policy), stream)
     if before:
-        print("\nsince it was last accepted:")
+        print("\nsince it was last accepted:", file=stream)
         lines = changes(dossier, before)
-        print("\n".join(f"  {line}" for line in lines[:MAX_CHANGED_LINES]))
+        print("\n".join(f"  {line}" for line in lines[:MAX_CHANGED_LINES]), file=stream)
         if len(lines) > MAX_CHANGED_LINES:
-            print(f"  … and {len(lines) - MAX_CHANGED_LINES} lines more")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            print(f"  … and {len(lines) - MAX_CHANGED_LINES} lines more", file=stream)
+    if not (sys.stdin.isatty() and stream.isatty()):
         print(
             "keyhole: no terminal to ask on; accept with --trust, or only this with "
             f"--trust={dossier.digest}",
             file=sys.stderr,
         )
         return False
-    if not ask("\naccept this policy on this host?"):
+    if not ask("\naccept this policy on this host?", stream=stream):
         return False
     store.accept(dossier)
     return True
 
 
-def ask(question: str, *, default: bool = False) -> bool:
-    """A yes-or-no question on the terminal."""
+def ask(question: str, *, default: bool = False, stream: TextIO | None = None) -> bool:
+    """A yes-or-no question on the terminal; the end of input is a no."""
     choices = "[Y/n]" if default else "[y/N]"
-    try:
-        answer = input(f"{question} {choices} ").strip().lower()
-    except EOFError:
+    print(f"{question} {choices} ", end="", flush=True, file=stream)
+    line = sys.stdin.readline()
+    if not line:
         return False
+    answer = line.strip().lower()
     return answer in {"y", "yes"} if answer else default

@@ -6,6 +6,7 @@ try; then a real client in a real sandbox, and what the audit log says of it.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -86,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
 def _sandbox() -> int:
     """A client in a sandbox, and what was written down of it."""
     _title("4. Now for real: a client in a sandbox without a network, and a service on this host")
+    sys.stdout.flush()  # the client writes to the same place, past our buffer
     with tempfile.TemporaryDirectory(prefix="keyhole-demo-") as directory:
         try:
             shown = run_client(Path(directory).resolve(), _report)

@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     # 1. Authorise: the policy, and a person's consent to these very bytes (I11).
     file = read_policy(options.policy, places, FileCatalogue())
     dossier = examine(file, places.home, env.get("PATH", ""))
-    if not obtain(dossier, TrustStore(places.trust), options.trust):
+    if not obtain(dossier, TrustStore(places.trust), options.trust, sys.stderr):
         raise CliError("the policy is not accepted, so nothing was run", EXIT_REFUSED)
     joined = with_presets(file, env, places.home)
     policy, notes = tunnel_presets(joined.policy)
