@@ -7,7 +7,6 @@ import contextlib
 import resource
 import secrets
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +142,7 @@ def _signals(
     for number in _FORWARDED:
         loop.add_signal_handler(number, running.forward, number)
     loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
-    loop.add_signal_handler(signal.SIGCONT, running.forward, signal.SIGCONT)
+    loop.add_signal_handler(signal.SIGCONT, running.resume)
     try:
         yield
     finally:
@@ -152,16 +151,10 @@ def _signals(
 
 
 def _is_stopped(running: Running) -> bool:
-    """Whether Ctrl-Z stopped the command itself, which takes it a moment."""
-    for _ in range(20):
-        pid = running.command_pid()
-        if pid is None:
-            return False
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state == "T":
-            return True
-        time.sleep(0.01)
-    return False
+    """Whether the command itself is stopped, as Ctrl-Z does it."""
+    pid = running.command_pid()
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state == "T"

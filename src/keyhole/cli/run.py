@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
     def say(line: str) -> None:
         if not options.quiet:
-            ending = "\r\n" if os.isatty(2) and terminal.interactive else "\n"
+            ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
             text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
             sys.stderr.write(text)
             sys.stderr.flush()

@@ -92,10 +92,25 @@ def _mount_failures(config: Config) -> list[str]:
     return found
 
 
-def take_terminal() -> None:
-    """Lead a session whose controlling terminal is the fresh pty on standard input."""
+def lead(config: Config) -> int:
+    """Lead the session of the fresh pty, and wait for the command, a job in its foreground.
+
+    The command cannot lead it: Ctrl-Z does not stop a job that has nobody in its session to
+    continue it (POSIX: an orphaned process group).
+    """
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    job = os.fork()
+    if job == 0:
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # we are not in the foreground yet
+        os.setpgid(0, 0)
+        os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        bound(config)
+        os._exit(become(config))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the command decides what a lost terminal means
+    code = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
+    return 128 - code if code < 0 else code
 
 
 def bound(config: Config) -> None:
@@ -141,9 +156,8 @@ def main() -> int:
     if broken:
         return FAILED
     if config.interactive:
-        take_terminal()
-    else:
-        os.setsid()
+        return lead(config)
+    os.setsid()
     bound(config)
     return become(config)
 

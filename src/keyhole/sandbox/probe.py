@@ -18,7 +18,9 @@ import platform
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import partial
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,7 +34,7 @@ _NUMBERS = {
     "aarch64": {"unshare": 97, "setns": 268, "keyctl": 219, "bpf": 280, "perf_event_open": 241,
                 "userfaultfd": 282, "mount": 40, "clone": 220, "ptrace": 117},
 }  # fmt: skip
-_IO_URING_SETUP, _CLONE3 = 425, 435
+_IO_URING_SETUP, _CLONE3, _OPENAT2, _FCHMODAT2 = 425, 435, 437, 452
 _NEWUSER, _NEWNET, _NEWNS = 0x10000000, 0x40000000, 0x00020000
 _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
@@ -167,6 +169,41 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
     return rows
 
 
+def set_id_rows() -> list[Row]:
+    """Files that would run as their owner, by every call that sets a mode."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "plain")
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o755)
+        rows.append(("control-chmod", _tried(lambda: os.chmod(path, 0o700)) == "done", "0700"))
+        for name, bits in (("setuid", 0o4755), ("setgid", 0o2755)):
+            made = os.path.join(directory, name)
+            attempts: dict[str, Callable[[], object]] = {
+                "chmod": partial(os.chmod, path, bits),
+                "fchmod": partial(os.fchmod, descriptor, bits),
+                "open": partial(os.open, made, os.O_CREAT | os.O_RDWR, bits),
+                "tmpfile": partial(os.open, directory, os.O_TMPFILE | os.O_RDWR, bits),
+                "mknod": partial(os.mknod, made + "-node", bits),
+            }
+            for how, work in attempts.items():
+                seen = _tried(work)
+                rows.append((f"{name}-by-{how}", seen in ("EPERM", "ENOTSUP"), seen))
+            seen = _result(_libc.syscall(_FCHMODAT2, -100, path.encode(), bits, 0))
+            rows.append((f"{name}-by-fchmodat2", seen in ("EPERM", "ENOSYS"), seen))
+        seen = _result(_libc.syscall(_OPENAT2, -100, path.encode(), 0, 24))
+        rows.append(("openat2", seen == "ENOSYS", seen))
+        os.close(descriptor)
+    return rows
+
+
+def _tried(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "?")
+    return "done"
+
+
 def file_rows(targets: dict[str, object]) -> list[Row]:
     """Sockets, processes and kernel interfaces of the host."""
     rows: list[Row] = []
@@ -203,6 +240,7 @@ def main() -> int:
     rows += system_call_rows()
     if interfaces == ["lo"]:
         rows += network_rows(targets)
+    rows += set_id_rows()
     rows += file_rows(targets)
     json.dump([{"id": name, "held": held, "seen": seen} for name, held, seen in rows], sys.stdout)
     return 0

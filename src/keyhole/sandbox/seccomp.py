@@ -29,8 +29,15 @@ _LOW_32_BITS = 0xFFFFFFFF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # A program that meets ENOSYS takes another way; one that meets EPERM may give up.
-ABSENT = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3")
-"""io_uring opens sockets past the filter on socket(); clone3's flags are behind a pointer."""
+ABSENT = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "openat2")
+"""io_uring opens sockets past the filter on socket(); the flags of clone3 and the mode of openat2
+are behind a pointer."""
+
+_SET_ID_BITS = (0o4000, 0o2000)
+_MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+_OPENING = {"open": 1, "openat": 2}
+_MAKING_FLAGS = (0o100, 0o20000000)  # O_CREAT, O_TMPFILE
+_FCHMODAT2 = 452  # younger than the libraries that would know its name
 
 REFUSED = (
     "keyctl add_key request_key bpf userfaultfd perf_event_open "
@@ -62,10 +69,26 @@ def build_filter() -> bytes:
         # The kernel looks at 32 bits of the request; a set upper bit must not pass the filter.
         low = sc.Arg(1, sc.MASKED_EQ, _LOW_32_BITS, request)
         policy.add_rule(sc.ERRNO(errno.EPERM), "ioctl", low)
+    _refuse_set_id(sc, policy)
     with tempfile.TemporaryFile() as file:
         policy.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+def _refuse_set_id(sc: Any, policy: Any) -> None:  # noqa: ANN401 - untyped library
+    """No file that runs as its owner: what is written in the project is the host's user's, or,
+    through an idmapped mount, root's, and any other user of the host could run it (I11)."""
+    refused = sc.ERRNO(errno.EPERM)
+    for bit in _SET_ID_BITS:
+        for name, argument in _MODE_ARGUMENT.items():
+            policy.add_rule(refused, name, sc.Arg(argument, sc.MASKED_EQ, bit, bit))
+        policy.add_rule(refused, _FCHMODAT2, sc.Arg(2, sc.MASKED_EQ, bit, bit))
+        for name, argument in _OPENING.items():
+            mode = sc.Arg(argument + 1, sc.MASKED_EQ, bit, bit)
+            for flag in _MAKING_FLAGS:
+                making = sc.Arg(argument, sc.MASKED_EQ, flag, flag)
+                policy.add_rule(refused, name, making, mode)
 
 
 def _binding() -> Any:  # noqa: ANN401 - untyped library

@@ -7,6 +7,7 @@ and if this process dies at any point the helper does too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -45,9 +46,10 @@ class Streams:
 class Running:
     """A sandbox whose command runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, interactive: bool) -> None:
         self._process = process
         self.pid = process.pid
+        self._generations = 3 if interactive else 2
 
     async def wait(self) -> int:
         """The command's exit code, as a shell tells it."""
@@ -60,16 +62,20 @@ class Running:
         return 128 - code if code < 0 else code
 
     def command_pid(self) -> int | None:
-        """The command's process, as the host numbers it: the child of the sandbox's init."""
+        """The command's process, as the host numbers it.
+
+        bubblewrap's child is the sandbox's init; its child is the command, or on a terminal the
+        session's leader (`inside.lead`), whose only child is the command.
+        """
         found = self.pid
-        for _ in range(2):
+        for generation in range(self._generations):
             try:
                 with open(f"/proc/{found}/task/{found}/children", encoding="ascii") as file:
                     children = file.read().split()
             except OSError:
                 return None
             if not children:
-                return None
+                return found if generation == 2 else None
             found = int(children[0])
         return found
 
@@ -77,10 +83,17 @@ class Running:
         """Give the command a signal that was meant for it."""
         target = self.command_pid()
         if target is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(target, number)
-            except ProcessLookupError:
-                return
+
+    def resume(self) -> None:
+        """Let the command go on after Ctrl-Z, and with it whoever was stopped in its job."""
+        target = self.command_pid()
+        if target is not None:
+            with contextlib.suppress(ProcessLookupError):
+                job = os.getpgid(target)
+                if job != os.getpgrp():
+                    os.killpg(job, signal.SIGCONT)
 
     def kill(self) -> None:
         """End everything in the sandbox at once: its init dies, and so does all below."""
@@ -122,7 +135,7 @@ async def start(
             raise
         finally:
             os.close(report_end)
-    return Running(process)
+    return Running(process, interactive=launch.interactive)
 
 
 async def _send(control: socket.socket, data: bytes) -> None:

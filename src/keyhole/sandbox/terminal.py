@@ -16,6 +16,7 @@ import stat
 import struct
 import termios
 import threading
+import time
 import tty
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 CHUNK = 65536
 _SUSPEND = b"\x1a"
 _DEVICE_NULL = os.makedev(1, 3)
+_STOP_SECONDS = 2.0
+"""How long after Ctrl-Z a command is seen as stopped by it; a busy host takes a moment."""
 _DRAIN_SECONDS = 5.0
 """How long output that is still in flight is waited for after the sandbox has ended."""
 
@@ -38,13 +41,20 @@ class Terminal:
         self._outer = (stdin, stdout, stderr)
         self._terminals = [fd for fd in self._outer if os.isatty(fd)]
         self._saved: list[object] | None = None
+        self._suspend_typed = threading.Event()
+        self._closed = False
+        self._settings = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._inner: list[int] = []
         self.interactive = bool(self._terminals) and os.isatty(stdin)
+        self.raw = False
+        """Whether the user's terminal now wants carriage returns spelled out."""
         self._master = self._slave = -1
         if self._terminals:
             self._master, self._slave = pty.openpty()
             self.resize()
+            if not self.interactive:
+                _pass_through(self._slave)
         self.streams = Streams(*(self._inner_end(i, fd) for i, fd in enumerate(self._outer)))
 
     def start(self, suspended: Callable[[], bool]) -> None:
@@ -55,12 +65,15 @@ class Terminal:
             thread.start()
         if self._master < 0:
             return
+        if self.interactive:
+            # Before the first output comes: its line ends are already those of a terminal.
+            self._saved = termios.tcgetattr(self._outer[0])
+            self._make_raw()
         shown = next(fd for fd in (*self._outer[1:], self._outer[0]) if os.isatty(fd))
         self._begin(self._copy, self._master, shown, drains=True)
         if self.interactive:
-            self._saved = termios.tcgetattr(self._outer[0])
-            tty.setraw(self._outer[0], termios.TCSADRAIN)
-            self._begin(self._type, suspended)
+            self._begin(self._type)
+            self._begin(self._watch, suspended)
 
     def resize(self) -> None:
         """Give the pty the size of the user's terminal."""
@@ -75,6 +88,8 @@ class Terminal:
         for thread in self._threads:
             if getattr(thread, "drains", False):
                 thread.join(_DRAIN_SECONDS)
+        with self._settings:
+            self._closed = True  # whoever wakes from Ctrl-Z only now leaves the terminal alone
         self._restore()
 
     def _inner_end(self, index: int, descriptor: int) -> int:
@@ -113,23 +128,52 @@ class Terminal:
         if sink not in self._outer:
             os.close(sink)
 
-    def _type(self, suspended: Callable[[], bool]) -> None:
+    def _type(self) -> None:
         with contextlib.suppress(OSError):
             while data := os.read(self._outer[0], CHUNK):
                 _write_all(self._master, data)
-                if _SUSPEND in data and suspended():
+                if _SUSPEND in data:
+                    self._suspend_typed.set()
+
+    def _watch(self, suspended: Callable[[], bool]) -> None:
+        """Stop with the command, if Ctrl-Z stopped it; a full-screen program may have kept it.
+
+        Apart from `_type`, so that no key waits for the answer.
+        """
+        while self._suspend_typed.wait():
+            self._suspend_typed.clear()
+            until = time.monotonic() + _STOP_SECONDS
+            while time.monotonic() < until:
+                if suspended():
                     self._suspend()
+                    break
+                time.sleep(_STOP_SECONDS / 100)
 
     def _suspend(self) -> None:
         """The command stopped itself on Ctrl-Z: so do we, and both go on together."""
         self._restore()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        tty.setraw(self._outer[0], termios.TCSADRAIN)
+        # To this very thread, so that it does not run on into the next line before it stops.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        self._make_raw()
         self.resize()
+
+    def _make_raw(self) -> None:
+        with self._settings:
+            if not self._closed:
+                tty.setraw(self._outer[0], termios.TCSADRAIN)
+                self.raw = True
 
     def _restore(self) -> None:
         if self._saved is not None:
+            self.raw = False
             termios.tcsetattr(self._outer[0], termios.TCSADRAIN, self._saved)  # type: ignore[arg-type]
+
+
+def _pass_through(descriptor: int) -> None:
+    """Leave line ends alone: the user's own terminal, which is not raw, sees to them."""
+    settings = termios.tcgetattr(descriptor)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(descriptor, termios.TCSANOW, settings)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
