@@ -14,24 +14,43 @@ ROUNDS = 7
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured ratio against its bound; without a bound it only informs."""
+    """A measured ratio against its bounds; without one it only informs.
+
+    A row with a bound and no ratio was not measured, which is neither kept nor broken.
+    """
 
     name: str
     figure: str
     ratio: float | None = None
     bound: float | None = None
+    at_least: float | None = None
 
     @property
     def kept(self) -> bool:
-        """Whether the bound holds."""
-        return self.bound is None or self.ratio is None or self.ratio <= self.bound
+        """Whether no bound is broken; see `measured`."""
+        if self.ratio is None:
+            return True
+        over = self.bound is not None and self.ratio > self.bound
+        under = self.at_least is not None and self.ratio < self.at_least
+        return not (over or under)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a ratio to hold against the bounds."""
+        return self.ratio is not None or (self.bound is None and self.at_least is None)
 
     def __str__(self) -> str:
         text = f"{self.name:<58} {self.figure}"
         if self.ratio is not None:
             text += f"  ratio {self.ratio:.2f}"
-        if self.bound is not None:
-            text += f" (at most {self.bound:g}: {'kept' if self.kept else 'NOT KEPT'})"
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("at least", self.at_least), ("at most", self.bound))
+            if bound is not None
+        ]
+        if bounds:
+            judged = "kept" if self.kept else "NOT KEPT"
+            text += f" ({', '.join(bounds)}: {judged if self.measured else 'NOT MEASURED'})"
         return text
 
 
@@ -55,9 +74,10 @@ def interleave(
     for _ in range(rounds):
         for name, measure in subjects.items():
             taken[name].append(measure())
-    return {name: _sample(values) for name, values in taken.items()}
+    return {name: sample(values) for name, values in taken.items()}
 
 
-def _sample(values: list[float]) -> Sample:
+def sample(values: list[float]) -> Sample:
+    """The median of what was measured, and its spread."""
     low, middle, high = statistics.quantiles(values, n=4)
     return Sample(middle, (high - low) / 2)

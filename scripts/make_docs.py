@@ -5,6 +5,11 @@ Two kinds of parts are generated. Between `<!-- NAME:begin -->` and `<!-- NAME:e
 command, line by line; a `text` or `json` block right below it is replaced by what was printed. So
 commands are written by hand and their output never is. `# exit 1` says how a line ends if not by 0.
 
+What differs from run to run (times, session ids, digests, process numbers) is printed as one
+stand-in. Where the rest differs from host to host, or is long, the block is a `text excerpt`: its
+lines are written by hand and must be found in the output in their order; `…` stands for anything.
+A `toml NAME` or `ini NAME` block is a file that the commands after it find beside the policy.
+
 Called by `make docs` and by tests/docs, which holds that nothing is stale (I10).
 """
 
@@ -21,10 +26,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
+from keyhole.gateway import connection, gateway, handle, refusal, session, synthetic, upstream
 from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
+from keyhole.policy.schema import KEYS, Arrives
+from keyhole.sandbox import emptynet, environment, launch, start
+from keyhole.sandbox.files import (
+    comparison,
+    credentialfiles,
+    danger,
+    overlay,
+    planning,
+    survey,
+    system,
+    triggers,
+)
+from keyhole.wire import clienthello, dns, httphead, httpstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +118,183 @@ def reason_table() -> str:
         verdict = "allow" if reason in _ALLOWING else "deny"
         rows.append(f"| `{reason}` | {verdict} | {meaning} |")
     return "\n".join(rows)
+
+
+_GATEWAY_MEANINGS = {
+    refusal.CLIENT_LEFT: "the client closed before it had said enough to be judged",
+    refusal.CLIENT_SILENT: "the client did not say its hello or request in time",
+    refusal.FOREIGN_NAMESPACE: "a connection that is not of the door's own namespace",
+    refusal.DOOR_CLOSED: "the door was closed",
+    refusal.IDLE: "nothing was sent either way for too long",
+    refusal.DNS_MALFORMED: "not one readable DNS question",
+    refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",
+    refusal.INSPECTION_NOT_YET: "a host of a service; its inspection arrives with credential "
+    "injection",
+    refusal.NOT_ADMITTING: "nothing new is admitted: the audit log cannot be written",
+}
+"""Reasons of the gateway that it has no words for on a terminal, or too few."""
+
+
+def gateway_reason_table() -> str:
+    """Every reason code that is the gateway's own."""
+    codes = [v for n, v in vars(refusal).items() if n.isupper() and isinstance(v, str)]
+    rows = ["| code | verdict | meaning |", "|---|---|---|"]
+    for code in codes:
+        meaning = _GATEWAY_MEANINGS.get(code) or refusal._WORDS.get(code)
+        if meaning is None:
+            raise Stale(f"scripts/make_docs.py has no meaning for the gateway's '{code}'")
+        verdict = "allow, failed" if code in refusal._FAILURES else "deny"
+        rows.append(f"| `{code}` | {verdict} | {meaning} |")
+    return "\n".join(rows)
+
+
+_WHEN_REACHED = {
+    "connections": "further connections wait in the kernel's queue",
+    "connections_per_second": "they wait",
+    "dns_per_second": "they wait",
+    "upload": "the connection is cut, and so is each one after it",
+    "download": "the same",
+    "memory": "an allocation fails; it holds for **each process** in this version (`RLIMIT_DATA`)",
+    "processes": "no further process or thread starts (`RLIMIT_NPROC`)",
+    "ttl": "everything inside is killed, exit 124",
+    "audit_per_second": "events are counted, and the count is written",
+}
+
+
+def limit_table() -> str:
+    """Every limit of a policy: default, and what happens when it is reached."""
+    rows = ["| limit | default | bounds | when it is reached |", "|---|---|---|---|"]
+    for key in KEYS:
+        if key.path[0] != "limits":
+            continue
+        name = key.path[1]
+        later = f"arrives with {key.arrives.value}"
+        reached = _WHEN_REACHED[name] if key.arrives is Arrives.NOW else later
+        rows.append(f"| `{name}` | {key.shown} | {key.meaning} | {reached} |")
+    return "\n".join(rows)
+
+
+def bound_table() -> str:
+    """Bounds that no policy changes, by their constants."""
+    audit = audit_log.Bounds()
+    rows = [
+        ("a connection without a byte", _seconds(gateway.IDLE_TIMEOUT), "cut"),
+        ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
+        ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
+        ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
+        ("connections of a whole gateway", f"{gateway.MAX_CONNECTIONS:,}", "wait"),
+        ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
+        ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
+        ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
+        ("the head of a plain HTTP request", _size(httpstream.MAX_HEAD), "refused"),
+        ("header fields of it", f"{httphead.MAX_FIELDS}", "refused"),
+        ("lines on your terminal about refusals", f"{session.MAX_REPORTS}", "in the log alone"),
+        ("open files of a process inside", f"{launch.Bounds(0, 0).open_files:,}", "open fails"),
+        ("the empty home", _size(planning.HOME_BYTES), "disk full"),
+        ("`/var/tmp` inside", _size(system.VAR_TMP_BYTES), "disk full"),
+        ("entries of the bound trees", f"{survey.MAX_ENTRIES:,}", "the run is refused"),
+        ("looking through them", _seconds(survey.MAX_SECONDS), "the run is refused"),
+        ("masks and protected files", f"{overlay.MAX_MOUNTS:,}", "the run is refused"),
+        ("findings named after a run", f"{comparison.MAX_LINES}", "counted"),
+        ("setting a sandbox up", _seconds(start.SETUP_SECONDS), "the run is refused"),
+        ("audit lines of a session", _size(audit.session), "counted"),
+        ("the whole audit log", _size(audit.total), "oldest files are removed"),
+    ]
+    lines = ["| what | bound | beyond it |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {a} | {b} | {c} |" for a, b, c in rows)])
+
+
+def _seconds(value: float) -> str:
+    return f"{value / 60:g} min" if value >= 60 else f"{value:g} s"
+
+
+def _size(value: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if value >= unit:
+            return f"{value / unit:g} {name}"
+    return f"{value} bytes"
+
+
+def ruleset() -> str:
+    """The ruleset of every sandbox, byte for byte."""
+    return f"```text\n{emptynet.RULESET}```"
+
+
+def etc_table() -> str:
+    """What is shown of /etc."""
+    return _two_columns(
+        ("of `/etc`", "entries"),
+        (
+            ("shown as they are", system._PLAIN),
+            ("shown unless a credential is in them", system._CHECKED),
+            (
+                "written for the sandbox",
+                "passwd group nsswitch.conf resolv.conf hosts hostname".split(),
+            ),
+        ),
+    )
+
+
+def variable_list() -> str:
+    """Variables that pass without being asked for."""
+    names = sorted(environment._PASSED)
+    return f"{_code(names)} and those that begin with `LC_`."
+
+
+def danger_table() -> str:
+    """Paths below a home that are refused when named, and masked where they lie in a bound tree."""
+    return _two_columns(
+        ("below any home", "paths"),
+        (
+            ("hold credentials", danger._CREDENTIALS),
+            ("hold a person's sessions and passwords", danger._BROWSERS),
+            ("hold an agent's credentials", danger._AGENTS),
+            ("are executed by the host: not writable", danger._STARTUP),
+        ),
+    )
+
+
+def mask_table() -> str:
+    """Names of files that are masked in bound trees."""
+    return _two_columns(
+        ("masked", "names"),
+        (
+            ("always", [*sorted(credentialfiles._BY_NAME), ".env.*"]),
+            ("always, in their directory", sorted("/".join(p) for p in credentialfiles._BY_PLACE)),
+            ("always, by suffix", [f"*.{s}" for s in sorted(credentialfiles._BY_SUFFIX)]),
+            (
+                "when a private key is in them",
+                [*sorted(credentialfiles._KEY_NAMES)]
+                + [f"*.{s}" for s in sorted(credentialfiles._KEY_SUFFIX)],
+            ),
+            (
+                "when a credential is in them",
+                [
+                    *sorted(credentialfiles._BY_CONTENT),
+                    *sorted("/".join(p) for p in credentialfiles._BY_PLACE_AND_CONTENT),
+                ],
+            ),
+        ),
+    )
+
+
+def trigger_table() -> str:
+    """Files that the host executes: read-only inside, and reported when they are new."""
+    by_reason: dict[str, list[str]] = {}
+    for trigger in (*triggers.TRIGGERS, triggers._WORKSPACE):
+        name = f"{trigger.parent}/{trigger.name}" if trigger.parent else trigger.name
+        slash = "/" if trigger.kind == "dir" else ""
+        by_reason.setdefault(trigger.why, []).append(f"{name}{slash}")
+    return _two_columns(("because", "files"), tuple(by_reason.items()))
+
+
+def _two_columns(head: tuple[str, str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {what} | {_code(names)} |" for what, names in rows)])
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def service_table() -> str:
@@ -203,9 +400,21 @@ def _columns(rows: list[tuple[str, str | None]]) -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"example": example_policy},
-    "docs/ARCHITECTURE.md": {},
+    "docs/ARCHITECTURE.md": {"ruleset": ruleset},
     "docs/THREATS.md": {},
-    "docs/policy.md": {"keys": key_table, "reasons": reason_table},
+    "docs/troubleshooting.md": {},
+    "docs/policy.md": {
+        "etc": etc_table,
+        "variables": variable_list,
+        "masks": mask_table,
+        "dangers": danger_table,
+        "triggers": trigger_table,
+        "limits": limit_table,
+        "bounds": bound_table,
+        "keys": key_table,
+        "reasons": reason_table,
+        "gateway-reasons": gateway_reason_table,
+    },
     "docs/cli.md": {"verbs": verbs},
     "docs/services.md": {"services": service_table},
 }
@@ -217,6 +426,22 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 _FENCE = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"# exit ([0-9]+)$")
 _OUTPUTS = ("text", "json")
+_FILES = ("toml", "ini")
+_EXCERPT = "excerpt"
+
+_STAND_INS = (
+    (r"\bsession [0-9a-f]{12}\b", "session 5e55104d0123"),
+    (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}(?=  )", "2026-07-01 09:30:00"),
+    (r"(?<=09:30:00  )[0-9a-f]{8}\b", "5e55104d"),
+    (r'(?<="ts":")[^"]+', "2026-07-01T09:30:00.000000Z"),
+    (r'(?<="session":")[0-9a-f]{12}(?=")', "5e55104d0123"),
+    (r"\b[0-9]{8}T[0-9]{6}Z-[0-9]+-[0-9a-f]{8}\b", "20260701T093000Z-4242-5e55104d"),
+    (r'(?:(?<="pid":)|(?<=\bpid=))[0-9]+', "4242"),
+)
+"""What differs from run to run, and what stands for it on the pages."""
+
+_LINE_DIGEST = re.compile(r"(?<!sha256:)\b[0-9a-f]{64}\b")
+"""Digests of audit lines; those of policies do not differ and are written `sha256:…`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +488,35 @@ class Bench:
         )
         output = done.stdout.decode("utf-8")
         output = output.replace(str(self._project), "/home/you/widgets")
-        return Ran(done.returncode, output.replace(str(self._place / "home"), "/home/you"))
+        output = output.replace(str(self._place / "home"), "/home/you")
+        return Ran(done.returncode, steady(output))
+
+    def take_file(self, info: str, body: str) -> None:
+        """Place a block that is a file, if it is one."""
+        kind, _, name = info.partition(" ")
+        if kind in _FILES and name:
+            self.write(name, body)
+
+
+def steady(output: str) -> str:
+    """The output with a stand-in for all that differs from run to run."""
+    for pattern, stand_in in _STAND_INS:
+        output = re.sub(pattern, stand_in, output)
+    # One for each, so that the page still shows which line names which.
+    numbers: dict[str, int] = {}
+    return _LINE_DIGEST.sub(
+        lambda m: f"{numbers.setdefault(m[0], len(numbers) + 1):02x}" * 32, output
+    )
+
+
+def missing_line(excerpt: str, output: str) -> str | None:
+    """The first line of an excerpt that is not in the output after the lines before it."""
+    left = iter(output.splitlines())
+    for line in excerpt.splitlines():
+        pattern = re.compile(".*".join(map(re.escape, line.split("…"))))
+        if line.strip() != "…" and not any(pattern.fullmatch(seen.rstrip()) for seen in left):
+            return line
+    return None
 
 
 def is_command(info: str, body: str) -> bool:
@@ -283,13 +536,18 @@ def _renew_outputs(name: str, text: str, bench: Bench) -> str:
     for block in _FENCE.finditer(text):
         between = text[at : block.start()]
         info, body = block["info"].strip(), block["body"]
-        kind, _, file = info.partition(" ")
-        if kind == "toml" and file:
-            bench.write(file, body)
+        kind, _, word = info.partition(" ")
+        bench.take_file(info, body)
         if is_command(info, body):
             printed = "".join(_printed(name, line, bench) for line in body.splitlines())
         elif kind in _OUTPUTS and printed is not None and not between.strip():
-            body, printed = _cut(printed) if kind == "text" else printed, None
+            if word == _EXCERPT:
+                _compare(name, body, printed)
+            else:
+                body = _cut(printed) if kind == "text" else printed
+            printed = None
+        elif word == _EXCERPT:
+            raise Stale(f"{name}: an excerpt of nothing: {body.partition(chr(10))[0]}")
         else:
             printed = None
         pieces.append(f"{between}```{block['info']}\n{body}```")
@@ -302,6 +560,12 @@ def _printed(name: str, line: str, bench: Bench) -> str:
     if ran.code != expected_exit(line):
         raise Stale(f"{name}: `{line}` ended with {ran.code}:\n{ran.output}")
     return ran.output
+
+
+def _compare(name: str, excerpt: str, printed: str) -> None:
+    line = missing_line(excerpt, printed)
+    if line is not None:
+        raise Stale(f"{name}: this line of an excerpt was not printed:\n{line}\nbut\n{printed}")
 
 
 def _cut(output: str) -> str:

@@ -13,8 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from keyhole.app.run import TIMED_OUT
 from keyhole.cli.main import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNUSABLE
+from keyhole.cli.run import EXIT_REFUSED
 from keyhole.policy.schema import Arrives
+from keyhole.sandbox.emptynet import RULESET
+from keyhole.sandbox.identity import UNPRIVILEGED
+from keyhole.sandbox.inside import NOT_EXECUTABLE, NOT_FOUND
+from keyhole.sandbox.launch import STEPS
 from scripts import make_docs
 
 ROOT = make_docs.ROOT
@@ -61,6 +67,11 @@ def test_a_stale_part_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("<!-- p:begin -->\nno end\n", "wants one"),
         ("<!-- p:begin -->\n<!-- p:end -->\n```sh\nkeyhole check x.toml\n```\n", "ended with 2"),
         ("<!-- p:begin -->\n<!-- p:end -->\n```sh\nkeyhole -V   # exit 3\n```\n", "ended with 0"),
+        (
+            "<!-- p:begin -->\n<!-- p:end -->\n```sh\nkeyhole -V\n```\n```text excerpt\nno\n```\n",
+            "was not printed",
+        ),
+        ("<!-- p:begin -->\n<!-- p:end -->\n```text excerpt\nx\n```\n", "an excerpt of nothing"),
     ],
 )
 def test_a_document_that_cannot_be_renewed_says_why(
@@ -71,6 +82,27 @@ def test_a_document_that_cannot_be_renewed_says_why(
     monkeypatch.setitem(make_docs.PARTS, "page.md", {"p": lambda: "new"})
     with pytest.raises(make_docs.Stale, match=said):
         make_docs.renewed("page.md")
+
+
+@pytest.mark.parametrize("excerpt", ["one\nthree\n", "…\ntwo\n…\n", "o…\nth…e\n", "three\n"])
+def test_an_excerpt_has_lines_that_were_printed_in_their_order(excerpt: str) -> None:
+    assert make_docs.missing_line(excerpt, "one\ntwo  \nthree\n") is None
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "line"), [("three\none\n", "one"), ("four\n", "four"), ("t…x\n", "t…x")]
+)
+def test_a_line_that_was_not_printed_is_no_excerpt(excerpt: str, line: str) -> None:
+    assert make_docs.missing_line(excerpt, "one\ntwo\nthree\n") == line
+
+
+def test_what_differs_from_run_to_run_has_a_stand_in_and_nothing_else_does() -> None:
+    head, other = "a" * 64, "b" * 64
+    row = "2026-11-15 23:12:52  {}  deny   dns       evil.example                      no-rule"
+    assert make_docs.steady(row.format("abafb5e9")) == make_docs.steady(row.format("0123abcd"))
+    assert make_docs.steady(f"{head} {other} {head}") == f"{'01' * 32} {'02' * 32} {'01' * 32}"
+    kept = f"digest sha256:{head} 198.18.0.1 exit 7 2026-07 uid 1000"
+    assert make_docs.steady(kept) == kept
 
 
 def test_every_verb_has_its_help_in_the_reference() -> None:
@@ -97,10 +129,11 @@ def _commands(page: str) -> list[str]:
 def test_every_command_of_the_readme_ends_as_it_says(tmp_path: Path) -> None:
     bench = make_docs.Bench(tmp_path)
     for block in _BLOCK.finditer(README):
-        if block["info"].startswith("toml "):
-            bench.write(block["info"].removeprefix("toml "), block["body"])
+        bench.take_file(block["info"], block["body"])
     commands = _commands(README)
-    assert {command.split()[1] for command in commands} >= {"check", "why", "services"}
+    assert {command.split()[1] for command in commands} >= {
+        "run", "log", "doctor", "demo", "check", "why", "services",
+    }  # fmt: skip
     for command in commands:
         ran = bench.run(command)
         assert ran.code == make_docs.expected_exit(command), f"{command}\n{ran.output}"
@@ -116,7 +149,8 @@ def test_every_exit_code_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     codes = re.findall(r"^\| ([0-9]+) \|", page, re.MULTILINE)
     expected = [EXIT_OK, EXIT_DENIED, EXIT_UNUSABLE, EXIT_INTERRUPTED]
-    assert list(map(int, codes)) == expected
+    of_a_run = [TIMED_OUT, EXIT_REFUSED, NOT_EXECUTABLE, NOT_FOUND]
+    assert list(map(int, codes)) == expected + of_a_run
 
 
 def test_the_readme_names_what_setup_installs() -> None:
@@ -186,6 +220,52 @@ def test_the_floor_plan_says_which_rooms_are_built() -> None:
     tracked = {path.relative_to(ROOT).parts for path in _our_files("--cached")}
     assert built == {p[2] for p in tracked if p[:2] == ("src", "keyhole") and len(p) > 3}
     assert len(rooms) == 13
+
+
+def test_the_steps_and_the_identities_are_drawn_as_they_are() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    drawing = page.partition("## A run, from the outside in")[2].partition("## The door")[0]
+    places = [drawing.find(f" {step} ") for step in STEPS]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert f"uid {UNPRIVILEGED}" in page
+
+
+def test_every_line_of_the_ruleset_has_its_reason() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    reasons = page.partition("Why each line of the ruleset is there")[2].partition("\n\nThe")[0]
+    rules = [line.strip() for line in RULESET.splitlines()]
+    rules = [rule for rule in rules if rule.endswith((" drop", " return", " accept"))]
+    assert len(rules) == 6
+    for rule in rules:
+        wanted = re.sub(r"^meta .* (?=tproxy)", "", rule)
+        assert f"`{wanted}`" in reasons or "ip6 to" in wanted, rule
+
+
+def _said_by_the_code() -> str:
+    files = (ROOT / "src" / "keyhole").rglob("*.py")
+    text = "\n".join(path.read_text("utf-8") for path in files)
+    # Texts are broken over lines and filled in: compare what stands between.
+    return re.sub(r"\"\s+f?\"", "", text)
+
+
+def test_messages_that_are_explained_are_ones_that_exist() -> None:
+    """The first column of a table of messages holds words of the code, or of a known program."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    code = _said_by_the_code()
+    foreign = {"Read-only file system", "Permission denied", "No space left on device"}
+    foreign |= {"Operation not permitted", "not a git repository"}
+    messages = re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| (`[^|]+?) \|", page, re.M)))
+    assert len(messages) > 40
+    for message in messages:
+        if message in foreign or message.startswith((".", "/proc", "uid_map", "chmod", "g+s")):
+            continue
+        # `denied HOST:443 (no rule)`: what is in parentheses is the reason, or its code.
+        found = re.fullmatch(r"(?:denied|failed) .*\((.+)\)", message)
+        parts = [found[1]] if found else re.split(r"…|[A-Z]{4,}", message)
+        for part in parts:
+            wanted = part.strip(" ,:()").partition("apt-get install")[0]
+            assert wanted in code or wanted.replace(", ", "") in code, message
 
 
 def test_the_changelog_has_this_version() -> None:

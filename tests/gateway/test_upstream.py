@@ -96,7 +96,7 @@ def dialling(
     """An Upstream whose network is made up."""
     loop = asyncio.new_event_loop()
     sockets = Sockets(ends)
-    monkeypatch.setattr(loop, "sock_connect", sockets.connect)
+    monkeypatch.setattr(Upstream, "_reach", lambda _, sock, where: sockets.connect(sock, where))
     yield Upstream(loop, FakeResolver(table)), sockets, loop
     loop.close()
 

@@ -58,11 +58,10 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
         project = Path(directory).resolve()
         try:
             walls = _walls(project, places, env)
-        except (SetupFailed, Refused, OSError) as error:
+        except (SetupFailed, Refused, Missing, OSError) as error:
             return [*findings, Finding("sandbox", False, str(error), advice=_advice(str(error)))]
         who = identity.choose(project)
     findings.append(Finding("identity", who.uid != 0, f"runs as uid {who.uid} of this host"))
-    findings.append(Finding("limits", True, "by resource limits (processes, data, open files)"))
     controls = _controls()
     return findings + [
         Finding(wall.id, wall.held, wall.seen, controls.get(wall.id, "")) for wall in walls
@@ -100,13 +99,13 @@ def _version(program: Path) -> str:
 
 
 def _advice(error: str) -> str:
-    if "unshare" in error or "uid_map" in error or "namespace" in error.lower():
-        restricted = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-        if restricted.exists() and restricted.read_text().strip() == "1":
-            return (
-                "this system lets no unprivileged program make user namespaces: "
-                "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile"
-            )
+    restricted = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+    if os.getuid() != 0 and restricted.exists() and restricted.read_text().strip() == "1":
+        return (
+            "this system lets unprivileged programs do nothing in user namespaces: "
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile"
+        )
+    if "unshare" in error or "_map" in error or "setgroups" in error:
         return "user namespaces must be enabled: sysctl user.max_user_namespaces, or run as root"
     if os.getuid() == 0 and "idmap" in error:
         return "the project's file system cannot be idmapped: give it an owner other than root"

@@ -13,10 +13,11 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import Gateway
@@ -74,13 +75,17 @@ async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wa
         )
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         stack.callback(os.close, null)
+        complaints = stack.enter_context(tempfile.TemporaryFile())
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
 
         def admit(sockets: list[socket.socket]) -> None:
             gateway.open_door(Door(*sockets), session)
 
         try:
-            running = await start(probing, Streams(null, write_end, null), admit, _ready(program))
+            streams = Streams(null, write_end, complaints.fileno())
+            running = await start(probing, streams, admit, _ready(program))
+        except SetupFailed as error:
+            raise SetupFailed(f"{error}{_last_line(complaints)}") from None
         finally:
             os.close(write_end)
         output = loop.run_in_executor(None, _read_all, read_end)
@@ -159,6 +164,13 @@ def _targets(stack: ExitStack) -> dict[str, object]:
     with socket.socket(socket.AF_UNIX) as control:
         control.connect("\0" + name)
     return {"port": port, "abstract": name, "pid": os.getpid(), "allowed": ALLOWED_NAME}
+
+
+def _last_line(complaints: IO[bytes]) -> str:
+    """What bubblewrap said before it ended, if anything."""
+    complaints.seek(0)
+    lines = complaints.read(_MAX_OUTPUT).decode("utf-8", "replace").strip().split("\n")
+    return f" ({lines[-1]})" if lines[-1] else ""
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -46,7 +46,10 @@ def run(options: argparse.Namespace) -> int:
         for fault in error.faults:
             print(fault.render(), file=sys.stderr)
         raise CliError("the policy is not valid, so nothing was run", EXIT_REFUSED) from None
-    except (Unreadable, Refused, Missing, SetupFailed, AuditUnusable) as error:
+    except SetupFailed as error:
+        message = f"nothing was run: {visible(str(error))}; `keyhole doctor` says more"
+        raise CliError(message, EXIT_REFUSED) from None
+    except (Unreadable, Refused, Missing, AuditUnusable) as error:
         raise CliError(f"nothing was run: {visible(str(error))}", EXIT_REFUSED) from None
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
@@ -88,8 +91,10 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         )
     )
     # 4. Say what is left behind, and the digest by which a cut log shows.
-    for line in prepared.changes():
+    changes = prepared.changes()
+    if changes:
+        say("files your host may execute, left or changed by this run:")
+    for line in changes:
         say(line)
-    if not options.quiet and os.isatty(2):
-        say(f"session {outcome.session}, audit head {outcome.head}")
+    say(f"session {outcome.session}, audit head {outcome.head}")
     return outcome.code

@@ -6,6 +6,7 @@ Called by `connection.py` for a name and port that policy has allowed; nothing e
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -148,11 +149,31 @@ class Upstream:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            await self._loop.sock_connect(sock, (str(address), decision.port))
+            await self._reach(sock, (str(address), decision.port))
         except BaseException:
             sock.close()
             raise
         return sock
+
+    async def _reach(self, sock: socket.socket, where: tuple[str, int]) -> None:
+        """Connect. uvloop's `sock_connect` would ask getaddrinfo, in a thread, for an address."""
+        try:
+            sock.connect(where)
+        except BlockingIOError:
+            writable = self._loop.create_future()
+            self._loop.add_writer(sock, _settle, writable)
+            try:
+                await writable
+            finally:
+                self._loop.remove_writer(sock)
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error)) from None
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _abandon(tasks: list[asyncio.Task[socket.socket]]) -> None:

@@ -45,7 +45,8 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
 def tunnel_presets(policy: Policy) -> tuple[Policy, tuple[str, ...]]:
     """The policy for a gateway that does not inspect yet: presets without a credential tunnel.
 
-    That grants more than reads, so it is said; a host that needs its credential stays shut.
+    That grants more than reads, which `keyhole check` and the question of trust say; a host that
+    needs its credential stays shut.
     """
     tunnelled, kept, notes = [], [], []
     for service in policy.services:

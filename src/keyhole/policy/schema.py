@@ -89,12 +89,12 @@ def _plain_host(value: str) -> HostPattern:
 
 
 def _proxy(value: str) -> str:
-    found = re.fullmatch(r"(https?)://([^/@]+)/?", value)
+    found = re.fullmatch(r"http://([^/@]+)/?", value)
     if "@" in value:
         raise Unparsable("a proxy's credential does not stand in the policy")
     if not found:
-        raise Unparsable("a proxy is written as 'http://host:port'")
-    HostPattern.parse(found[2])
+        raise Unparsable("a proxy is written as 'http://host:port', and spoken to in plain HTTP")
+    HostPattern.parse(found[1])
     return value.rstrip("/")
 
 
@@ -241,7 +241,7 @@ KEYS = (
     _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.NOW),
     _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.NOW),
     _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.INJECTION),
-    _limit("memory", kinds.SIZE, "8GiB", "of the whole sandbox", Arrives.NOW),
+    _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
     _limit("idle", kinds.DURATION, "4h",

@@ -54,7 +54,8 @@ def summarise(policy: Policy) -> tuple[Line, ...]:
     if policy.allow:
         lines.append(Line("tunnels to", _list(tuple(str(p) for p in policy.allow))))
     if policy.presets:
-        lines.append(Line("packages", _list(policy.presets)))
+        alarm = "tunnelled in this version, not reads alone"
+        lines.append(Line("packages", _list(policy.presets), alarm))
     for service in policy.services:
         lines += _service(service)
     upstream = policy.upstream

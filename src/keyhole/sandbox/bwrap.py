@@ -24,12 +24,17 @@ WALLS = (
 )
 """Not `--unshare-net`: the helper's network namespace, which holds the door, is kept."""
 
+MEMORY_TREES = (("/tmp", 4 << 30), ("/dev/shm", 1 << 30))  # noqa: S108 - inside
+"""Writable trees in memory that every sandbox has, and how many bytes each may hold."""
+
 
 def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
     """Arguments for `--args`: walls, files in order, environment. `staged` is by step number."""
     found = [*WALLS, "--cap-drop", "ALL", "--hostname", launch.hostname]
     found += ["--seccomp", str(FILTER_DESCRIPTOR)]
-    found += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - inside
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    for target, size in MEMORY_TREES:
+        found += ["--perms", "1777", "--size", str(size), "--tmpfs", target]
     for index, entry in enumerate(launch.files):
         if isinstance(entry, Tmpfs):
             found += ["--perms", f"{entry.mode:o}", "--size", str(entry.size)]
@@ -41,5 +46,7 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
             found += ["--bind" if writable else "--ro-bind", staged[index], entry.target]
     for name, value in launch.environment.items():
         found += ["--setenv", name, value]
+    # What bubblewrap itself keeps in memory is no place to write, nor to fill up (I9).
+    found += ["--remount-ro", "/dev", "--remount-ro", "/"]
     found += ["--chdir", launch.directory]
     return found

@@ -7,6 +7,7 @@ which the command runs with another network than the empty one (I2).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -66,7 +67,10 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
     emptynet.capture(launch.nft)
     sockets = emptynet.listen()
     _reached("capture", launch)
-    # 3. The files, by descriptor (I11).
+    # 3. The files, by descriptor (I11). What is still to be read of the host's is read before:
+    # the stage covers /tmp, where Keyhole itself may lie.
+    with open(inside.__file__, "rb") as source:
+        first = source.read()
     staged = stage(launch.files, owner_map)
     _reached("files", launch)
     # 4. The door goes out; nothing runs until the gateway holds it and says so.
@@ -91,11 +95,13 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
         raise RuntimeError("the sandbox would run as root of the host")
     syscalls.no_new_privileges()
     _reached("identity", launch)
-    _become_bwrap(launch, staged, program, status, namespace)
+    _become_bwrap(
+        launch, staged, {FILTER_DESCRIPTOR: program, INSIDE_DESCRIPTOR: first}, status, namespace
+    )
 
 
 def _become_bwrap(
-    launch: Launch, staged: dict[int, str], program: bytes, status: int, namespace: str
+    launch: Launch, staged: dict[int, str], given: dict[int, bytes], status: int, namespace: str
 ) -> None:
     config = inside.Config(
         namespace=namespace,
@@ -108,14 +114,7 @@ def _become_bwrap(
         read_only=tuple(e.target for e in launch.files if _is_read_only(e)),
     )
     words = "\0".join(bwrap.words(launch, staged)).encode() + b"\0"
-    with open(inside.__file__, "rb") as source:
-        code = source.read()
-    contents = {
-        FILTER_DESCRIPTOR: program,
-        ARGUMENTS_DESCRIPTOR: words,
-        INSIDE_DESCRIPTOR: code,
-        CONFIG_DESCRIPTOR: config.to_json(),
-    }
+    contents = given | {ARGUMENTS_DESCRIPTOR: words, CONFIG_DESCRIPTOR: config.to_json()}
     descriptors = {STATUS_DESCRIPTOR: status} | {
         number: _memory_file(content) for number, content in contents.items()
     }
@@ -178,8 +177,6 @@ def _memory_file(content: bytes) -> int:
 
 
 def _above(descriptor: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64)
 
 

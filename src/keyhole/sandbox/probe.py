@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
@@ -169,6 +170,25 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
     return rows
 
 
+def limit_rows() -> list[Row]:
+    """Limits that hold for this process and all that come after it."""
+    rows: list[Row] = []
+    limits = {
+        "processes": resource.RLIMIT_NPROC,
+        "memory": resource.RLIMIT_DATA,
+        "open-files": resource.RLIMIT_NOFILE,
+        "core": resource.RLIMIT_CORE,
+    }
+    for name, limit in limits.items():
+        soft, hard = resource.getrlimit(limit)
+        bounded = resource.RLIM_INFINITY not in (soft, hard)
+        rows.append((f"limit-{name}", bounded, f"{hard} at most"))
+    for path in ("/", "/dev", "/etc", "/usr"):
+        seen = _tried(partial(os.mkdir, os.path.join(path, "keyhole-probe")))
+        rows.append((f"read-only {path}", seen == "EROFS", seen))
+    return rows
+
+
 def set_id_rows() -> list[Row]:
     """Files that would run as their owner, by every call that sets a mode."""
     rows: list[Row] = []
@@ -240,6 +260,7 @@ def main() -> int:
     rows += system_call_rows()
     if interfaces == ["lo"]:
         rows += network_rows(targets)
+    rows += limit_rows()
     rows += set_id_rows()
     rows += file_rows(targets)
     json.dump([{"id": name, "held": held, "seen": seen} for name, held, seen in rows], sys.stdout)

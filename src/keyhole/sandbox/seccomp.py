@@ -11,6 +11,8 @@ import importlib
 import tempfile
 from typing import Any
 
+from keyhole.sandbox.programs import Missing
+
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
 
@@ -108,7 +110,13 @@ def _binding() -> Any:  # noqa: ANN401 - untyped library
         return importlib.import_module("pyseccomp")
     except (OSError, RuntimeError):
         ctypes.util.find_library = search
-        return importlib.import_module("pyseccomp")
+        try:
+            return importlib.import_module("pyseccomp")
+        except (OSError, RuntimeError, AttributeError) as error:
+            raise Missing(
+                f"libseccomp cannot be used ({error}): apt-get install libseccomp2, "
+                "dnf install libseccomp or pacman -S libseccomp"
+            ) from None
     finally:
         ctypes.util.find_library = search
 

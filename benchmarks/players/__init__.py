@@ -1,0 +1,1 @@
+"""The processes that take part in a measurement: client, origin, gateway, and its rival."""

@@ -1,0 +1,151 @@
+"""A gateway in a process of its own, with its audit log on disk, as `keyhole run` has one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import socket
+import sys
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.players.client import NAMES
+from benchmarks.players.peer import answer, receive
+from benchmarks.players.project import launch_of
+from keyhole.audit.log import AuditLog
+from keyhole.gateway.door import Door
+from keyhole.gateway.gateway import Gateway, new_loop
+from keyhole.gateway.resolver import SystemResolver
+from keyhole.gateway.session import Session
+from keyhole.policy.build import World
+from keyhole.policy.load import File, load
+from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox.seccomp import build_filter
+from keyhole.sandbox.start import Running, Streams, start
+
+if TYPE_CHECKING:
+    from keyhole.model.event import Event
+
+STARTS_AT_ONCE = 4
+
+LIMITS = "connections = 10000\nconnections_per_second = 10000000\nupload = '900GiB'\n"
+"""Out of the way: what is measured is the way of the bytes, not the bucket that slows a flood."""
+
+
+class Host:
+    """What the measurement asks for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: AuditLog) -> None:
+        self._loop = loop
+        self._log = log
+        self._gateway = Gateway(loop, SystemResolver(loop))
+        self._running: list[Running] = []
+        self._doors = 0
+
+    def open(self, descriptors: list[int], port: int) -> None:
+        """Open a door from which every measured name leads to an origin on loopback."""
+        connect = "".join(f'"{name}:443" = "127.0.0.1:{port}"\n' for name in NAMES)
+        allow = ", ".join(f'"{name}"' for name in NAMES)
+        text = f"[egress]\nallow = [{allow}]\n[limits]\n{LIMITS}[upstream.connect]\n{connect}"
+        self._open([socket.socket(fileno=fd) for fd in descriptors], text)
+
+    async def sandboxes(self, directory: str, count: int) -> None:
+        """Start sandboxes that sleep, each with a door and a session of its own."""
+        launch = launch_of(Path(directory), "sleep", "infinity")
+        program = build_filter()
+        turns = asyncio.Semaphore(STARTS_AT_ONCE)
+        null = os.open(os.devnull, os.O_RDWR)
+
+        async def ready() -> bytes:
+            return program
+
+        async def one() -> None:
+            async with turns:
+                running = await start(
+                    launch,
+                    Streams(null, null, 2),
+                    lambda sockets: self._open(sockets, '[egress]\nallow = ["ok.example"]\n'),
+                    ready(),
+                )
+                self._running.append(running)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(one())
+        os.close(null)
+
+    def settle(self) -> None:
+        """Let go of what is no longer used, so that memory can be compared."""
+        gc.collect()
+
+    def close(self) -> None:
+        """End the sandboxes and close the doors."""
+        for running in self._running:
+            running.kill()
+        self._gateway.close()
+
+    def _open(self, sockets: list[socket.socket], text: str) -> None:
+        # Each session has parsed its own policy, as sessions of different projects have.
+        world = World({}, lambda _: None, ())
+        loaded = load(File("bench.toml", b"version = 1\n" + text.encode()), None, world)
+        self._doors += 1
+        name = f"session{self._doors}"
+
+        def record(event: Event) -> None:
+            self._log.record(name, event)
+
+        session = Session(
+            name, Rulebook(loaded.policy), record, lambda: self._log.admitting, _silent
+        )
+        self._gateway.open_door(Door(*sockets), session)
+
+
+def _silent(line: str) -> None:
+    """Nobody reads what a session of a measurement would tell a person."""
+
+
+async def _serve(control: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    with tempfile.TemporaryDirectory() as directory, AuditLog(Path(directory) / "audit") as log:
+        host = Host(loop, log)
+        verbs = {f.__name__: f for f in (host.open, host.sandboxes, host.settle)}
+        try:
+            while True:
+                asked.clear()
+                loop.add_reader(control, asked.set)
+                await asked.wait()
+                loop.remove_reader(control)
+                question = receive(control)
+                if question is None:
+                    return
+                verb, arguments = question
+                found = verbs[verb](**arguments)
+                if isinstance(found, Coroutine):
+                    task = loop.create_task(found)
+                    # Nobody asks a second time before the answer: it is the end.
+                    loop.add_reader(control, task.cancel)
+                    await asyncio.wait([task])
+                    loop.remove_reader(control)
+                    if task.cancelled():
+                        return
+                    found = task.result()
+                answer(control, found)
+        finally:
+            host.close()
+
+
+def main() -> None:
+    """Serve doors until the asker is gone."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Who runs `keyhole`: root, or an ordinary user with an interpreter of their own.
+
+The suite's own Python may lie under a home that others cannot enter, so the ordinary user gets a
+small environment that is made from an interpreter they can execute.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keyhole
+
+SOURCES = Path(keyhole.__file__).parent.parent
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+PATIENCE = 30.0
+"""Seconds that anything here may take before it counts as hung; nothing takes two."""
+
+_ENTRY = """\
+#!{python}
+import sys
+from keyhole.cli.main import main
+sys.exit(main())
+"""
+
+
+class NoSuchPerson(Exception):
+    """An ordinary user cannot be had on this host, and why."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who runs the installed command."""
+
+    name: str
+    uid: int
+    gid: int
+    program: Path
+    directory: Path
+    """Theirs, and readable to all."""
+
+    @property
+    def is_root(self) -> bool:
+        return self.uid == 0
+
+    def become(self) -> dict[str, Any]:
+        """Arguments for subprocess that start a program as this person."""
+        if self.uid == os.geteuid():
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def own(self, *paths: Path) -> None:
+        """Give paths to this person."""
+        if self.uid != os.geteuid():
+            for path in paths:
+                os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+def this_person(directory: Path) -> Person:
+    """Whoever runs the suite, with the command that is installed beside its Python."""
+    uid = os.geteuid()
+    program = Path(sys.executable).with_name("keyhole")
+    return Person("root" if uid == 0 else "user", uid, os.getegid(), program, directory)
+
+
+def create_user(directory: Path) -> Person:
+    """A throwaway account with a working `keyhole`; needs root. `remove_user` takes it back."""
+    name = f"keyhole-test-{os.getpid()}"
+    useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
+    if useradd is None:
+        raise NoSuchPerson("useradd is not installed")
+    made = subprocess.run(
+        [useradd, "--no-create-home", "--home-dir", str(directory), "--shell", "/bin/sh", name],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        raise NoSuchPerson(f"useradd: {made.stderr.strip()}")
+    entry = pwd.getpwnam(name)
+    os.chown(directory, entry.pw_uid, entry.pw_gid)
+    bare = Person(name, entry.pw_uid, entry.pw_gid, Path(), directory)
+    try:
+        program = _install(bare, _interpreter_for(bare))
+    except BaseException:
+        remove_user(bare)
+        raise
+    return Person("user", bare.uid, bare.gid, program, directory)
+
+
+def remove_user(person: Person) -> None:
+    """Remove the account. userdel refuses while a process of theirs runs: none may be left."""
+    name = pwd.getpwuid(person.uid).pw_name
+    subprocess.run(["/usr/sbin/userdel", name], capture_output=True, timeout=PATIENCE, check=True)
+
+
+def _interpreter_for(person: Person) -> str:
+    """A Python of the suite's version (its compiled packages fit) that the person can run."""
+    own = os.path.realpath(sys.executable)
+    for path in (own, f"/usr/bin/python{VERSION}", f"/usr/local/bin/python{VERSION}"):
+        try:
+            done = _as(person, path, "-I", "-c", "import venv, ctypes, ssl")
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return path
+    raise NoSuchPerson(
+        f"no Python {VERSION} that another user can run: {own} is out of their reach, "
+        f"and /usr/bin/python{VERSION} is not there"
+    )
+
+
+def _install(person: Person, interpreter: str) -> Path:
+    home = person.directory / "environment"
+    _check(subprocess.run([interpreter, "-m", "venv", "--without-pip", home], check=False,
+                          capture_output=True, text=True, timeout=PATIENCE))  # fmt: skip
+    python = home / "bin" / "python"
+    packages = home / "lib" / f"python{VERSION}" / "site-packages"
+    sources, libraries = SOURCES, Path(sysconfig.get_path("purelib"))
+    if _as(person, "/bin/sh", "-c", f"test -r {SOURCES}/keyhole/cli/main.py").returncode:
+        sources = Path(shutil.copytree(SOURCES, home / "src"))
+    if _as(person, "/bin/sh", "-c", f"test -r {libraries}/uvloop/__init__.py").returncode:
+        libraries = Path(shutil.copytree(libraries, home / "libraries"))
+    (packages / "keyhole-test.pth").write_text(f"{sources}\n{libraries}\n")
+    program = home / "bin" / "keyhole"
+    program.write_text(_ENTRY.format(python=python))
+    program.chmod(0o755)
+    _check(_as(person, str(program), "--version"))
+    return program
+
+
+def _as(person: Person, *words: str) -> subprocess.CompletedProcess[str]:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        words, cwd="/", env={}, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        **person.become(),
+    )  # fmt: skip
+    return done
+
+
+def _check(done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode:
+        raise NoSuchPerson(done.stderr.strip())
