@@ -45,6 +45,8 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "sandbox: passes EDITOR",
         "forge: secret exec:gh auth token",
         "forge: pushes agent/* (forward, force, delete)",
+        "forge: protects release/**",
+        "forge: pushes CI definitions",
         "billing: secret file:~/.secrets/billing",
         "billing: tunnels billing.corp.example",
         "upstream: private addresses for *.corp.example",
@@ -72,6 +74,11 @@ def test_an_empty_policy_writes_the_project_and_grants_no_more() -> None:
 def test_pushing_ci_definitions_is_marked() -> None:
     text = "[services.forge]\nrepos = ['a/b']\npush = ['x']\ndeny_paths = []"
     assert summary(text)["forge: pushes CI definitions"]
+    decoy = text.replace("deny_paths = []", "deny_paths = ['zz']\nprotect = ['zz']")
+    assert summary(decoy)["forge: pushes CI definitions"]
+    assert summary(decoy)["forge: protects zz"]
+    kept = text.replace("\ndeny_paths = []", "")
+    assert "forge: pushes CI definitions" not in summary(kept)
 
 
 def test_many_hosts_of_the_catalogue_are_counted_but_the_policys_own_are_all_shown() -> None:

@@ -22,6 +22,8 @@ from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.policy import Policy
 from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox.covers import CoverWatch
+from keyhole.sandbox.files.fileplan import Symlink
 from keyhole.sandbox.launch import Launch
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, start
@@ -101,9 +103,13 @@ async def _execute(run: Run) -> Outcome:
         code = 125
         try:
             running = await start(run.launch, run.terminal.streams, admit, filter_ready)
-            with _signals(loop, running, run.terminal):
+            with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
                 run.terminal.start(lambda: _is_stopped(running))
                 code = await _wait(running, run.policy.limits.ttl)
+            running.close()
+            if lost:
+                record(_session_event("cover-lost", path=lost[0]))
+                code = 125
         finally:
             gateway.close()
             run.terminal.close()
@@ -132,6 +138,30 @@ async def _wait(running: Running, seconds: float) -> int:
         running.kill()
         await running.wait()
         return TIMED_OUT
+
+
+@contextlib.contextmanager
+def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iterator[list[str]]:
+    """End the run when something that was covered is covered no longer (I1, I11)."""
+    lost: list[str] = []
+
+    def end(targets: tuple[str, ...]) -> None:
+        lost.extend(targets)
+        running.kill()
+        run.report(
+            f"{targets[0]} was replaced on the host, which uncovered it inside: the run is ended"
+        )
+
+    def notice(targets: tuple[str, ...]) -> None:
+        loop.call_soon_threadsafe(end, targets)
+
+    targets = [e.target for e in run.launch.files if not isinstance(e, Symlink)]
+    watch = CoverWatch(running.init, targets, notice) if running.init else None
+    try:
+        yield lost
+    finally:
+        if watch:
+            watch.close()
 
 
 @contextlib.contextmanager

@@ -90,6 +90,7 @@ async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wa
             os.close(write_end)
         output = loop.run_in_executor(None, _read_all, read_end)
         await running.wait()
+        running.close()
         text = await output
     try:
         return [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
@@ -140,8 +141,11 @@ def key_of(launch: Launch, program: bytes) -> str:
         *code,
     ):
         digest.update(path.read_bytes())
-    plan = [(type(entry).__name__, entry.target) for entry in launch.files]
-    who = (os.getuid(), launch.uid, launch.maps_root)
+    plan = [
+        (type(entry).__name__, entry.target, getattr(entry, "writable", False))
+        for entry in launch.files
+    ]
+    who = (os.getuid(), launch.uid, launch.maps_root, launch.python)
     digest.update(json.dumps([RULESET, plan, who]).encode())
     digest.update(program)
     return digest.hexdigest()

@@ -68,12 +68,15 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     prepared = prepare(dossier, joined, places, env, command, Path.cwd())
 
+    def tell(line: str) -> None:
+        ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
+        text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
     def say(line: str) -> None:
         if not options.quiet:
-            ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
-            text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            tell(line)
 
     terminal = Terminal(0, 1, 2)
     for line in (*joined.notes, *notes, *prepared.notices):
@@ -90,11 +93,11 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             say,
         )
     )
-    # 4. Say what is left behind, and the digest by which a cut log shows.
+    # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.
     changes = prepared.changes()
     if changes:
-        say("files your host may execute, left or changed by this run:")
+        tell("files your host may execute, left or changed by this run:")
     for line in changes:
-        say(line)
+        tell(line)
     say(f"session {outcome.session}, audit head {outcome.head}")
     return outcome.code

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.glob import Glob
 from keyhole.model.secret import Source
 from keyhole.policy.policy import Tier
+from keyhole.policy.schema import DEFAULT_DENY_PATHS
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Policy, Service
@@ -21,6 +23,8 @@ _REACHES = {
     Source.UNSAFE_ENV: "reads a variable of this host",
     Source.KEYRING: "reads the keyring of this host",
 }
+
+_CI_DEFINITIONS = tuple(Glob(tuple(path.split("/"))) for path in DEFAULT_DENY_PATHS)
 
 MAX_CATALOGUE_HOSTS = 6
 """Hosts of a catalogue entry that are listed; `keyhole services show` has them all."""
@@ -107,7 +111,10 @@ def _service(service: Service) -> list[Line]:
             lines.append(Line(subject, text, alarm))
         if git.tags:
             lines.append(Line(subject, f"creates tags {_list(tuple(map(str, git.tags)))}"))
-        if git.push and not git.deny_paths:
+        if git.protect is not None and git.push:
+            protected = _list(tuple(map(str, git.protect)))
+            lines.append(Line(subject, f"protects {protected}", "and so not the default branch"))
+        if git.push and not set(_CI_DEFINITIONS) <= set(git.deny_paths):
             lines.append(Line(subject, "pushes CI definitions", "they run with the repo's secrets"))
         lines.append(Line(subject, f"API {git.api}"))
     return lines

@@ -20,6 +20,7 @@ WALLS = (
     "--unshare-cgroup",
     "--disable-userns",
     "--die-with-parent",
+    "--as-pid-1",
     "--clearenv",
 )
 """Not `--unshare-net`: the helper's network namespace, which holds the door, is kept."""
@@ -44,8 +45,6 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
         else:
             writable = isinstance(entry, Bind) and entry.writable
             found += ["--bind" if writable else "--ro-bind", staged[index], entry.target]
-    for name, value in launch.environment.items():
-        found += ["--setenv", name, value]
     # What bubblewrap itself keeps in memory is no place to write, nor to fill up (I9).
     found += ["--remount-ro", "/dev", "--remount-ro", "/"]
     found += ["--chdir", launch.directory]

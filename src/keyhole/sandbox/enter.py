@@ -93,6 +93,8 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
         syscalls.drop_over_exec()
     if os.getuid() == 0:
         raise RuntimeError("the sandbox would run as root of the host")
+    # Out of the user's session: what stays in it could open its terminal, /dev/tty.
+    os.setsid()
     syscalls.no_new_privileges()
     _reached("identity", launch)
     _become_bwrap(
@@ -106,6 +108,7 @@ def _become_bwrap(
     config = inside.Config(
         namespace=namespace,
         command=launch.command,
+        environment=launch.environment | {"PWD": launch.directory},
         interactive=launch.interactive,
         processes=launch.bounds.processes,
         memory=launch.bounds.memory,

@@ -1,9 +1,14 @@
-"""The first process in the sandbox: asserts that the walls stand, then becomes the command.
+"""The first process in the sandbox: asserts that the walls stand, then starts the command.
 
 It runs on a bare interpreter (`-I -S`) from a descriptor, so it imports nothing of Keyhole's. Until
 it has written `ok`, nothing untrusted has run; if an assertion fails, nothing ever will (I2).
+
+It stays as process 1, whose end is the end of every other process inside. It is not dumpable: were
+it, code of the same user could trace it, hold it at its exit and so outlive the run, or take the
+descriptors and the memory of the one process that is not the sandbox's own.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -18,6 +23,9 @@ from typing import NamedTuple
 STATUS_DESCRIPTOR = 3
 CONFIG_DESCRIPTOR = 7
 
+_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
+_libc = ctypes.CDLL(None)
+
 NOT_FOUND, NOT_EXECUTABLE, FAILED = 127, 126, 125
 _SECCOMP_FILTER = "2"
 _OWN_MOUNTS = ("/", "/proc", "/dev", "/tmp")  # noqa: S108 - mount points that bubblewrap makes
@@ -28,6 +36,7 @@ class Config(NamedTuple):
 
     namespace: str
     command: Sequence[str]
+    environment: dict[str, str]
     interactive: bool
     processes: int
     memory: int
@@ -60,8 +69,19 @@ def failures(config: Config) -> list[str]:
     namespace = os.readlink("/proc/self/ns/net")
     if namespace != config.namespace:
         found.append(f"the network namespace is {namespace}, not {config.namespace}")
+    if os.getpid() != 1:
+        found.append("this is not the first process")
+    if _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
+        found.append("the first process can be traced")
+    if _terminal_number() != 0:
+        found.append("the first process has a terminal of the host")
     found += _mount_failures(config)
     return found
+
+
+def _terminal_number() -> int:
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+        return int(file.read().rpartition(")")[2].split()[4])
 
 
 def _proc_status() -> dict[str, str]:
@@ -92,25 +112,43 @@ def _mount_failures(config: Config) -> list[str]:
     return found
 
 
-def lead(config: Config) -> int:
-    """Lead the session of the fresh pty, and wait for the command, a job in its foreground.
-
-    The command cannot lead it: Ctrl-Z does not stop a job that has nobody in its session to
-    continue it (POSIX: an orphaned process group).
-    """
+def attend(config: Config) -> int:
+    """Start the command, and see to every process inside until it ends."""
     os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if config.interactive:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     job = os.fork()
     if job == 0:
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # we are not in the foreground yet
-        os.setpgid(0, 0)
-        os.tcsetpgrp(0, os.getpid())
-        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        if config.interactive:
+            _take_foreground()
+        else:
+            os.setsid()
         bound(config)
         os._exit(become(config))
+    _let_go_of_streams()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the command decides what a lost terminal means
-    code = os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])
-    return 128 - code if code < 0 else code
+    while True:
+        ended, status = os.wait()
+        if ended == job:
+            code = os.waitstatus_to_exitcode(status)
+            return 128 - code if code < 0 else code
+
+
+def _take_foreground() -> None:
+    """Be a job in the foreground. The command cannot lead the session itself: Ctrl-Z does not stop
+    a job that has nobody in its session to continue it (POSIX: an orphaned process group)."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # we are not in the foreground yet
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+
+
+def _let_go_of_streams() -> None:
+    """Whoever reads the command's output sees its end when the command closes it."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 def bound(config: Config) -> None:
@@ -133,7 +171,9 @@ def become(config: Config) -> int:
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)  # Python ignores them, and exec would pass that on
     try:
-        os.execvp(name, list(config.command))  # noqa: S606 - the command is the point
+        # The environment is the policy's, so it is the command's alone: LD_PRELOAD in it must not
+        # reach the process that asserts.
+        os.execvpe(name, list(config.command), config.environment)  # noqa: S606 - the point
     except FileNotFoundError:
         sys.stderr.write(f"keyhole: {name}: not found in the sandbox\n")
         return NOT_FOUND
@@ -143,9 +183,10 @@ def become(config: Config) -> int:
 
 
 def main() -> int:
-    """Assert, report, become."""
+    """Assert, report, attend."""
     with os.fdopen(CONFIG_DESCRIPTOR, "rb") as file:
         config = Config(**json.load(file))
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     broken = failures(config)
     report = json.dumps(broken).encode("ascii") if broken else b"ok"
     try:
@@ -153,13 +194,7 @@ def main() -> int:
     except OSError:
         return FAILED  # the gateway is gone: nobody would see what the command does (I8)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    if broken:
-        return FAILED
-    if config.interactive:
-        return lead(config)
-    os.setsid()
-    bound(config)
-    return become(config)
+    return FAILED if broken else attend(config)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ _IO_URING_SETUP, _CLONE3, _OPENAT2, _FCHMODAT2 = 425, 435, 437, 452
 _NEWUSER, _NEWNET, _NEWNS = 0x10000000, 0x40000000, 0x00020000
 _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
+_PTRACE_SEIZE = 0x4206
 _X32_BIT = 0x40000000
 
 Row = tuple[str, bool, str]
@@ -170,6 +171,24 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
     return rows
 
 
+def first_process_rows() -> list[Row]:
+    """The one process inside that is not the sandbox's own, and whose end ends all others."""
+    rows: list[Row] = []
+    for name in ("mem", "maps", "fd/0", "environ"):
+        seen = _tried(partial(os.open, f"/proc/1/{name}", os.O_RDONLY))
+        rows.append((f"first-process {name}", seen in ("EACCES", "EPERM"), seen))
+    seen = call("ptrace", _PTRACE_SEIZE, 1, 0, 0)
+    rows.append(("first-process trace", seen in ("EPERM", "EACCES"), seen))
+    own = os.fork()
+    if own == 0:
+        signal.pause()
+    seen = call("ptrace", _PTRACE_SEIZE, own, 0, 0)
+    os.kill(own, signal.SIGKILL)
+    os.waitpid(own, 0)
+    rows.append(("control-trace", seen == "done", "a child of one's own can be traced"))
+    return rows
+
+
 def limit_rows() -> list[Row]:
     """Limits that hold for this process and all that come after it."""
     rows: list[Row] = []
@@ -260,6 +279,7 @@ def main() -> int:
     rows += system_call_rows()
     if interfaces == ["lo"]:
         rows += network_rows(targets)
+    rows += first_process_rows()
     rows += limit_rows()
     rows += set_id_rows()
     rows += file_rows(targets)

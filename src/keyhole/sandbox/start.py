@@ -46,38 +46,33 @@ class Streams:
 class Running:
     """A sandbox whose command runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, interactive: bool) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
-        self._generations = 3 if interactive else 2
+        self.init = _child_of(process.pid)
+        self._init_end = os.pidfd_open(self.init) if self.init else -1
 
     async def wait(self) -> int:
-        """The command's exit code, as a shell tells it."""
+        """The command's exit code, as a shell tells it; by then no process is left inside."""
         pidfd = os.pidfd_open(self.pid)
         try:
             await _readable(pidfd)
+            if self._init_end >= 0:
+                await _readable(self._init_end)
         finally:
             os.close(pidfd)
         code = self._process.wait()
         return 128 - code if code < 0 else code
 
-    def command_pid(self) -> int | None:
-        """The command's process, as the host numbers it.
+    def close(self) -> None:
+        """Let go of the sandbox's first process."""
+        if self._init_end >= 0:
+            os.close(self._init_end)
+            self._init_end = -1
 
-        bubblewrap's child is the sandbox's init; its child is the command, or on a terminal the
-        session's leader (`inside.lead`), whose only child is the command.
-        """
-        found = self.pid
-        for generation in range(self._generations):
-            try:
-                with open(f"/proc/{found}/task/{found}/children", encoding="ascii") as file:
-                    children = file.read().split()
-            except OSError:
-                return None
-            if not children:
-                return found if generation == 2 else None
-            found = int(children[0])
-        return found
+    def command_pid(self) -> int | None:
+        """The command's process, as the host numbers it: the first child of the sandbox's init."""
+        return _child_of(self.init) if self.init else None
 
     def forward(self, number: int) -> None:
         """Give the command a signal that was meant for it."""
@@ -97,7 +92,19 @@ class Running:
 
     def kill(self) -> None:
         """End everything in the sandbox at once: its init dies, and so does all below."""
+        if self._init_end >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init_end, signal.SIGKILL)
         self._process.send_signal(signal.SIGKILL)
+
+
+def _child_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = file.read().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
 
 
 async def start(
@@ -135,7 +142,7 @@ async def start(
             raise
         finally:
             os.close(report_end)
-    return Running(process, interactive=launch.interactive)
+    return Running(process)
 
 
 async def _send(control: socket.socket, data: bytes) -> None:

@@ -1,8 +1,10 @@
 """What the command gets for standard input, output and error, and the relay in between.
 
 A terminal is never passed in: the command gets a fresh pty, since whoever holds the user's own
-could push keystrokes into the shell that waits behind it. Pipes, regular files and /dev/null pass;
-anything else (a socket reaches the host's network, a directory its files) is relayed by pipes.
+could push keystrokes into the shell that waits behind it. Anonymous pipes and /dev/null pass;
+anything else is relayed by pipes. A socket reaches the host's network; a file, opened again as
+/proc/self/fd/N, could be written where it was only given to be read, and read where it was given
+to be written.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 CHUNK = 65536
 _SUSPEND = b"\x1a"
+_END_OF_STRING = b"\x18\x1b\\\x1b[m"
+"""Cancels a control sequence or string left open, and plain colours: nothing that is seen."""
 _DEVICE_NULL = os.makedev(1, 3)
 _STOP_SECONDS = 2.0
 """How long after Ctrl-Z a command is seen as stopped by it; a busy host takes a moment."""
@@ -90,14 +94,19 @@ class Terminal:
                 thread.join(_DRAIN_SECONDS)
         with self._settings:
             self._closed = True  # whoever wakes from Ctrl-Z only now leaves the terminal alone
-        self._restore()
+        # An answer to a question that the command asked the terminal at the end is not for the
+        # shell to read; and a string that it left open must not swallow our own lines.
+        self._restore(termios.TCSAFLUSH)
+        for descriptor in self._terminals[-1:]:
+            with contextlib.suppress(OSError):
+                os.write(descriptor, _END_OF_STRING)
 
     def _inner_end(self, index: int, descriptor: int) -> int:
         if os.isatty(descriptor):
             return self._slave
         status = os.fstat(descriptor)
         is_null = stat.S_ISCHR(status.st_mode) and status.st_rdev == _DEVICE_NULL
-        if stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode) or is_null:
+        if is_null or os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:["):
             return descriptor
         read_end, write_end = os.pipe()
         if index == 0:
@@ -163,10 +172,10 @@ class Terminal:
                 tty.setraw(self._outer[0], termios.TCSADRAIN)
                 self.raw = True
 
-    def _restore(self) -> None:
+    def _restore(self, when: int = termios.TCSADRAIN) -> None:
         if self._saved is not None:
             self.raw = False
-            termios.tcsetattr(self._outer[0], termios.TCSADRAIN, self._saved)  # type: ignore[arg-type]
+            termios.tcsetattr(self._outer[0], when, self._saved)  # type: ignore[arg-type]
 
 
 def _pass_through(descriptor: int) -> None:

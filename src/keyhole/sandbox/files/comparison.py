@@ -77,16 +77,16 @@ def snapshot(plan: FilePlan, budget: Budget | None = None) -> Snapshot:
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
     """A line for each thing that appeared or changed: *files your host may execute*."""
-    lines = []
+    changed, new = [], []
     for path, sight in sorted(after.sights.items()):
         earlier = before.sights.get(path)
         if earlier == sight:
             continue
-        # A new repository is one finding, not one for each of its hooks.
-        if earlier is None and any(_is_new(p, before, after) for p in parents(path)):
-            continue
-        word = "new" if earlier is None else "changed"
-        lines.append(f"{word}: {visible(path)} ({sight.why})")
+        if earlier is not None:
+            changed.append(f"changed: {visible(path)} ({sight.why})")
+        elif not _is_part_of_new(path, sight, before, after):
+            new.append(f"new: {visible(path)} ({sight.why})")
+    lines = [*changed, *new]  # what the host already trusts comes first
     folded = len(lines) - MAX_LINES
     if folded > 0:
         lines[MAX_LINES:] = [f"and {folded} more"]
@@ -95,8 +95,14 @@ def compare(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _is_new(path: str, before: Snapshot, after: Snapshot) -> bool:
-    return path in after.sights and path not in before.sights
+def _is_part_of_new(path: str, sight: Sight, before: Snapshot, after: Snapshot) -> bool:
+    """A new repository is one finding, not one for each of its hooks; but nothing else that lies
+    in it is: a directory is made to look like a repository in three words."""
+    return any(
+        p not in before.sights and after.sights[p].why == sight.why
+        for p in parents(path)
+        if p in after.sights
+    )
 
 
 class _Looking:
@@ -160,7 +166,9 @@ class _Looking:
             self._inside[f"{where}/{GIT_HOOKS_DIR}"] = REPOSITORY
         if os.path.lexists(f"{where}/{GIT_TODO}"):
             self._note(f"{where}/{GIT_TODO}", "git runs its exec lines when the rebase continues")
-        listing.dirs[:] = [name for name in listing.dirs if name not in GIT_DATA]
+        if where.endswith(".git") or "/.git/" in where:
+            # Elsewhere such names may be anything: what looks like a bare repository is walked.
+            listing.dirs[:] = [name for name in listing.dirs if name not in GIT_DATA]
 
     def _look_at_environment(self, where: str) -> None:
         """A Python environment is one finding: its programs, whoever changed which of them."""
