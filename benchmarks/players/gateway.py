@@ -13,12 +13,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from benchmarks.players.client import NAMES
 from benchmarks.players.peer import answer, receive
 from benchmarks.players.project import launch_of
 from keyhole.audit.log import AuditLog
 from keyhole.gateway.door import Door
-from keyhole.gateway.gateway import Gateway, new_loop
+from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.gateway.session import Session
 from keyhole.policy.build import World
@@ -143,7 +145,7 @@ def main() -> None:
     """Serve doors until the asker is gone."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
-from keyhole.gateway.gateway import Gateway, new_loop
+import uvloop
+
+from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.session import Session
 from keyhole.model.event import Event
@@ -79,7 +81,7 @@ class Rig:
 
     def __init__(self, resolver: FakeResolver | None = None, **options: float) -> None:
         self.resolver = resolver or FakeResolver()
-        self.loop = new_loop()
+        self.loop = uvloop.new_event_loop()
         self.faults: list[dict[str, object]] = []
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self._thread = threading.Thread(target=self.loop.run_forever)

@@ -19,10 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from keyhole.gateway.door import Door
-from keyhole.gateway.gateway import Gateway
-from keyhole.gateway.resolver import Unresolved
-from keyhole.gateway.session import Session
 from keyhole.model.host import HostPattern
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox import probe
@@ -56,11 +52,17 @@ class _NoResolver:
     """The probe reaches nothing, so nothing is ever resolved."""
 
     async def resolve(self, host: Host) -> Sequence[Address]:
+        from keyhole.gateway.resolver import Unresolved
+
         raise Unresolved(host.name)
 
 
 async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wall]:
     """Run the probe as the command of this launch, at a door that allows one name."""
+    from keyhole.gateway.door import Door  # the data plane is loaded when it is needed
+    from keyhole.gateway.gateway import Gateway
+    from keyhole.gateway.session import Session
+
     loop = asyncio.get_running_loop()
     narrow = dataclasses.replace(
         policy, allow=(HostPattern.parse(ALLOWED_NAME),), services=(), presets=()

@@ -1,13 +1,11 @@
 """The gateway: many doors on one loop. The way into this room.
 
-Made by the composition root, which runs the loop (`new_loop`) and hands over doors and sessions.
+Made by the composition root, which runs the loop (uvloop's) and hands over doors and sessions.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import uvloop
 
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
@@ -28,11 +26,6 @@ MAX_CONNECTIONS = 8192
 
 SWEEP_INTERVAL = 5.0
 """Seconds between two looks at what is silent: one timer for all, none per connection."""
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """The loop that the gateway is made for."""
-    return uvloop.new_event_loop()
 
 
 class Gateway:

@@ -112,8 +112,12 @@ async def start(
     streams: Streams,
     admit: Callable[[list[socket.socket]], None],
     build_filter: Awaitable[bytes],
+    meanwhile: Callable[[], None] | None = None,
 ) -> Running:
-    """Start the helper, hand its door to `admit`, let it go on, and see the walls asserted."""
+    """Start the helper, hand its door to `admit`, let it go on, and see the walls asserted.
+
+    `meanwhile` is called while the helper is at work, on another core.
+    """
     ours, theirs = socket.socketpair()
     report_end, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(status_end, True)
@@ -131,6 +135,8 @@ async def start(
             async with asyncio.timeout(SETUP_SECONDS):
                 ours.setblocking(False)
                 await _send(ours, launch.to_json())
+                if meanwhile:
+                    meanwhile()
                 admit(await _receive_door(ours))
                 await _send(ours, await build_filter)
                 await _await_walls(report_end, ours)
