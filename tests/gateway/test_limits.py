@@ -191,16 +191,16 @@ def test_a_client_that_leaves_before_its_hello_is_written_down(
     assert watch.lines == []
 
 
-def test_lines_for_the_person_are_bounded(
+def test_lines_for_the_person_are_one_per_host_and_bounded(
     namespace: Namespace, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MAX_REPORTS", 3)
     _, watch = rig.open(namespace.door, policy("ok.example"))
-    for port in ("1", "1", "2", "3", "4", "5"):
-        namespace.python(CONVERSE, "192.0.2.1", port, "read")
+    for address, port in ("11", "12", "21", "31", "41", "51"):
+        namespace.python(CONVERSE, f"192.0.2.{address}", port, "read")
     assert len(watch.events) == 6
     assert [line[:18] for line in watch.lines] == [
-        "denied 192.0.2.1:1", "denied 192.0.2.1:2", "denied 192.0.2.1:3", "further refusals a",
+        "denied 192.0.2.1:1", "denied 192.0.2.2:1", "denied 192.0.2.3:1", "further refusals a",
     ]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class SessionState:
         self.up = 0
         self.down = 0
         self._noted: dict[str, float] = {}
-        self._reported: set[tuple[str, int, str]] = set()
+        self._reported: set[str] = set()
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
@@ -90,11 +90,10 @@ class SessionState:
         self.tell(host, port, reason)
 
     def tell(self, host: str, port: int, reason: str) -> None:
-        """One line for the person, at most once per host, port and reason."""
-        key = (host, port, reason)
-        if key in self._reported or len(self._reported) > MAX_REPORTS:
+        """One line for the person, at most once per host; the log has every refusal."""
+        if host in self._reported or len(self._reported) > MAX_REPORTS:
             return
-        self._reported.add(key)
+        self._reported.add(host)
         if len(self._reported) > MAX_REPORTS:
             self.session.report("further refusals are in the log alone")
             return
