@@ -34,13 +34,14 @@ def main() -> int:
         streams: Streams,
         admit: Callable[[list[socket.socket]], None],
         build_filter: Awaitable[bytes],
+        meanwhile: Callable[[], None] | None = None,
     ) -> Running:
         def admitted(sockets: list[socket.socket]) -> None:
             reached["door"] = time.monotonic()
             admit(sockets)
 
         reached["planned"] = time.monotonic()
-        running = await started(launch, streams, admitted, build_filter)
+        running = await started(launch, streams, admitted, build_filter, meanwhile)
         reached["walls"] = time.monotonic()
         return running
 
