@@ -140,7 +140,9 @@ def _take_foreground() -> None:
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # we are not in the foreground yet
     os.setpgid(0, 0)
     os.tcsetpgrp(0, os.getpid())
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    # Whoever started Keyhole in the background had these ignored; a terminal's job heeds them.
+    for number in (signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _let_go_of_streams() -> None:
