@@ -52,12 +52,12 @@ def test_the_default_of_the_real_pip_is_learnt(
 
 
 def test_an_index_of_ones_own_replaces_the_default_and_is_told_inside(tmp_path: Path) -> None:
-    text = "[global]\nindex-url = https://index.corp.example/root/simple/\n"
+    text = "[global]\nindex-url = https://index.corp.example/team/simple/\n"
     preset = python.learn(host(tmp_path, home={".config/pip/pip.conf": text}))
     assert grants(preset) == {"index.corp.example": ["GET /**"]}
     assert dict(preset.env) == {
-        "PIP_INDEX_URL": "https://index.corp.example/root/simple/",
-        "UV_DEFAULT_INDEX": "https://index.corp.example/root/simple/",
+        "PIP_INDEX_URL": "https://index.corp.example/team/simple/",
+        "UV_DEFAULT_INDEX": "https://index.corp.example/team/simple/",
     }
     assert preset.sources == ("~/.config/pip/pip.conf",)
     assert "index.corp.example may keep its files on another host" in preset.notes[0]

@@ -13,7 +13,7 @@ OUTER = {
     "LANG": "C.UTF-8",
     "LC_TIME": "de_DE.UTF-8",
     "HOME": "/home/other",
-    "PATH": "/home/dev/work/.venv/bin:/usr/bin",
+    "PATH": "/home/dev/code/.venv/bin:/usr/bin",
     "GITHUB_TOKEN": "ghp_" + "a" * 36,
     "EDITOR": "vi",
     "LD_PRELOAD": "/x.so",

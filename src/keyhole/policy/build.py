@@ -61,7 +61,7 @@ class Builder:
         self._note_unused(policy)
         return policy
 
-    def _get(self, *path: str) -> Any:  # noqa: ANN401 -
+    def _get(self, *path: str) -> Any:  # noqa: ANN401 - of the key's kind
         """The project's value, else the user's, else the default."""
         setting = self.project.get(path) or self.user.get(path)
         return setting.value if setting else BY_PATH[path].default

@@ -147,7 +147,7 @@ def _key(
     shown: str,
     meaning: str,
     arrives: Arrives = Arrives.NOW,
-    default: Any = None,  # noqa: ANN401
+    default: Any = None,  # noqa: ANN401 - of the key's kind
     *,
     user: bool = False,
 ) -> Key:

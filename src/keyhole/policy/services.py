@@ -56,7 +56,7 @@ class Words:
     user_secret: Setting | None
     complain: Callable[[Path, str, str | None], None]
 
-    def get(self, key: str) -> Any:  # noqa: ANN401 -
+    def get(self, key: str) -> Any:  # noqa: ANN401 - of the key's kind
         """The written value, or the key's default."""
         found = self.written.get(key)
         return found.value if found else BY_PATH[("services", SERVICE, key)].default
