@@ -72,7 +72,8 @@ def test_a_cover_that_the_host_takes_away_ends_the_run(
     project = new_project()
     project.write(".env", "SECRET=old\n")
     script = "echo started; while true; do cat .env; sleep 0.1; done"
-    with project.running("sh", "-c", script, stderr=subprocess.PIPE) as process:
+    process = project.start("run", "--trust", "-q", "--", "sh", "-c", script)
+    with process:
         assert line_of(process.stdout) == "started"
         fresh = project.write("fresh", "SECRET=fresh\n")
         fresh.rename(project.directory / ".env")

@@ -25,7 +25,7 @@ from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import Symlink
 from keyhole.sandbox.launch import Launch
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, start
+from keyhole.sandbox.start import Running, SetupFailed, start
 from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Outcome:
     code: int
     session: str
     head: str
+    uncovered: str = ""
+    """What the host replaced and so uncovered inside, which ended the run."""
 
 
 def execute(run: Run) -> Outcome:
@@ -106,7 +108,7 @@ async def _execute(run: Run) -> Outcome:
             gateways[0].open_door(Door(*sockets), session)
 
         record(_session_event("started", command=run.launch.command[0]))
-        code = 125
+        code, uncovered = 125, ""
         try:
             running = await start(
                 run.launch, run.terminal.streams, admit, filter_ready, _load_gateway
@@ -117,14 +119,14 @@ async def _execute(run: Run) -> Outcome:
             running.close()
             if lost:
                 record(_session_event("cover-lost", path=lost[0]))
-                code = 125
+                code, uncovered = 125, lost[0]
         finally:
             for gateway in gateways:
                 gateway.close()
             run.terminal.close()
             record(_session_event("ended", code=code))
             log.finish(identifier)
-    return Outcome(code, identifier, log.head())
+    return Outcome(code, identifier, log.head(), uncovered)
 
 
 def _load_gateway() -> None:
@@ -162,15 +164,19 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
     def end(targets: tuple[str, ...]) -> None:
         lost.extend(targets)
         running.kill()
-        run.report(
-            f"{targets[0]} was replaced on the host, which uncovered it inside: the run is ended"
-        )
 
     def notice(targets: tuple[str, ...]) -> None:
         loop.call_soon_threadsafe(end, targets)
 
     targets = [e.target for e in run.launch.files if not isinstance(e, Symlink)]
-    watch = CoverWatch(running.init, targets, notice) if running.init else None
+    watch = None
+    if running.init:
+        try:
+            watch = CoverWatch(running.init, targets, notice)
+        except OSError as error:
+            if running.lives:  # else a short command has ended, and nothing is left to watch
+                running.kill()
+                raise SetupFailed(f"the mounts inside cannot be watched: {error}") from None
     try:
         yield lost
     finally:

@@ -93,6 +93,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             say,
         )
     )
+    if outcome.uncovered:
+        tell(f"{outcome.uncovered} was replaced on the host, which uncovered it inside: run ended")
     # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.
     changes = prepared.changes()
     if changes:

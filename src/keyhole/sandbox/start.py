@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -50,7 +51,10 @@ class Running:
         self._process = process
         self.pid = process.pid
         self.init = _child_of(process.pid)
-        self._init_end = os.pidfd_open(self.init) if self.init else -1
+        self._init_end = -1
+        if self.init:
+            with contextlib.suppress(ProcessLookupError):  # a short command may have ended by now
+                self._init_end = os.pidfd_open(self.init)
 
     async def wait(self) -> int:
         """The command's exit code, as a shell tells it; by then no process is left inside."""
@@ -63,6 +67,11 @@ class Running:
             os.close(pidfd)
         code = self._process.wait()
         return 128 - code if code < 0 else code
+
+    @property
+    def lives(self) -> bool:
+        """Whether the sandbox's first process has not ended yet."""
+        return self._init_end >= 0 and not select.select([self._init_end], [], [], 0)[0]
 
     def close(self) -> None:
         """Let go of the sandbox's first process."""
@@ -102,6 +111,10 @@ def _child_of(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             children = file.read().split()
+    except FileNotFoundError:
+        if not os.path.exists("/proc/thread-self/children"):
+            raise SetupFailed("this kernel does not list children (CONFIG_PROC_CHILDREN)") from None
+        return None
     except OSError:
         return None
     return int(children[0]) if children else None
@@ -148,7 +161,12 @@ async def start(
             raise
         finally:
             os.close(report_end)
-    return Running(process)
+    try:
+        return Running(process)
+    except SetupFailed:
+        process.kill()
+        process.wait()
+        raise
 
 
 async def _send(control: socket.socket, data: bytes) -> None:
