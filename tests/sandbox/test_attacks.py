@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -128,4 +128,15 @@ def test_the_first_process_is_not_in_the_users_session(plain: Project) -> None:
     session, terminal = plain.python(code)
     assert session == 1
     assert terminal == "0"
-    assert os.getsid(0) > 0
+
+
+def test_a_first_process_that_stays_in_the_users_session_shows_it() -> None:
+    """The control: a session begun outside has no number in the sandbox's process namespace."""
+    stayed = subprocess.run(
+        ["bwrap", "--unshare-user", "--unshare-pid", "--as-pid-1", "--dev-bind", "/", "/"]
+        + [sys.executable, "-c", "import os; print(os.getsid(1))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert stayed.stdout == "0\n"
