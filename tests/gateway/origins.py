@@ -58,10 +58,11 @@ class Origin:
         with contextlib.suppress(OSError):
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True)
+                self.open.add(sock)  # the plain one is an empty shell from here on
             self._handler(sock)
+        self.open -= {plain, sock}
         sock.close()
         plain.close()
-        self.open.discard(plain)
 
 
 def echo(sock: socket.socket) -> None:

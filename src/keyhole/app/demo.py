@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.places import Places
 from keyhole.app.policyfile import Joined, open_policy
-from keyhole.app.prepare import prepare
+from keyhole.app.prepare import Intent, prepare
 from keyhole.app.run import Outcome, Run, execute
 from keyhole.app.selftest import Remembered
 from keyhole.app.trust import examine
@@ -71,14 +71,8 @@ def run_client(directory: Path, report: Callable[[str], None]) -> Shown:
         places.home.mkdir()
         file = open_policy(project / "keyhole.toml", places, FileCatalogue())
         command = (programs.find().python, "-I", "-c", CLIENT)
-        prepared = prepare(
-            examine(file, places.home, ""),
-            Joined(file.loaded.policy, (), ()),
-            places,
-            {},
-            command,
-            project,
-        )
+        dossier, joined = examine(file, places.home, ""), Joined(file.loaded.policy, (), ())
+        prepared = prepare(Intent(dossier, joined, places, {}, command, project), None)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         outcome = execute(
             Run(

@@ -9,7 +9,7 @@ import resource
 import secrets
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from keyhole.model.event import Event, EventKind
 from keyhole.policy.policy import Policy
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.covers import CoverWatch
-from keyhole.sandbox.files.fileplan import Symlink
+from keyhole.sandbox.files.fileplan import guarding
 from keyhole.sandbox.launch import Launch
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, SetupFailed, start
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import socket
 
     from keyhole.gateway.gateway import Gateway
+    from keyhole.gateway.session import Interception  # noqa: TC004 - nobody evaluates it
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
@@ -40,6 +41,11 @@ DESCRIPTORS = 20_000
 """Two for each of the gateway's connections, and some for everything else."""
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+
+
+def new_session() -> str:
+    """An id that no other session has."""
+    return secrets.token_hex(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,9 @@ class Run:
     """Set-ups whose walls were tried since this boot."""
     force_test: bool
     report: Callable[[str], None]
+    session: str = field(default_factory=new_session)
+    interception: Callable[[Rulebook], Interception] | None = None
+    """What inspects the policy's services; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,9 @@ def _raise_descriptor_limit() -> None:
 
 async def _execute(run: Run) -> Outcome:
     loop = asyncio.get_running_loop()
-    identifier = secrets.token_hex(6)
+    identifier = run.session
+    book = Rulebook(run.policy)
+    interception = run.interception(book) if run.interception else None
     filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
     await _try_walls(run, await filter_ready)
     log = AuditLog(run.audit_directory)
@@ -102,7 +113,7 @@ async def _execute(run: Run) -> Outcome:
             from keyhole.gateway.session import Session
 
             session = Session(
-                identifier, Rulebook(run.policy), record, lambda: log.admitting, run.report
+                identifier, book, record, lambda: log.admitting, run.report, interception
             )
             gateways.append(Gateway(loop, SystemResolver(loop)))
             gateways[0].open_door(Door(*sockets), session)
@@ -168,7 +179,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
     def notice(targets: tuple[str, ...]) -> None:
         loop.call_soon_threadsafe(end, targets)
 
-    targets = [e.target for e in run.launch.files if not isinstance(e, Symlink)]
+    targets = guarding(run.launch.files)
     watch = None
     if running.init:
         try:

@@ -97,6 +97,27 @@ def build_parser() -> argparse.ArgumentParser:
     _policy_argument(trust)
     trust_flag(trust)
 
+    secret = _verb(verbs, "secret", "keep, list and forget secrets in Keyhole's own store")
+    deeds = secret.add_subparsers(metavar="ACTION", dest="action", required=True)
+    set_help = "keep a secret; its value comes from a prompt or standard input"
+    keep = deeds.add_parser("set", help=set_help, description=set_help)
+    keep.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
+    # Taken so that argparse does not print what may be a value; always refused.
+    keep.add_argument("surplus", nargs="*", help=argparse.SUPPRESS)
+    keep.add_argument(
+        "--plain", action="store_true", help="not encrypted, in a file that only you can read"
+    )
+    keep.add_argument(
+        "--unsafe-short",
+        action="store_true",
+        help="keep one of fewer than 16 characters, which is not removed from answers",
+    )
+    list_help = "names, since when, and whether encrypted or plain; never values"
+    _json_flag(deeds.add_parser("list", help=list_help, description=list_help))
+    rm_help = "forget a secret"
+    forget = deeds.add_parser("rm", help=rm_help, description=rm_help)
+    forget.add_argument("name", metavar="NAME")
+
     log = _verb(verbs, "log", "what happened: every decision, by time; or verify that it is whole")
     log.add_argument("-f", "--follow", action="store_true", help="go on as events come")
     log.add_argument("--denied", action="store_true", help="only what was refused")

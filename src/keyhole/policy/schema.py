@@ -46,7 +46,6 @@ class Arrives(enum.Enum):
     """What a key's effect still waits for; `keyhole check` says so (I10)."""
 
     NOW = "in force"
-    INJECTION = "credential injection"
     GIT = "git through the gateway"
     GATEWAY = "the long-lived gateway"
     CONTAINERS = "container runtimes"
@@ -182,34 +181,29 @@ KEYS = (
          "an overlap with a service's host is an error", default=()),
     _key("egress.presets", _PRESETS, "`[]`",
          "package indexes and download hosts, read at run time from the host's own "
-         "package-manager settings; reads only, which waits for inspection: until then they are "
-         "tunnelled", default=()),
+         "package-manager settings; inspected, and for reading alone", default=()),
     _key("services.*.use", _CATALOGUE_NAME, "N",
-         "the catalogue entry that gives hosts, header, paths and placeholder",
-         Arrives.INJECTION),
+         "the catalogue entry that gives hosts, header, paths and placeholder"),
     _key("services.*.hosts", _PATTERNS, "catalogue's",
-         "required for a service of your own", Arrives.INJECTION),
+         "required for a service of your own"),
     _key("services.*.secret", _SECRET, "none",
          "`store:`, `keyring:`, `file:`, `exec:` or `unsafe-env:`; absent: inspected without a "
-         "credential", Arrives.INJECTION, user=True),
-    _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written",
-         Arrives.INJECTION),
+         "credential", user=True),
+    _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that are let through, on the hosts that get the credential; required for a "
-         "service of your own that is not a git service; `*` is any method, GET covers HEAD",
-         Arrives.INJECTION),
+         "service of your own that is not a git service; `*` is any method, GET covers HEAD"),
     _key("services.*.deny", _RULES, "`[]`",
          "wins over `allow`; added to the catalogue's guarded endpoints, which an `allow` rule "
-         "opens only by naming them", Arrives.INJECTION, ()),
+         "opens only by naming them", default=()),
     _key("services.*.strip", _SLOTS, "catalogue's",
-         "further places that are emptied of the client's own credentials", Arrives.INJECTION),
+         "further places that are emptied of the client's own credentials"),
     _key("services.*.env", kinds.VARIABLES, "catalogue's",
-         "variables that are set to the placeholder inside", Arrives.INJECTION),
+         "variables that are set to the placeholder inside"),
     _key("services.*.placeholder", _SHAPE, "catalogue's",
-         "the shape of the placeholder, as in `ghp_{alnum:36}`", Arrives.INJECTION),
+         "the shape of the placeholder, as in `ghp_{alnum:36}`"),
     _key("services.*.encoded_slash", kinds.BOOL, "catalogue's, else false",
-         "accept `%2F` in paths; such a path is judged in both readings and both must be allowed",
-         Arrives.INJECTION),
+         "accept `%2F` in paths; such a path is judged in both readings and both must be allowed"),
     _key("services.*.unsafe_passthrough", _PATTERNS, "`[]`",
          "hosts of the service that are tunnelled, for clients that pin; no credential",
          default=()),
@@ -234,13 +228,13 @@ KEYS = (
          tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
     _key("services.*.api", kinds.choice(Api), "read", "how much of the forge's REST is open",
          Arrives.GIT, Api.READ),
-    _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.INJECTION),
+    _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.NOW),
     _limit("connections", kinds.COUNT, "256", "open at once", Arrives.NOW),
     _limit("connections_per_second", kinds.COUNT, "100", "new connections", Arrives.NOW),
     _limit("dns_per_second", kinds.COUNT, "100", "DNS questions", Arrives.NOW),
     _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.NOW),
     _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.NOW),
-    _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.INJECTION),
+    _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.NOW),
     _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
@@ -248,8 +242,7 @@ KEYS = (
            "a session's life without an allowed request that used a credential", Arrives.GATEWAY),
     _limit("audit_per_second", kinds.COUNT, "200",
            "audit lines; beyond it they are counted in one", Arrives.NOW),
-    _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots",
-         Arrives.INJECTION),
+    _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
     _key("upstream.proxy", kinds.text("URL", _proxy), "–",
          "HTTP proxy for the gateway's own connections"),
     _key("upstream.private", _NAMES_ONLY, "`[]`",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.files.fileplan import Bind, Symlink, Tmpfs
-from keyhole.sandbox.launch import FILTER_DESCRIPTOR
+from keyhole.sandbox.files.fileplan import Bind, Seed, Symlink, Tmpfs
+from keyhole.sandbox.launch import FILTER_DESCRIPTOR, FIRST_SEED_DESCRIPTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +37,15 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
     found += ["--proc", "/proc", "--dev", "/dev"]
     for target, size in MEMORY_TREES:
         found += ["--perms", "1777", "--size", str(size), "--tmpfs", target]
+    seeds = itertools.count(FIRST_SEED_DESCRIPTOR)
     for index, entry in enumerate(launch.files):
         if isinstance(entry, Tmpfs):
             found += ["--perms", f"{entry.mode:o}", "--size", str(entry.size)]
             found += ["--tmpfs", entry.target]
         elif isinstance(entry, Symlink):
             found += ["--symlink", entry.to, entry.target]
+        elif isinstance(entry, Seed):
+            found += ["--perms", f"{entry.mode:o}", "--file", str(next(seeds)), entry.target]
         else:
             writable = isinstance(entry, Bind) and entry.writable
             found += ["--bind" if writable else "--ro-bind", staged[index], entry.target]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from keyhole.sandbox import syscalls
-from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Text
+from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Kind, Mask, Text
 from keyhole.sandbox.files.walk import open_beneath_no_links
 
 STAGE = "/tmp"  # noqa: S108 - covered by a tmpfs in a mount namespace of the helper's own
@@ -31,10 +31,11 @@ def stage(entries: tuple[Entry, ...], owner_map: int | None) -> dict[int, str]:
         elif isinstance(entry, Mask):
             _make(place, entry.kind)
             os.chmod(place, _HIDDEN_MODES[entry.kind])
-        elif isinstance(entry, Text):
+        elif isinstance(entry, Text | Blob):
             _make(place, Kind.FILE)
-            with open(place, "w", encoding="utf-8") as file:
-                file.write(entry.content)
+            content = entry.content
+            with open(place, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             os.chmod(place, entry.mode)
         else:
             continue
