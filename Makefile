@@ -65,10 +65,11 @@ lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest ve
 		--cache-dir "$$tools/cache" $(LOCK_FLAGS) $(if $(UPGRADE),--upgrade) "$$@"; }; \
 	compile own --output-file requirements/runtime.lock pyproject.toml; \
 	compile own --output-file requirements/dev.lock requirements/dev.in; \
+	compile own --output-file requirements/clients.lock requirements/clients.in; \
 	compile peers --output-file requirements/peers.lock requirements/peers.in
 
 clean: ## remove all that these verbs made, .venv included
-	rm -rf .venv .venv-peers .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .venv-clients .venv-peers .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help: ## this list

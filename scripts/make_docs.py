@@ -28,7 +28,19 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
-from keyhole.gateway import connection, gateway, handle, refusal, session, synthetic, upstream
+from keyhole.gateway import (
+    arrival,
+    connection,
+    gateway,
+    gathering,
+    handle,
+    reach,
+    refusal,
+    session,
+    synthetic,
+    upstream,
+)
+from keyhole.inject import sigv4
 from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
@@ -44,7 +56,7 @@ from keyhole.sandbox.files import (
     system,
     triggers,
 )
-from keyhole.wire import clienthello, dns, httphead, httpstream
+from keyhole.wire import clienthello, dns, httpfield, httphead, httpstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +107,7 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
+    "not-yet": "a push or large files of git, which are not looked into yet",
 }
 """Reasons that `keyhole why` never has to put in words, by code."""
 
@@ -128,8 +141,8 @@ _GATEWAY_MEANINGS = {
     refusal.IDLE: "nothing was sent either way for too long",
     refusal.DNS_MALFORMED: "not one readable DNS question",
     refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",
-    refusal.INSPECTION_NOT_YET: "a host of a service; its inspection arrives with credential "
-    "injection",
+    refusal.SECRET_SCRUBBED: "the answer held the secret, which was replaced",
+    refusal.DECOY_USED: "the placeholder of another service turned up at this host",
     refusal.NOT_ADMITTING: "nothing new is admitted: the audit log cannot be written",
 }
 """Reasons of the gateway that it has no words for on a terminal, or too few."""
@@ -157,6 +170,8 @@ _WHEN_REACHED = {
     "memory": "an allocation fails; it holds for **each process** in this version (`RLIMIT_DATA`)",
     "processes": "no further process or thread starts (`RLIMIT_NPROC`)",
     "ttl": "everything inside is killed, exit 124",
+    "requests_per_second": "429 with `Retry-After`",
+    "body": "413, or the connection is cut when the length was not announced",
     "audit_per_second": "events are counted, and the count is written",
 }
 
@@ -188,6 +203,13 @@ def bound_table() -> str:
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
         ("the head of a plain HTTP request", _size(httpstream.MAX_HEAD), "refused"),
         ("header fields of it", f"{httphead.MAX_FIELDS}", "refused"),
+        ("the head of a request to a service", _size(httpfield.MAX_HEAD), "400"),
+        ("header fields of it", f"{httpfield.MAX_FIELDS}", "400"),
+        ("a whole head after its first byte", _seconds(arrival.HEAD_TIMEOUT), "cut"),
+        ("between two requests of a connection", _seconds(arrival.KEEP_ALIVE), "cut"),
+        ("TLS with an origin", _seconds(reach.HANDSHAKE_TIMEOUT), "502"),
+        ("a body that must be whole to be signed", _size(sigv4.MAX_HASHED_BODY), "cut"),
+        ("such bodies of a session at once", _size(gathering.MAX_GATHERED), "cut"),
         ("lines on your terminal about refusals", f"{session.MAX_REPORTS}", "in the log alone"),
         ("open files of a process inside", f"{launch.Bounds(0, 0).open_files:,}", "open fails"),
         ("the empty home", _size(planning.HOME_BYTES), "disk full"),

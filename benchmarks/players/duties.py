@@ -1,6 +1,6 @@
 """What every proxy of intercepted traffic has to do, said once: rules, removals, one addition.
 
-The client's head is that of an API's client: 17 headers, a placeholder among them. Each proxy judges
+The client's head is that of an API's client: 17 headers, a placeholder among them. A proxy judges
 the request by twenty rules, takes away every place where a credential can ride, writes one of its
 own, counts the request against a rate and writes a line about it.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.players import duties
@@ -18,6 +17,7 @@ from keyhole.sandbox.emptynet import CAPTURE_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _TYPES = "type.googleapis.com/envoy."
 _HTTP = "extensions.filters.http"
@@ -82,7 +82,9 @@ def _bootstrap(directory: Path, client: int, upstream: int, authority: Path) -> 
             }
         ],
     }
-    return {"static_resources": {"listeners": [listener], "clusters": [_origin(upstream, authority)]}}
+    return {
+        "static_resources": {"listeners": [listener], "clusters": [_origin(upstream, authority)]}
+    }
 
 
 def _http(directory: Path) -> dict[str, Any]:

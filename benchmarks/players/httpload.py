@@ -8,7 +8,6 @@ verifies nobody, is started only after that has been seen.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import signal
@@ -25,6 +24,7 @@ from benchmarks.players import duties
 from benchmarks.players.client import door, resolve
 from benchmarks.players.httporigin import BULK
 from benchmarks.players.peer import serve
+from benchmarks.players.program import dying_with_us
 from keyhole.sandbox import emptynet
 from keyhole.sandbox.programs import find
 
@@ -110,7 +110,7 @@ class Client:
             sock.sendall(duties.steady(target))
             return int(sock.recv(65536).split(b" ", 2)[1])
 
-    def begin(self, connections: int, varied: bool) -> None:  # noqa: FBT001 - from JSON
+    def begin(self, connections: int, varied: bool) -> None:
         """Start the load; it goes on until `end`."""
         script = Path(self._directory.name) / "script.lua"
         text = duties.head("%s").replace("\r\n", "\n")
@@ -128,7 +128,7 @@ class Client:
         )
         words = f"-t1 -c{connections} -d600s --timeout 60s -s {script} https://{duties.HOST}/"
         self._load = subprocess.Popen(  # noqa: S603 - found on the path, as a person's own
-            [str(program()), *words.split()], stdout=subprocess.PIPE, text=True
+            [*dying_with_us(), str(program()), *words.split()], stdout=subprocess.PIPE, text=True
         )
 
     def end(self) -> float:
@@ -248,8 +248,18 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     client = Client()
     own = (
-        client.capture, client.aim, client.echo, client.status, client.begin, client.end,
-        client.download, client.upload, client.fresh, client.events, client.hold, client.release,
+        client.capture,
+        client.aim,
+        client.echo,
+        client.status,
+        client.begin,
+        client.end,
+        client.download,
+        client.upload,
+        client.fresh,
+        client.events,
+        client.hold,
+        client.release,
     )
     verbs = {f.__name__: f for f in (door, resolve, *own)}
     serve(socket.socket(fileno=int(sys.argv[1])), verbs)

@@ -23,7 +23,10 @@ BULK = 256 << 20
 """Bytes of a bulk transfer."""
 
 BLOCK = bytes(256 << 10)
-REPLY = b'{"id":"item_7","object":"item","created":1731628800,"status":"completed","usage":{"tokens":17},"end":true}\n'
+REPLY = (
+    b'{"id":"item_7","object":"item","created":1731628800,"status":"completed",'
+    b'"usage":{"tokens":17},"end":true}\n'
+)
 EVENT = (
     b'event: delta\ndata: {"sent":%016d,"type":"content_block_delta","index":0,'
     b'"delta":{"type":"text_delta","text":" and so on"}}\n\n'
@@ -54,6 +57,8 @@ class Talk(asyncio.Protocol):
     """One connection."""
 
     served = 0
+    seen = b""
+    """The head that was asked to be echoed last, as it came here."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -92,6 +97,7 @@ class Talk(asyncio.Protocol):
             self._transport.write(_STREAM)
             self._loop.call_soon(self._event, int(asked[1]) if asked else 1)
         elif path.startswith(_ECHO):
+            Talk.seen = head
             self._reply(_plain(head, b"text/plain"))
         else:
             self._reply(_SMALL)
@@ -148,7 +154,9 @@ async def _serve(control: socket.socket, certificate: str) -> None:
         if question is None:
             ended.set()
             return
-        answer(control, {"port": listener.getsockname()[1], "served": Talk.served}[question[0]])
+        port = listener.getsockname()[1]
+        known = {"port": port, "served": Talk.served, "seen": Talk.seen.decode()}
+        answer(control, known[question[0]])
 
     loop.add_reader(control, asked)
     await ended.wait()

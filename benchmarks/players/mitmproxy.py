@@ -31,28 +31,28 @@ def running(
     directory: Path, listener: int, upstream: int, authority: Path, core: int
 ) -> Iterator[Program]:
     """A mitmdump that accepts on the listener; `directory` has its leaf."""
-    told = {
-        "listener": listener,
-        "upstream": upstream,
-        "removed": duties.REMOVED,
-        "added": duties.ADDED,
-    }
+    told = {"listener": listener, "removed": duties.REMOVED, "added": duties.ADDED}
     settings = {
-        "mode": f"reverse:https://{duties.HOST}:{duties.PORT}",
+        # With the client's Host goes the client's name, which is the one that is verified.
+        "mode": f"reverse:https://127.0.0.1:{upstream}",
+        "keep_host_header": "true",
         "confdir": str(directory),
         "certs": f"{duties.HOST}={directory / 'leaf.pem'}",
         "ssl_verify_upstream_trusted_ca": str(authority),
         "connection_strategy": "lazy",
         "http2": "false",
         "http3": "false",
+        # Of what it opens itself (UDP, for HTTP/3): nothing that others reach.
+        "listen_host": "127.0.0.1",
+        "listen_port": "0",
         "flow_detail": "0",
-        "termlog_verbosity": "info",
+        "termlog_verbosity": "error",
     }
     # -P: or our own module of that name would be found in mitmproxy's place.
     command = [str(_PYTHON), "-P", str(_ADDON), "--scripts", str(_ADDON)]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     os.set_blocking(listener, False)
-    env = {"PYTHONUNBUFFERED": "1", "PATH": os.defpath, "HOME": str(directory), "BENCH_MITMPROXY": json.dumps(told)}
+    env = {"PATH": os.defpath, "HOME": str(directory), "BENCH_MITMPROXY": json.dumps(told)}
     with Program(command, core, str(directory), [listener], env) as proxy:
         yield proxy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,6 +21,11 @@ PATIENCE = 60.0
 """Seconds until a proxy must be ready."""
 
 
+def dying_with_us() -> list[str]:
+    """What to put before a command, so that nothing is left behind however a measurement ends."""
+    return [str(shutil.which("setpriv")), "--pdeathsig", "KILL"]
+
+
 class Program:
     """A running one."""
 
@@ -34,10 +38,9 @@ class Program:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._said = Path(directory) / "said"
-        dying_with_us = [str(shutil.which("setpriv")), "--pdeathsig", "KILL"]
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603 - installed from our own lock
-                [*dying_with_us, *command],
+                [*dying_with_us(), *command],
                 pass_fds=list(descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=said,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keyhole.inject.placeholder import Shape
 from keyhole.inject.renderings import Rendering, renderings
-from keyhole.inject.scrub import HOLD_STEP, TOKEN_BYTES, Needles, Scrubber
+from keyhole.inject.scrub import HOLD_STEP, TOKEN_BYTES, Needles, Scrubber, Span
 
 SHAPE = Shape.parse("ghp_{alnum:36}")
 SECRET = "ghp_Zq81xKc0vBn5mTy7LwRj2sUd94hGfPeAo6iX"
@@ -160,7 +160,7 @@ def streams(draw: st.DrawFn) -> tuple[str, bytes, list[int]]:
             max_size=8,
         )
     )
-    text = b"".join(pieces)
+    text = draw(st.sampled_from([b"", b"\n"])).join(pieces)
     return name, text, draw(st.lists(st.integers(0, len(text)), max_size=8))
 
 
@@ -168,7 +168,7 @@ def streams(draw: st.DrawFn) -> tuple[str, bytes, list[int]]:
 def test_any_stream_comes_out_as_if_it_had_come_at_once(
     stream: tuple[str, bytes, list[int]],
 ) -> None:
-    """I7: chunk boundaries decide nothing, and no needle is in what comes out."""
+    """I7: chunk boundaries decide nothing."""
     name, text, cuts = stream
     needles = Needles.of(*SECRETS[name])
     scrubber = Scrubber(needles)
@@ -182,9 +182,22 @@ def test_any_stream_comes_out_as_if_it_had_come_at_once(
     assert out == needles.replace(text)
     assert len(out) == len(text)
     assert scrubber.hits == len(needles.spans(text))
-    if name != "token":
-        # Stand-ins of characters that are in no needle cannot become part of one.
-        assert not any(found.needle in out for found in renderings(*SECRETS[name]))
+    assert_clean(out, needles.spans(text), renderings(*SECRETS[name]))
+
+
+def assert_clean(out: bytes, spans: list[Span], made: tuple[Rendering, ...]) -> None:
+    """No needle is in what comes out.
+
+    One exception is no leak: beside a needle, the text has another one but for its last character
+    or its first, and the stand-in happens to supply that. It passes without the neighbour as well.
+    """
+    replaced = {at for span in spans for at in range(span.start, span.end)}
+    for needle, _, _ in made:
+        at = out.find(needle)
+        while at >= 0:
+            supplied = sum(i in replaced for i in range(at, at + len(needle)))
+            assert 0 < supplied < len(needle) // 2
+            at = out.find(needle, at + 1)
 
 
 @given(st.binary(max_size=2000), st.lists(st.integers(0, 2000), max_size=10))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from keyhole.inject.injection import GoogleInjection, SignatureInjection
 from keyhole.policy.build import World
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.load import File, load
-from keyhole.policy.policy import Service
 from tests.inject.shelf import service as template
 from tests.worlds import covered_suffix
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import Service
 
 NAMES = ("aws-s3", "bedrock", "vertex-service-account")
 WORLD = World({name: template(name) for name in NAMES}, covered_suffix, ())

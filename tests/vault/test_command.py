@@ -22,8 +22,8 @@ from tests.vault.rig import SHELL, VALUE, World, ref, shell, told
 if TYPE_CHECKING:
     from keyhole.model.secret import SecretRef
 
-LIMIT = 0.5
-"""Seconds that a program has here before it is ended."""
+LIMIT = 1.0
+"""Seconds that a program has which is there to be ended."""
 
 PATIENCE = 10.0
 """Seconds after which a test says that it hangs."""
@@ -46,12 +46,12 @@ def value(world: World, script: str) -> str:
     return given.secret.reveal()
 
 
-def refusal(world: World, script: str, seconds: float = LIMIT) -> str:
+def refusal(world: World, script: str, seconds: float = PATIENCE) -> str:
     command = shell(script)
     started = time.monotonic()
     with pytest.raises(Unavailable) as error:
         admit(command, source(world, command, Children(seconds)).read(command))
-    assert time.monotonic() - started < PATIENCE
+    assert time.monotonic() - started < 2 * PATIENCE
     # The script itself is the policy's text; what it printed is not.
     assert VALUE not in told(error.value).replace(script, "").replace(repr(script)[1:-1], "")
     return str(error.value)
@@ -236,13 +236,13 @@ def test_a_complaint_cannot_move_the_cursor_and_is_short(world: World) -> None:
 
 def test_a_command_that_prints_for_ever_is_ended(world: World) -> None:
     """I9: by its size, long before its time."""
-    assert f"printed more than {MAX_SIZE} bytes" in refusal(world, "yes", seconds=PATIENCE)
+    assert f"printed more than {MAX_SIZE} bytes" in refusal(world, "yes", seconds=600)
     big = f"head -c {MAX_SIZE} /dev/zero | tr \\\\0 x"
     assert len(value(world, big)) == MAX_SIZE
 
 
 def test_a_command_that_complains_for_ever_is_ended_by_its_time(world: World) -> None:
-    assert "was ended after" in refusal(world, "yes >&2")
+    assert "was ended after" in refusal(world, "yes >&2", LIMIT)
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(
@@ -251,7 +251,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     """I9: the whole group, children included."""
     note = tmp_path / "pids"
     script = f"sleep 600 & echo $$ $! > {note}; {SAY}; wait"
-    assert "was ended after" in refusal(world, script)
+    assert "was ended after" in refusal(world, script, LIMIT)
     for pid in note.read_text().split():
         assert eventually_gone(int(pid))
 
@@ -295,7 +295,7 @@ def test_a_daemon_that_goes_on_printing_is_not_listened_to_for_ever(
 
 
 def test_a_program_that_closes_its_outputs_and_stays_is_ended_by_its_time(world: World) -> None:
-    assert "was ended after" in refusal(world, f"{SAY}; exec >&- 2>&-; sleep 600")
+    assert "was ended after" in refusal(world, f"{SAY}; exec >&- 2>&-; sleep 600", LIMIT)
 
 
 def test_the_time_limit_is_the_one_that_is_said() -> None:

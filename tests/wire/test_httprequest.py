@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,9 @@ from keyhole.wire.httprequest import (
     RequestReader,
     Treatment,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECRETS = frozenset({b"authorization", b"x-api-key"})
 COLLECTED = frozenset({b"cookie", b"sec-websocket-key"})
@@ -463,7 +467,7 @@ def test_an_expectation_without_a_body_or_from_http_1_0_means_nothing() -> None:
 )
 @pytest.mark.parametrize("spell", [bytes.lower, bytes.upper, bytes.title])
 def test_what_belongs_to_the_connection_or_misleads_the_origin_does_not_go_on(
-    name: bytes, spell: type[bytes]
+    name: bytes, spell: Callable[[bytes], bytes]
 ) -> None:
     """I4, I6. The control is a field with almost the same name."""
     sent = spell(name)

@@ -139,11 +139,13 @@ class _Placeholders:
         self.by_variable: dict[str, Mapping[str, str]] = {}
         self.notices: list[str] = []
         self._owners: dict[str, Service] = {}
+        self._shaped: dict[tuple[str, Shape], str] = {}
 
     def add(self, service: Service) -> None:
-        usual = self._make(service.placeholder or UNSHAPED)
         own = dict(service.placeholders)
-        found = {name: self._make(own[name]) if name in own else usual for name in service.env}
+        shared = [name for name in service.env if name not in own]
+        usual = self._value(shared, service.placeholder or UNSHAPED)
+        found = {n: self._value([n], own[n]) if n in own else usual for n in service.env}
         self.by_service[service.name] = usual
         self.by_variable[service.name] = MappingProxyType(found)
         if service.template:
@@ -152,11 +154,21 @@ class _Placeholders:
             owner = self._owners.setdefault(name, service)
             if owner is service:
                 self.environment[name] = value
-            else:
+            elif self.environment[name] != value:
                 self.notices.append(
-                    f"{name} holds the placeholder of {owner.rule}; {service.rule} names it too. "
-                    "Both work: the host decides whose credential is written"
+                    f"{name} holds the placeholder of {owner.rule}; {service.rule} names it too, "
+                    "in another shape. The host decides whose credential is written"
                 )
+
+    def _value(self, names: Sequence[str], shape: Shape) -> str:
+        """What these variables hold: what another service of that shape gave one of them, or new.
+
+        A client that signs with it would otherwise be right for one of the services alone.
+        """
+        known = (self._shaped[name, shape] for name in names if (name, shape) in self._shaped)
+        value = next(known, None) or self._make(shape)
+        self._shaped |= dict.fromkeys(((name, shape) for name in names), value)
+        return value
 
     def _make(self, shape: Shape) -> str:
         needed = sum(_PER_CHARACTER * part.count + _PER_PART for part in shape.parts)

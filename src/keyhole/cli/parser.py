@@ -102,8 +102,6 @@ def build_parser() -> argparse.ArgumentParser:
     set_help = "keep a secret; its value comes from a prompt or standard input"
     keep = deeds.add_parser("set", help=set_help, description=set_help)
     keep.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
-    # Taken so that argparse does not print what may be a value; always refused.
-    keep.add_argument("surplus", nargs="*", help=argparse.SUPPRESS)
     keep.add_argument(
         "--plain", action="store_true", help="not encrypted, in a file that only you can read"
     )
@@ -143,7 +141,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parse, import the verb's module, and run it."""
-    options = parser.parse_args(_protected(arguments), argparse.Namespace(json=False))
+    known = argparse.Namespace(json=False)
+    options, unknown = parser.parse_known_args(_protected(arguments), known)
+    if unknown:
+        parser.error(_unrecognised(options.verb, unknown))
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
@@ -151,6 +152,16 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
         print(f"keyhole: {error}", file=sys.stderr)
         return error.code
     return code
+
+
+def _unrecognised(verb: str, words: Sequence[str]) -> str:
+    if verb != "secret":
+        return f"unrecognized arguments: {' '.join(words)}"
+    # Not repeated: a CI log would keep what may be a secret (I8).
+    return (
+        "a value is never an argument: your shell keeps it, and /proc shows it to every process. "
+        "`keyhole secret set NAME` asks for it; one that you typed here should be changed"
+    )
 
 
 def trust_flag(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import columns, paint, print_json
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import find_places
-from keyhole.model.secret import Secret
-from keyhole.vault.custody import MAX_SIZE, seal
+from keyhole.model.secret import Secret, SecretRef, Source
+from keyhole.vault.custody import MAX_SIZE, admit, seal
 from keyhole.vault.interface import Unavailable
 from keyhole.vault.store import DIRECTORY, MAX_NAME, Store, StoreUnusable, is_name
 from keyhole.vault.stored import Locked, unlock
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.action == "list":
             return _list(store.entries(), as_json=options.json)
-        _check_name(options)
+        _check_name(options.name)
         if options.action == "rm":
             return _remove(store, options.name)
         return _set(store, options)
@@ -62,13 +62,8 @@ def has_terminal() -> bool:
     return True
 
 
-def _check_name(options: argparse.Namespace) -> None:
-    if getattr(options, "surplus", None):
-        raise CliError(
-            "a value is never an argument: your shell keeps it, and /proc shows it to every "
-            "process. What you typed should be changed; then `keyhole secret set NAME` asks for it"
-        )
-    if not is_name(options.name):
+def _check_name(name: str) -> None:
+    if not is_name(name):
         # Not echoed: it may be the secret itself.
         raise CliError(
             f"NAME has at most {MAX_NAME} letters, digits, '.', '_' and '-'; the value is asked for"
@@ -84,6 +79,7 @@ def _set(store: Store, options: argparse.Namespace) -> int:
             "is kept in a file that only you can read, and is not encrypted"
         )
     reading = _value(name)
+    admit(SecretRef(Source.STORE, name), reading, unsafe_short=options.unsafe_short)
     if options.plain:
         store.keep_plain(name, reading, unsafe_short=options.unsafe_short)
     else:

@@ -97,11 +97,12 @@ class Inspection:
         self._book = book
         self._rules = {rules.service.name: rules for rules in book.services(host, port)}
         self._credential = interception.credential
+        own = {v for name in self._rules for v in interception.stand_ins.get(name, ())}
         self._decoys = tuple(
             (value, service)
             for service, values in interception.stand_ins.items()
-            if service not in self._rules
             for value in values
+            if value not in own
         )
         scanned = any(self._credential(rules) for rules in self._rules.values())
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}

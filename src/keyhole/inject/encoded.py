@@ -33,6 +33,9 @@ FED_AT_ONCE = 16 * 1024
 """Bytes that are decoded and let go together, about a TLS record. What follows the end of a gzip
 member is copied for the next one, so thousands of tiny members in one long piece would be slow."""
 
+MAX_WAITING = 1024 * 1024
+"""Compressed bytes that may wait (I9): a few pieces do, unless they decode to nothing at all."""
+
 _GZIP = zlib.MAX_WBITS | 16
 _WBITS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": None}
 
@@ -157,6 +160,8 @@ class EncodedScanner:
         waits = self._fed - min(self._allowed, self._fed - self._raw.held)
         cut = len(self._pending) - waits
         passed, self._pending = self._pending[:cut], self._pending[cut:]
+        if waits > MAX_WAITING:
+            raise Undecodable("the compressed answer does not go on")
         return passed
 
 
