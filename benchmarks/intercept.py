@@ -40,6 +40,8 @@ CONNECTIONS = (1, 32, 256)
 BOUNDED = 32
 WARM_UP, WINDOW = 0.4, 1.5
 """Seconds of load before it is measured, beside the handshakes, and while it is."""
+ENOUGH, PATIENCE = 100, 30.0
+"""Requests that must be served meanwhile, and seconds after which no more are waited for."""
 
 EVENTS = 300
 IDLE, BATCHES = 100, 5
@@ -64,6 +66,10 @@ class Way:
     def used(self) -> float:
         """Processor time of the proxy until now."""
         return cpu_seconds(self.proxy) if self.proxy else 0.0
+
+
+Run = Callable[[Way], tuple[float, float]]
+"""Gives seconds of the clock and of the proxy's processor for a unit of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +205,8 @@ def _check(name: str, way: Way, origin: Peer) -> None:
         raise RuntimeError(f"{name} answered {status} to a request that no rule allows")
 
 
-def _compare(ways: dict[str, Way], run: Callable[[Way], tuple[float, float]]) -> Cost:
-    """Run on each way in turn; `run` gives seconds of clock and of processor time for a unit."""
+def _compare(ways: dict[str, Way], run: Run) -> Cost:
+    """Run on each way in turn."""
     used: dict[str, list[float]] = {name: [] for name in ways}
 
     def timer(name: str, way: Way) -> Callable[[], float]:
@@ -215,7 +221,7 @@ def _compare(ways: dict[str, Way], run: Callable[[Way], tuple[float, float]]) ->
     return Cost(wall, {name: sample(used[name]) for name, way in ways.items() if way.proxy})
 
 
-def _asked(verb: str, units: float, **arguments: Any) -> Callable[[Way], tuple[float, float]]:
+def _asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - JSON
     """Have the client do something that is so many units of work."""
 
     def run(way: Way) -> tuple[float, float]:
@@ -239,13 +245,15 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
     def run(way: Way) -> tuple[float, float]:
         way.client.ask("begin", connections=connections, varied=varied)
         time.sleep(WARM_UP + connections * way.handshake)
-        served, used, start = origin.ask("served"), way.used(), time.perf_counter()
-        time.sleep(WINDOW)
-        served, used = origin.ask("served") - served, way.used() - used
-        took = time.perf_counter() - start
+        first, used, start = origin.ask("served"), way.used(), time.perf_counter()
+        served, took = 0, 0.0
+        while took < WINDOW or (served < ENOUGH and took < PATIENCE):
+            time.sleep(WINDOW / 3)
+            served, took = origin.ask("served") - first, time.perf_counter() - start
+        used = way.used() - used
         way.client.ask("end")
         if not served:
-            raise RuntimeError("no request was served")
+            raise RuntimeError(f"no request was served at {connections} connections")
         return took / served, used / served
 
     cost = _compare(ways, run)

@@ -18,7 +18,7 @@ _REMOVED: list[str] = _TOLD["removed"]
 _NAME, _VALUE = _TOLD["added"]
 
 
-def requestheaders(flow: Any) -> None:  # noqa: ANN401 - mitmproxy is not installed where types are checked
+def requestheaders(flow: Any) -> None:  # noqa: ANN401 - of an environment that has types
     """Surgery, and no waiting for the body."""
     flow.request.stream = True
     headers = flow.request.headers

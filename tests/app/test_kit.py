@@ -50,7 +50,7 @@ def kit(
     shown: tuple[Entry, ...] = (IN_MEMORY,),
     root: Path = Path("/nowhere"),
     seed: int = 1,
-    certificates: Certificates = CERTIFICATES,
+    certificates: Certificates | None = CERTIFICATES,
 ) -> Kit:
     policy = loaded(policy).policy if isinstance(policy, str) else policy
     return build(policy, certificates, shown, HOME, noise(seed).randbytes, "2026-07-01", root)
@@ -113,7 +113,8 @@ secret = "store:own"
     assert found.placeholders["own"] not in found.environment.values()
 
 
-def test_of_two_services_with_one_variable_the_first_has_it_and_the_person_is_told() -> None:
+def test_two_services_that_read_one_variable_share_what_it_holds() -> None:
+    """A client that signs with it is right for both; the host decides whose secret is written."""
     second = """
 [services.other]
 use = "model"
@@ -122,11 +123,23 @@ secret = "store:other"
 """
     found = kit(MODEL + second)
     assert found.environment["MODEL_KEY"] == found.placeholders["model"]
-    assert found.placeholders["other"] != found.placeholders["model"]
+    assert found.stand_ins["other"] == found.stand_ins["model"]
+    assert found.notices == ()
+
+
+def test_of_two_shapes_in_one_variable_the_first_is_there_and_the_person_is_told() -> None:
+    second = """
+[services.other]
+use = "model"
+hosts = ["other.example"]
+secret = "store:other"
+placeholder = "other-{alnum:32}"
+"""
+    found = kit(MODEL + second)
+    assert found.environment["MODEL_KEY"] == found.placeholders["model"]
     assert found.stand_ins["other"] == {"MODEL_KEY": found.placeholders["other"]}
     (notice,) = found.notices
     assert notice.startswith("MODEL_KEY holds the placeholder of services.model; services.other")
-    assert kit(MODEL).notices == ()
 
 
 def test_a_variable_may_have_a_shape_of_its_own() -> None:
@@ -180,7 +193,7 @@ def test_variables_are_set_where_something_is_inspected_and_not_otherwise() -> N
     assert {found[name] for name in BUNDLE_VARIABLES} == {BUNDLE}
     assert {found[name] for name in CA_VARIABLES} == {CA}
     assert not {"NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "YARN_HTTPS_CA_FILE_PATH"} & set(found)
-    assert not kit('[egress]\nallow = ["example.org"]\n').environment
+    assert not kit('[egress]\nallow = ["example.org"]\n', certificates=None).environment
 
 
 def test_a_service_whose_every_host_is_tunnelled_inspects_nothing() -> None:
@@ -207,7 +220,7 @@ def test_the_systems_own_places_are_covered_where_something_is_inspected(tmp_pat
     # They hide nothing, so an update of the host's roots is no reason to end the run.
     assert Text("/etc/ssl/certs/ca-certificates.crt", "roots\nthe CA\n", guards=False) in found
     assert Blob("/usr/lib/jvm/a/lib/security/cacerts", b"\x30\x82store") in found
-    assert len(kit("", shown, tmp_path).entries) == 3
+    assert [e.target for e in kit("", shown, tmp_path, certificates=None).entries] == [POLICY]
 
 
 def test_a_trust_store_is_made_only_where_a_jvm_is(tmp_path: Path) -> None:

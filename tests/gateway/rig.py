@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
@@ -148,4 +149,10 @@ class Rig:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        assert not self.faults
+        assert not self.faults, self.told_faults()
+
+    def told_faults(self) -> str:
+        """What was raised out of callbacks."""
+        raised = [fault.get("exception") for fault in self.faults]
+        told = ["".join(traceback.format_exception(e)) for e in raised if isinstance(e, Exception)]
+        return "\n".join([*told, *map(str, self.faults)])

@@ -157,7 +157,7 @@ def test_a_secret_has_no_dict_to_look_into() -> None:
 
 MAY_REVEAL: frozenset[str] = frozenset(
     {
-        "inject/credential.py",  # renders header and query fields, and what answers are searched for
+        "inject/credential.py",  # renders what is written, and what answers are searched for
         "inject/serviceaccount.py",  # signs with a key file, or sends its refresh token, to Google
         "inject/sigv4.py",  # signs with AWS keys and writes their session token
         "vault/envelope.py",  # encrypts what is stored, and stretches the passphrase

@@ -26,6 +26,7 @@ from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import FilePlan, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
 from keyhole.sandbox.launch import Bounds, Launch
+from keyhole.vault.command import trusted_paths
 
 if TYPE_CHECKING:
     from keyhole.app.interception import Trust
@@ -102,7 +103,8 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
     # Nothing that is run or trusted on the host may lie where the sandbox can write (I11).
     referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
     roots = (trust.found,) if trust and trust.found else ()
-    refuse_inside((*found.trusted, *referred, *roots), plan.writable)
+    settings = trusted_paths(intent.env) if any(s.secret for s in policy.services) else ()
+    refuse_inside((*found.trusted, *referred, *roots, *settings), plan.writable)
     kit = _kit(policy, trust, plan, places.home)
     limits = policy.limits
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):

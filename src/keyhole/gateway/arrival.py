@@ -36,7 +36,7 @@ KEEP_ALIVE = 120.0
 """Seconds between two requests of a connection."""
 
 LINGER = 2.0
-"""Seconds that a refused client has to read why."""
+"""Seconds that a client still has, once our last words have left, to read them."""
 
 CLOSED = "closed"
 
@@ -142,7 +142,7 @@ class Arrival(TlsSide):
         """It does not, or cannot."""
         distrusts = any(word in (error.reason or "") for word in _DISTRUST)
         self._refuse_handshake(refusal.CLIENT_DISTRUSTS if distrusts else refusal.CLIENT_TLS)
-        self.abort()
+        self._leave()
 
     def _refuse_handshake(self, reason: str) -> None:
         self._phase = Phase.OVER
@@ -155,10 +155,23 @@ class Arrival(TlsSide):
         """Close in a way that lets the client read our last words first."""
         self._phase = Phase.OVER
         self._held = b""
+        self._since = self._loop.time()
         self.part()
         self.resume()
         if self._linger is None:
-            self._linger = self._loop.call_later(LINGER, self.abort)
+            self._linger = self._loop.call_later(LINGER, self._lingered)
+
+    def _lingered(self) -> None:
+        """Go, unless a slow client is still being sent the end of an answer."""
+        self._linger = None
+        transport = self.transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():
+            self._linger = self._loop.call_later(LINGER, self._lingered)
+            return
+        # Without a reset: what the kernel has not delivered yet, it still delivers.
+        transport.abort()
 
     def ended(self) -> None:
         """The client has said its last."""
@@ -184,7 +197,8 @@ class Arrival(TlsSide):
             case Phase.HEAD:
                 return now - self._since > (HEAD_TIMEOUT if self._held else KEEP_ALIVE)
             case Phase.OVER:
-                return False  # has a clock of its own
+                # Has a clock of its own, which waits for who reads on.
+                return now - self._since > idle_timeout
             case _:
                 if (self._up, self._down) != self._seen[:2]:
                     self._seen = (self._up, self._down, now)
@@ -203,9 +217,9 @@ class Arrival(TlsSide):
             took = round((self._loop.time() - self._began) * 1000)
             totals = {"requests": self._requests, "up": self._up, "down": self._down}
             self._record(CLOSED, **totals, ms=took, end=why)
-        elif self._phase is Phase.HELLO:
+        elif self._phase in (Phase.HELLO, Phase.SECURING):
             details = (("port", self._bound.port),)
-            left = refusal.CLIENT_LEFT
+            left = refusal.CLIENT_SILENT if why == refusal.IDLE else refusal.CLIENT_LEFT
             self.note(Event(EventKind.CONNECT, Verdict.DENY, left, host=self.host, details=details))
         self._phase = Phase.OVER
         self._held = b""

@@ -76,6 +76,11 @@ class Exchange:
         return self._sent
 
     @property
+    def begun(self) -> bool:
+        """Whether the client has got a part of its answer: nothing else can be said any more."""
+        return self._answer is not None or self._frames is not None
+
+    @property
     def relays(self) -> bool:
         """Whether it has become a WebSocket."""
         return self._frames is not None
@@ -284,12 +289,15 @@ class Exchange:
         if client is None:
             return
         self._client = client
+        spoken = self._allowed if decision is None else decision
+        if self._recorded:
+            self._note(reason, spoken.verdict)
         self.record(reason, decision)
         self._client = None
-        if self._answer is not None or self._frames is not None:
+        if self.begun:
             client.cut(reason)
         else:
-            client.refuse(reason, decision or self._allowed, why)
+            client.refuse(reason, spoken, why, body=self.method != "HEAD")
 
     def over(self, decision: Decision) -> None:
         """A limit on bytes is reached."""
@@ -305,7 +313,12 @@ class Exchange:
             self.record(refusal.CLIENT_LEFT)
         self._client = None
         origin, self._origin = self._origin, None
-        self._drop(origin)
+        if self._frames is not None and origin is not None:
+            # A WebSocket's goodbye may just have been sent up.
+            origin.release()
+            origin.close()
+        else:
+            self._drop(origin)
 
     def relay_ended(self) -> None:
         """The origin has ended a WebSocket properly."""
@@ -354,7 +367,7 @@ class Exchange:
         if client is None or self._recorded:
             return
         self._recorded = True
-        spoken = decision or self._decision
+        spoken = self._decision if decision is None else decision
         details: list[tuple[str, str | int]] = [
             ("method", self.method),
             ("path", self._head.path),

@@ -25,13 +25,14 @@ MAX_GATHERED = 2 * MAX_HASHED_BODY
 class Gathering:
     """One body."""
 
-    __slots__ = ("_body", "_left", "_reader", "_state", "asked", "done")
+    __slots__ = ("_body", "_counted", "_left", "_reader", "_state", "asked", "done")
 
     def __init__(self, asked: Asked, state: SessionState) -> None:
         self.asked = asked
         self.done = asked.head.length == 0
         self._state = state
         self._body = bytearray()
+        self._counted = 0
         self._left = asked.head.length
         self._reader = ChunkedReader(asked.treat) if asked.head.length < 0 else None
 
@@ -49,16 +50,20 @@ class Gathering:
         return self._reader.rest if self.done else b""
 
     def finish(self) -> tuple[bytes, str]:
-        """The body and the hex digest of it; the request's head now says its length."""
+        """The body and the hex digest of it; the request's head now says its length.
+
+        It counts until it is forgotten: the origin may be slow to take it.
+        """
         body = bytes(self._body)
         self.asked.head.length = len(body)
         self.asked.head.expects_continue = False
-        self.forget()
+        self._body = bytearray()
         return body, hashlib.sha256(body).hexdigest()
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._state.gathered -= len(self._body)
+        self._state.gathered -= self._counted
+        self._counted = 0
         self._body = bytearray()
 
     def _take(self, piece: bytes, limit: int) -> None:
@@ -68,4 +73,5 @@ class Gathering:
         if self._state.gathered + len(piece) > MAX_GATHERED:
             raise OverLimit(decide_total("body", self._state.gathered, len(piece), MAX_GATHERED))
         self._state.gathered += len(piece)
+        self._counted += len(piece)
         self._body += piece

@@ -7,6 +7,7 @@ is answered.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.decision import RequestDecision
     from keyhole.wire.httprequest import RequestHead
+
+BODY_LIMIT = "limits.body"
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -82,6 +85,11 @@ class Inspected(Arrival):
         try:
             while data:
                 match self._phase:
+                    case Phase.HEAD if self.slow:
+                        # Whoever asks and does not read what is answered is not asked on (I9).
+                        self._held = data
+                        self.pause()
+                        return
                     case Phase.HEAD:
                         end = find_end(data, self._searched)
                         if end < 0:
@@ -144,6 +152,9 @@ class Inspected(Arrival):
             self._held = rest
             self._start(self._mint(asked, raw, head, decision))
             return b""
+        aging = inspection.aging(asked.service)
+        if aging is not None:
+            aging.renew(self._shared.upstream, self._interception.trust)
         if not inspection.wants_body(asked):
             return self._proceed(asked, None, rest)
         self._phase = Phase.GATHER
@@ -172,7 +183,6 @@ class Inspected(Arrival):
         """Take a body whole: its hash is part of a signature that stands before it."""
         rest = gathering.feed(data, self._limits.body)
         if gathering.done:
-            self._gathering = None
             body, digest = gathering.finish()
             return self._proceed(gathering.asked, digest, body + rest)
         return rest
@@ -228,7 +238,7 @@ class Inspected(Arrival):
         if self._exchange is not exchange:
             origin.abort()
             return
-        self._go_on_with(lambda held: self._attach(exchange, origin, held))
+        self._go_on_with(partial(self._attach, exchange, origin))
 
     async def _mint(
         self, minting: Minting, raw: bytes, head: RequestHead, decision: RequestDecision
@@ -236,17 +246,20 @@ class Inspected(Arrival):
         try:
             await minting.fetch(self._shared.upstream, self._interception.trust)
         except Unminted as error:
-            self._held = b""
-            self._refuse_request(
-                head, decision, b"", reason=refusal.CREDENTIAL_UNAVAILABLE, why=str(error)
-            )
+            self._go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
             return
-        if self._phase is Phase.WAIT:
-            asked = self._inspection.asked(raw, head, decision)
-            if isinstance(asked, Minting):
-                raise RuntimeError("a token that was just minted is to be minted again")
-            ready = asked
-            self._go_on_with(lambda held: self._proceed(ready, None, held))
+        asked = self._inspection.asked(raw, head, decision)
+        if isinstance(asked, Minting):
+            why = "the token ends as soon as it is there"
+            self._go_on_with(partial(self._refuse_unminted, head, decision, why))
+        else:
+            self._go_on_with(partial(self._proceed, asked, None))
+
+    def _refuse_unminted(
+        self, head: RequestHead, decision: RequestDecision, why: str, rest: bytes
+    ) -> bytes:
+        reason = refusal.CREDENTIAL_UNAVAILABLE
+        return self._refuse_request(head, decision, rest, reason=reason, why=why)
 
     def _go_on_with(self, work: Callable[[bytes], bytes]) -> None:
         """Take up what was held while something was fetched."""
@@ -260,7 +273,8 @@ class Inspected(Arrival):
             self.over(error.decision)
             return
         if not self._held:
-            self.go_on()
+            if self._exchange is None or not self._exchange.origin_is_slow:
+                self.resume()
             self._advance(rest)
 
     def _worked(self, task: asyncio.Task[None]) -> None:
@@ -289,6 +303,7 @@ class Inspected(Arrival):
         """The answer is whole: the next request may be read."""
         self.flush()
         self._exchange = None
+        self._forget_body()
         if close:
             self._leave()
             return
@@ -321,14 +336,19 @@ class Inspected(Arrival):
         """The client takes more."""
         if self._exchange is not None:
             self._exchange.client_caught_up()
+        elif self._phase is Phase.HEAD:
+            held, self._held = self._held, b""
+            self.resume()
+            self._advance(held)
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────
 
-    def refuse(self, reason: str, decision: Decision, why: str) -> None:
+    def refuse(self, reason: str, decision: Decision, why: str, *, body: bool) -> None:
         """No answer came from the origin: give one ourselves, and close."""
         self._exchange = None
+        self._forget_body()
         self._state.tell(self.host, self._bound.port, reason)
-        self._last_words(refusal.http_reply(reason, decision.rule, why))
+        self._last_words(refusal.http_reply(reason, decision.rule, why, body=body))
 
     def _refuse_request(
         self,
@@ -345,7 +365,9 @@ class Inspected(Arrival):
         details = (("method", head.method), ("path", head.path))
         rule = decision.rule
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
+        self._forget_body()
         self._state.tell_request(head.method, self.host, head.path, reason)
+        why = why or refusal.request_why(head.method, self.host, head.path, reason)
         close = head.close or head.length != 0 or head.websocket
         body = head.method != "HEAD"
         reply = refusal.http_reply(reason, rule, why, close=close, extra=extra, body=body)
@@ -358,8 +380,12 @@ class Inspected(Arrival):
 
     def _refuse_malformed(self, why: str) -> None:
         """RFC 9112 §2.2: answered with 400, and the connection is closed."""
-        self._forsake()
         reason, rule = refusal.HTTP_MALFORMED, self._bound.decision.rule
+        if self._exchange is not None:
+            # In a body whose answer may be on its way: a 400 must not come in the midst of it.
+            self._exchange.failed(reason, why, Decision(rule=rule))
+            return
+        self._forsake()
         details = (("why", why),)
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
         self._state.tell(self.host, self._bound.port, reason)
@@ -378,16 +404,28 @@ class Inspected(Arrival):
     def over(self, decision: Decision) -> None:
         """A limit on bytes is reached: everything of this connection ends."""
         self._state.over_limit(decision, self.host)
-        self.cut(decision.reason)
+        exchange, gathering = self._exchange, self._gathering
+        if decision.rule == BODY_LIMIT and exchange is not None:
+            exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
+        elif decision.rule == BODY_LIMIT and gathering is not None:
+            self._forget_body()
+            self._refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
+        else:
+            if exchange is not None:
+                exchange.record(decision.reason, decision)
+            self.cut(decision.reason)
 
     def _forsake(self) -> None:
         """Let go of a request in flight."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abandon()
-        gathering, self._gathering = self._gathering, None
-        if gathering is not None:
-            gathering.forget()
+        self._forget_body()
         if self._task is not None:
             self._task.cancel()
         self._queue.clear()
+
+    def _forget_body(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            gathering.forget()

@@ -104,7 +104,9 @@ class Inspection:
             for value in values
             if value not in own
         )
-        scanned = any(self._credential(rules) for rules in self._rules.values())
+        credentials = [self._credential(rules) for rules in self._rules.values()]
+        self._mints = any(isinstance(each, Minting) for each in credentials)
+        scanned = any(credentials)
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
         collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         served = [rules.host for rules in self._rules.values()]
@@ -165,6 +167,15 @@ class Inspection:
                 return credential
             credential = minted
         return Asked(raw, head, decision, service, credential, self.surgery.treat)
+
+    def aging(self, service: str) -> Minting | None:
+        """Where to get the next token when the present one will soon be over."""
+        if not self._mints:
+            return None
+        credential = self._credential(self._rules[service])
+        if isinstance(credential, Minting) and credential.is_old(time.monotonic()):
+            return credential
+        return None
 
     def wants_body(self, asked: Asked) -> bool:
         """Whether the body must be here before the head can go: its hash is in the signature."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
 from keyhole.inject.credential import Credential, Unusable, make_credential
+from keyhole.inject.scrub import Needles
 from keyhole.inject.serviceaccount import MAX_ANSWER, NoToken, read_token, token_request
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.wire.httpbody import ChunkedReader
@@ -50,7 +52,9 @@ class Minting:
         self._placeholder = placeholder
         self._book = book
         self._credential: Credential | None = None
+        self._last = Needles.none()
         self._ends = 0.0
+        self._old = 0.0
         self._fetching: asyncio.Task[None] | None = None
         self._failed: tuple[float, str] = (-PATIENCE, "")
 
@@ -60,18 +64,23 @@ class Minting:
 
     def is_old(self, now: float) -> bool:
         """Whether a new token should be fetched while this one still serves."""
-        return now > self._ends - FRESH
+        return now > self._old
 
     async def fetch(self, upstream: Upstream, trust: ssl.SSLContext) -> None:
         """Fetch a token; whoever comes meanwhile waits for the same one. Raises Unminted."""
-        if self._fetching is None:
-            since, why = self._failed
-            if time.monotonic() - since < PATIENCE:
-                raise Unminted(why)
-            self._fetching = asyncio.ensure_future(self._fetch(upstream, trust))
-            self._fetching.add_done_callback(self._fetched)
+        fetching = self._fetching or self.renew(upstream, trust)
+        if fetching is None:
+            raise Unminted(self._failed[1])
         # One client that leaves must not take the token from the others.
-        await asyncio.shield(self._fetching)
+        await asyncio.shield(fetching)
+
+    def renew(self, upstream: Upstream, trust: ssl.SSLContext) -> asyncio.Task[None] | None:
+        """Begin to fetch a token, unless one is being fetched or none could be had just now."""
+        if self._fetching is not None or time.monotonic() - self._failed[0] < PATIENCE:
+            return None
+        task = self._fetching = asyncio.ensure_future(self._fetch(upstream, trust))
+        task.add_done_callback(self._fetched)
+        return task
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
@@ -85,7 +94,7 @@ class Minting:
             async with asyncio.timeout(TIMEOUT):
                 status, body = await self._post(upstream, trust, request)
             token = read_token(status, body)
-            self._credential = make_credential(
+            made = make_credential(
                 token.secret, self._host.inject, self._host.merge, self._placeholder
             )
         except (NoToken, Unusable) as error:
@@ -96,7 +105,11 @@ class Minting:
             raise Unminted(f"{request.host} is refused: {error.decision.reason}") from None
         except (Unreachable, OSError, TimeoutError) as error:
             raise Unminted(f"{request.host} cannot be reached: {error}") from None
+        # The token before this one is still good for a while, so it must not come back either (I7).
+        self._credential = replace(made, needles=made.needles | self._last)
+        self._last = made.needles
         self._ends = asked + token.expires_in
+        self._old = self._ends - min(FRESH, token.expires_in / 2)
 
     async def _post(
         self, upstream: Upstream, trust: ssl.SSLContext, request: TokenRequest

@@ -82,6 +82,13 @@ class Origin(TlsSide):
         self.exchange = None
         self.used = True
 
+    def close(self) -> None:
+        """Say goodbye, unless it would have to wait: what it does not take now is of no use."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.abort()
+        else:
+            super().close()
+
     # ── TLS ───────────────────────────────────────────────────────────────────────────────────────
 
     def secured(self) -> None:

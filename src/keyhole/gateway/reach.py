@@ -41,8 +41,10 @@ async def reach(
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             await ready
     except TimeoutError:
+        origin.abort()
         raise Insecure(refusal.UPSTREAM_TLS, "TLS with the origin timed out") from None
-    finally:
-        if not origin.secure:
-            origin.abort()
+    except BaseException:
+        # Also when all went well and the client has left meanwhile: nobody else knows of it.
+        origin.abort()
+        raise
     return origin

@@ -147,13 +147,23 @@ def alert(reason: str) -> bytes:
 def request_line(method: str, host: str, path: str, reason: str) -> str:
     """A refused or failed request for a terminal."""
     verb = "failed" if reason in _FAILURES else "denied"
-    url = visible(f"https://{host}{path}")[:MAX_SHOWN_URL]
+    url = _url(host, path)
     said = f"{verb} {visible(method)} {url} ({_WORDS.get(reason, str(reason))})"
     return said if reason in _FAILURES else f"{said}; {_ask(method, url)}"
 
 
+def request_why(method: str, host: str, path: str, reason: str) -> str:
+    """The same for the client that asked: an agent reads it and can say what to type."""
+    words = _WORDS.get(reason, str(reason))
+    return words if reason in _FAILURES else f"{words}; {_ask(method, _url(host, path))}"
+
+
 MAX_SHOWN_URL = 200
 """Characters of a URL in a line for a person."""
+
+
+def _url(host: str, path: str) -> str:
+    return visible(f"https://{host}{path}")[:MAX_SHOWN_URL]
 
 
 def _ask(method: str, url: str) -> str:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 RECORD = 16 * 1024
 """Bytes of the largest TLS record; asking OpenSSL for less strands the rest of one inside it."""
 
+MAX_UNSENT = 8 * WRITE_BUFFER
+"""Bytes waiting for a peer at which OpenSSL's own words are no longer added: one that asks for new
+keys again and again, and reads no answer, would fill the memory (I9)."""
+
 SEND_AT_ONCE = 4 * RECORD
 """Bytes encrypted before the transport gets them: what OpenSSL's buffers may grow to."""
 
@@ -242,3 +246,5 @@ class TlsSide(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._out.pending and self.transport is not None:
             self.transport.write(self._out.read())
+            if self.slow and self.transport.get_write_buffer_size() > MAX_UNSENT:
+                self.abort()

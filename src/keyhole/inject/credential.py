@@ -135,7 +135,7 @@ class _Written:
                 self._add_field("Authorization", f"Bearer {self._whole()}")
             case QueryInjection(key):
                 self.query.append(f"{key}={quote(self._whole(), safe='')}")
-            case SignatureInjection():
+            case _:
                 try:
                     self.signer = read_keys(secret, injection, self._stand(0), self._stand(1))
                 except Unparsable as error:

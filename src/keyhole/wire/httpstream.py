@@ -74,7 +74,7 @@ class HttpStream:
             return self._refuse(head.reason, head.why)
         refusal = self._judge(head)
         if refusal is not None:
-            return self._refuse(refusal, _WHY.get(refusal, ""))
+            return self._refuse(refusal, _WHY.get(refusal, "policy does not allow it"))
         if head.chunked:
             self._state = HttpStream._chunk_line
         elif head.length:
