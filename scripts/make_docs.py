@@ -414,8 +414,8 @@ def verbs() -> str:
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     yield parser
     for action in _subparsers(parser):
-        for child in action.choices.values():
-            yield from _parsers(child)
+        for inner in action.choices.values():
+            yield from _parsers(inner)
 
 
 def _subparsers(

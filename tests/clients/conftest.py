@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 import trustme
 
-from tests.clients.services import CLIENTS, NGINX, Services
+from tests.clients.services import CLIENTS, Services
 from tests.sandbox.people import (
     PATIENCE,
     VERSION,
@@ -30,7 +30,7 @@ from tests.sandbox.people import (
     remove_user,
     this_person,
 )
-from tests.sandbox.projects import Project
+from tests.sandbox.projects import SEARCH, Project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,8 +65,9 @@ def stranger() -> trustme.CA:
 @pytest.fixture(scope="session")
 def services(ground: Path, stranger: trustme.CA) -> Iterator[Services]:
     """nginx and what is behind it."""
-    if NGINX is None:
-        give_up("nginx is not installed")
+    for name in ("nginx", "curl", "git"):
+        if shutil.which(name, path=SEARCH) is None:
+            give_up(f"{name} is not installed")
     if not (CLIENTS / "keyhole-locks").exists():
         give_up("the clients are not installed: scripts/setup")
     made = Services(ground / "services", trustme.CA(), stranger)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import shutil
 import socket
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sandbox.origin import git
 from tests.sandbox.people import PATIENCE
-from tests.sandbox.projects import line_of
+from tests.sandbox.projects import SEARCH, line_of
 
 if TYPE_CHECKING:
     import trustme
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from tests.sandbox.projects import Project
 
 CLIENTS = Path(__file__).parents[2] / ".venv-clients"
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 PROGRAMS = Path(__file__).parent / "programs"
 
 BUCKET = "widgets.s3.eu-west-1.amazonaws.com"
@@ -152,7 +150,7 @@ class Services:
         )
         handed = [each.fileno() for each in listeners]
         self._nginx = subprocess.Popen(
-            [str(NGINX), "-c", str(config), "-p", str(directory)],
+            [str(shutil.which("nginx", path=SEARCH)), "-c", str(config), "-p", str(directory)],
             env={"NGINX": "".join(f"{number};" for number in handed)},
             pass_fds=handed,
             stdin=subprocess.DEVNULL,
@@ -208,16 +206,25 @@ class Services:
         """What a service says to a request without Keyhole between."""
         context = ssl.create_default_context(cadata=self.ca)
         address, _, port = self._addresses[host].partition(":")
-        with socket.create_connection((address, int(port)), PATIENCE) as plain:
-            with context.wrap_socket(plain, server_hostname=host) as sock:
-                head = f"GET /v1/models/x HTTP/1.1\r\nHost: {host}\r\n{header}: {value}\r\n\r\n"
-                sock.sendall(head.encode())
-                return int(sock.recv(4096).split()[1])
+        head = f"GET /v1/models/x HTTP/1.1\r\nHost: {host}\r\n{header}: {value}\r\n\r\n"
+        plain = socket.create_connection((address, int(port)), PATIENCE)
+        with context.wrap_socket(plain, server_hostname=host) as sock:
+            sock.sendall(head.encode())
+            return int(sock.recv(4096).split()[1])
 
     def requests(self, host: str) -> list[dict[str, Any]]:
         """What a host was asked so far, with the headers as it got them."""
         lines = self._requests.read_text().splitlines()
         return [entry for entry in map(json.loads, lines) if entry["host"] == host]
+
+    def until_left(self, path: str) -> bool:
+        """Whether the reader of an endless answer has gone, which its writer notices in time."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if any(entry["path"] == path for entry in self.requests("left")):
+                return True
+            time.sleep(0.01)
+        return False
 
     def equip(self, project: Project, services: str, more: str = "") -> None:
         """Give a project a policy with these services, who lead here."""

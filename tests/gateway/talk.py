@@ -142,14 +142,15 @@ class Talk:
         message.body = self.exactly(int(length))
         return True
 
-    def broken(self) -> bool:
-        """Whether the stream ends in a way that is no proper end."""
+    def cut(self) -> bytes:
+        """What still comes before the stream ends in a way that is no proper end."""
+        data, self._buffer = self._buffer, b""
         try:
-            while self.sock.recv(READ):
-                pass
+            while piece := self.sock.recv(READ):
+                data += piece
         except (ConnectionError, ssl.SSLError):
-            return True
-        return False
+            return data
+        raise AssertionError(f"a proper end after {data!r}")
 
     def goodbye(self) -> None:
         """End TLS properly."""

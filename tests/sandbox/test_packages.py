@@ -120,14 +120,11 @@ def index(authority: trustme.CA) -> Iterator[Origin]:
 def project_with(
     new_project: Callable[..., Project], index: Origin, authority: trustme.CA, preset: str
 ) -> Project:
-    project = new_project(f"[egress]\npresets = ['{preset}']\n")
-    where = project.directory / "ca.pem"
-    project.policy(
-        f"[egress]\npresets = ['{preset}']\n"
+    project = new_project(
+        f"[egress]\npresets = ['{preset}']\n[upstream]\nca_file = '~/ca.pem'\n"
         f"[upstream.connect]\n'{INDEX}:443' = '{index.address}'\n"
-        f"[sandbox.env]\nPIP_CERT = '{where}'\nnpm_config_cafile = '{where}'\n"
     )
-    project.write("ca.pem", authority.cert_pem.bytes().decode())
+    (project.home / "ca.pem").write_bytes(authority.cert_pem.bytes())
     return project
 
 

@@ -36,7 +36,10 @@ class Answer:
             self._scanner = (
                 EncodedScanner(needles, head.encoding) if head.encoding else Scrubber(needles)
             )
-        unbounded = head.framing in (Framing.CHUNKED, Framing.CLOSE)
+        # The length of an encoded answer tells how well it compressed, and so what is in it; it
+        # would leave before the scan.
+        hides_length = isinstance(self._scanner, EncodedScanner)
+        unbounded = head.framing in (Framing.CHUNKED, Framing.CLOSE) or hides_length
         self._chunked = unbounded and not http10
         self.closes = close or (unbounded and http10)
         """Whether the client's connection ends with this answer."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """RFC 9110 §9.2.2: what may be sent again when a kept connection turns out to be closed."""
 
+_BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+"""RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
+
 _CONTINUE = 100
 _SWITCHING = 101
 _ERRORS = 400
@@ -257,9 +260,10 @@ class Exchange:
         if answer.hits:
             self._note(refusal.SECRET_SCRUBBED, Verdict.ALLOW)
         had_body = self._head.length != 0
-        # A refused body may still be read by the origin as the next request: its injected header
-        # would then end in whatever the first request stores.
-        reusable = reusable and self._sent and not (had_body and self.status >= _ERRORS)
+        # A body that was refused, or that nobody expects, may still be read by the origin as the
+        # next request: its injected header would then end in whatever the first request stores.
+        left = had_body and (self.status >= _ERRORS or self.method in _BODILESS)
+        reusable = reusable and self._sent and not left
         self._let_go(origin, reusable=reusable)
         self._client = None
         client.answered(close=answer.closes)

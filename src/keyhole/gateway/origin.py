@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_INTERIM = 16
 """Answers of class 1xx before the real one."""
 
+MAX_LAST_READS = 64
+"""Reads from a connection that was reset: no more than a kernel keeps for one."""
+
 _SWITCHING = 101
 
 
@@ -214,6 +217,24 @@ class Origin(TlsSide):
             exchange.flush()
         else:
             self._broken(exchange)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone; but who refuses a body and closes has often said why before."""
+        if exc is not None and self.exchange is not None:
+            self._read_rest()
+        super().connection_lost(exc)
+
+    def _read_rest(self) -> None:
+        """Read what came before a reset, which writing has met first."""
+        sock, buffer = self.sock, self.get_buffer(0)
+        for _ in range(MAX_LAST_READS):
+            try:
+                count = sock.recv_into(buffer) if sock is not None else 0
+            except OSError:
+                return
+            if not count:
+                return
+            self.buffer_updated(count)
 
     def lost(self, exc: Exception | None) -> None:
         """Gone: whoever waits is told."""

@@ -42,7 +42,7 @@ TARGET_OVERRIDES = frozenset(
     b"forwarded x-forwarded-host x-forwarded-server x-forwarded-port x-forwarded-proto"
     b" x-forwarded-scheme x-forwarded-prefix x-forwarded-uri x-forwarded-path x-host"
     b" x-original-host x-http-host-override x-original-url x-original-uri x-rewrite-url"
-    b" x-override-url".split()
+    b" x-override-url destination".split()
 )
 """With these, some frameworks serve another path or host than the one that was judged."""
 

@@ -1,4 +1,4 @@
-"""Inside: boto3. It signs with the keys that it finds in the environment, which are placeholders."""
+"""Inside: boto3. It signs with the keys of its environment, which are placeholders."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import sys
 from typing import Any
 
-import boto3
-import botocore.config
-import botocore.exceptions
+import boto3  # type: ignore[import-not-found]
+import botocore.config  # type: ignore[import-not-found]
+import botocore.exceptions  # type: ignore[import-not-found]
 
 CONFIG = botocore.config.Config(
     retries={"total_max_attempts": 1}, s3={"addressing_style": "virtual"}
@@ -54,7 +54,10 @@ def use_bedrock() -> dict[str, Any]:
 def sign_with_another_key() -> int:
     """Keys that an attacker brought: what they sign for must not pass (I6)."""
     s3 = boto3.client(
-        "s3", config=CONFIG, aws_access_key_id="AKIAAAAAAAAAAAAAAAAA", aws_secret_access_key="x" * 40
+        "s3",
+        config=CONFIG,
+        aws_access_key_id="AKIAAAAAAAAAAAAAAAAA",
+        aws_secret_access_key="x" * 40,
     )
     try:
         s3.get_object(Bucket="widgets", Key="plain")

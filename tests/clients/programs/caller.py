@@ -1,4 +1,4 @@
-"""Inside: a real SDK and a custom service are called; then it waits, so that it can be looked at."""
+"""Inside: call a real SDK and a custom service; then wait, so as to be looked at."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import os
 import sys
 
-import anthropic
-import requests
+import anthropic  # type: ignore[import-not-found]
+import requests  # type: ignore[import-untyped]
 
 if __name__ == "__main__":
     client = anthropic.Anthropic(max_retries=0)

@@ -1,9 +1,9 @@
 """Inside: look for texts in all that a sandbox can see. `look.py SPEC`, JSON on standard output.
 
 SPEC has the texts by group, masked with a pad, for a file that named them would be what is found.
-`since` is when the texts were made: a file that has not changed since cannot hold them, which spares
-reading the host's programs (nobody but root can set a change time, and root not to the past).
-`client` is a command that says `ready` and waits: its memory is looked at too.
+`since` is when the texts were made: a file that has not changed since cannot hold them, which
+spares reading the host's programs (nobody can set a change time). `client` is a command that says a
+line and waits: its memory is looked at too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 BLOCK = 1 << 20
 OVERLAP = 4096
@@ -65,19 +68,9 @@ class Search:
             if pattern.search(data) and where not in self.found[group]:
                 self.found[group].append(where)
 
-    def file(self, path: str, *, old: bool = True) -> None:
-        """Look at a file's name, and at what is in it unless it is older than the texts."""
-        name = os.fsencode(path)
-        self.text(f"name of {path}", name)
+    def file(self, path: str) -> None:
+        """Look at what is in a file."""
         try:
-            known = os.lstat(path)
-            if stat.S_ISLNK(known.st_mode):
-                self.text(path, os.fsencode(os.readlink(path)))
-            if not stat.S_ISREG(known.st_mode):
-                return
-            if old and known.st_ctime < self._since:
-                self.looked["older"] += 1
-                return
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             self.looked["closed"] += 1
@@ -96,11 +89,26 @@ class Search:
             os.close(descriptor)
 
     def tree(self, root: str, but: Iterable[str] = ()) -> None:
-        """Look at a directory and all below it."""
-        for directory, names, files in os.walk(root):
-            names[:] = [n for n in names if os.path.join(directory, n) not in but]
-            for name in (*names, *files):
-                self.file(os.path.join(directory, name))
+        """Look at a directory and all below it: names, links, and files that are not too old."""
+        waiting = [root]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                entries = list(os.scandir(directory))
+            except OSError:
+                self.looked["closed"] += 1
+                continue
+            self.text(f"names in {directory}", os.fsencode("\n".join(e.name for e in entries)))
+            for entry in entries:
+                if entry.is_symlink():
+                    self.text(entry.path, os.fsencode(os.readlink(entry.path)))
+                elif entry.is_dir():
+                    waiting += [] if entry.path in but else [entry.path]
+                elif entry.is_file():
+                    if entry.stat().st_ctime < self._since:
+                        self.looked["older"] += 1
+                    else:
+                        self.file(entry.path)
 
     def processes(self) -> None:
         """What /proc says of each process: its words, variables, maps, and what it holds open."""
@@ -109,14 +117,14 @@ class Search:
                 self.looked["processes"] += 1
                 self.process(f"/proc/{name}")
             elif name not in UNREADABLE and os.path.isfile(f"/proc/{name}"):
-                self.file(f"/proc/{name}", old=False)
+                self.file(f"/proc/{name}")
         self.tree("/proc/sys")
 
     def process(self, root: str) -> None:
         try:
             for name in os.listdir(root):
                 if name not in UNREADABLE and os.path.isfile(f"{root}/{name}"):
-                    self.file(f"{root}/{name}", old=False)
+                    self.file(f"{root}/{name}")
             for number in os.listdir(f"{root}/fd"):
                 self.open_file(f"{root}/fd/{number}")
         except OSError:
@@ -129,11 +137,11 @@ class Search:
             self.descriptor(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def memory(self, pid: int) -> None:
-        """All that a process could read of itself."""
+        """All that a process wrote; what it only reads of a file is looked at as that file."""
         with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
             for line in maps:
                 span, rights, *rest = line.split()
-                if rights[0] != "r" or rest[-1] in ("[vvar]", "[vsyscall]"):
+                if not rights.startswith("rw"):
                     continue
                 start, end = (int(each, 16) for each in span.split("-"))
                 at, kept = start, b""

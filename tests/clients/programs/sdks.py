@@ -6,17 +6,17 @@ import json
 import sys
 from typing import Any
 
-import anthropic
-import openai
+import anthropic  # type: ignore[import-not-found]
+import openai  # type: ignore[import-not-found]
 
 ASK: list[Any] = [{"role": "user", "content": "hello"}]
 
 
 def ask_anthropic() -> dict[str, Any]:
-    """A message, a stream of one, a count that the policy's catalogue allows, a file it does not."""
+    """A message, a stream of one, and files, which the catalogue guards."""
     client = anthropic.Anthropic(max_retries=0)
     whole = client.messages.create(model="fake", max_tokens=9, messages=ASK)
-    pieces = []
+    pieces: list[str] = []
     with client.messages.stream(model="fake", max_tokens=9, messages=ASK) as stream:
         for text in stream.text_stream:
             if not pieces:
@@ -33,7 +33,7 @@ def ask_openai() -> dict[str, Any]:
     """A completion and a stream of one."""
     client = openai.OpenAI(max_retries=0)
     whole = client.chat.completions.create(model="fake", messages=ASK)
-    pieces = []
+    pieces: list[str] = []
     for chunk in client.chat.completions.create(model="fake", messages=ASK, stream=True):
         if not pieces:
             client.models.retrieve("go-on")

@@ -9,9 +9,9 @@ import http.client
 import ssl
 import sys
 
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
+from botocore.auth import S3SigV4Auth  # type: ignore[import-not-found]
+from botocore.awsrequest import AWSRequest  # type: ignore[import-not-found]
+from botocore.credentials import Credentials  # type: ignore[import-not-found]
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
+from websockets.exceptions import ConnectionClosed  # type: ignore[import-not-found]
+from websockets.sync.client import connect  # type: ignore[import-not-found]
 
 URL = "wss://billing.example/v1/talk?room=1"
 

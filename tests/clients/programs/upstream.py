@@ -19,20 +19,20 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import botocore.auth
-import botocore.awsrequest
-import botocore.credentials
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
+import botocore.auth  # type: ignore[import-not-found]
+import botocore.awsrequest  # type: ignore[import-not-found]
+import botocore.credentials  # type: ignore[import-not-found]
+from websockets.exceptions import ConnectionClosed  # type: ignore[import-not-found]
+from websockets.sync.server import ServerConnection, serve  # type: ignore[import-not-found]
 
 PATIENCE = 20.0
 """Seconds that a stream waits for its reader to say that the first piece has come."""
-GIT_BACKEND = "/usr/lib/git-core/git-http-backend"
 
 SPEC = json.loads(Path(sys.argv[1]).read_text())
 KEYS: dict[str, str] = SPEC["keys"]
@@ -71,7 +71,7 @@ class Service(BaseHTTPRequestHandler):
         )
         _BY_HOST.get(self.host, echo)(self)
 
-    do_POST = do_PUT = do_HEAD = do_DELETE = do_GET  # noqa: N815 - the base's own
+    do_POST = do_PUT = do_HEAD = do_DELETE = do_GET
 
     def _read(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -114,9 +114,13 @@ def echo(service: Service) -> None:
         service.answer(302, b"", "text/plain", Location="https://plain.example/landed")
     elif service.bare == "/v1/endless":
         service.begin("text/plain")
-        while True:  # until the other side is gone, which raises
-            service.piece(b"tick\n")
-            time.sleep(0.02)
+        try:
+            while True:
+                service.piece(b"tick\n")
+                time.sleep(0.02)
+        except OSError:  # the other side is gone
+            service.close_connection = True
+            write_down({"host": "left", "path": service.bare})
     else:
         service.say(
             {
@@ -174,7 +178,11 @@ def _stream_message(service: Service, message: dict[str, Any]) -> None:
 
 
 def _delta(text: str) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": text},
+    }
 
 
 def openai(service: Service) -> None:
@@ -203,9 +211,7 @@ def openai(service: Service) -> None:
             service.say(completion | {"object": "chat.completion", "choices": [choice]})
 
 
-def _stream(
-    service: Service, before: list[tuple[str, Any]], after: list[tuple[str, Any]]
-) -> None:
+def _stream(service: Service, before: list[tuple[str, Any]], after: list[tuple[str, Any]]) -> None:
     """Server-sent events; the later ones only when the reader has asked for a model, which it does
     when the first have come: one that is given them late, or all at once, waits in vain."""
     _gone_on[service.host].clear()
@@ -346,7 +352,7 @@ def git(service: Service) -> None:
         service.answer(401, b"", "text/plain", WWW_Authenticate='Basic realm="git"')
         return
     done = subprocess.run(
-        [GIT_BACKEND],
+        ["/usr/bin/env", "git", "http-backend"],
         input=service.body,
         capture_output=True,
         timeout=PATIENCE,
@@ -395,10 +401,21 @@ _BY_HOST = {
 }
 
 
+class Quiet(ThreadingHTTPServer):
+    """nginx may leave without a word."""
+
+    request_queue_size = 256
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:  # noqa: ANN401 - the base's own
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            traceback.print_exception(error)
+
+
 def main() -> None:
     """Serve until standard input ends."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    http.daemon_threads = True
+    http = Quiet(("127.0.0.1", 0), Service)
     sockets = serve(talk, "127.0.0.1", 0, compression="deflate")
     for server in (http, sockets):
         threading.Thread(target=server.serve_forever, daemon=True).start()
