@@ -149,8 +149,9 @@ class Services:
             )
         )
         handed = [each.fileno() for each in listeners]
+        nginx = shutil.which("nginx", path=SEARCH)
         self._nginx = subprocess.Popen(
-            [str(shutil.which("nginx", path=SEARCH)), "-c", str(config), "-p", str(directory)],
+            [str(nginx), "-c", config, "-p", directory, "-e", directory / "error.log"],
             env={"NGINX": "".join(f"{number};" for number in handed)},
             pass_fds=handed,
             stdin=subprocess.DEVNULL,

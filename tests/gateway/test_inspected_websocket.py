@@ -8,12 +8,15 @@ import queue
 import socket
 import ssl
 import struct
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway.exchange import Exchange
+from keyhole.gateway.origin import Origin
 from keyhole.wire.websocket import accept_for
-from tests.gateway.origins import Handler, Service
+from tests.gateway.origins import Handler
 from tests.gateway.stage import SECRET, Stage, service, serving, set_up
 from tests.gateway.talk import END, Message, Talk, get, head, ok
 
@@ -36,7 +39,7 @@ class Play:
         self.stage = stage
         self.heads: list[Message] = []
         self.reply = right()
-        self.then: Handler = lambda sock: Talk(sock).rest() and None
+        self.then: Handler = sending()
 
     def __call__(self, sock: socket.socket) -> None:
         talk = Talk(sock)
@@ -52,6 +55,17 @@ class Play:
         assert answer.one("sec-websocket-accept") == accept_for(KEY.encode()).decode()
         assert answer.one("upgrade") == "websocket"
         return talk
+
+
+def sending(*pieces: bytes) -> Handler:
+    """An origin that says this, and then listens."""
+
+    def handler(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.send(*pieces)
+        talk.rest()
+
+    return handler
 
 
 def right(*lines: str, accept: str | None = None, upgrade: str = "websocket") -> bytes:
@@ -164,7 +178,7 @@ def test_a_handshake_is_judged_like_any_request(play: Play) -> None:
 
 def test_a_handshake_with_a_body_is_no_handshake(play: Play) -> None:
     """I4: where a body ends and frames begin, two readers need not agree."""
-    play.reply = ok(b"plain")
+    play.reply = ok(b"plain", b"Connection: close")
     for raw in (
         head("GET", "/chat", *OFFER, "Content-Length: 5") + b"hello",
         head("POST", "/chat", *OFFER),
@@ -223,15 +237,19 @@ def test_a_secret_in_a_message_cuts_the_connection(play: Play, case: str, bytewi
     if bytewise and len(wire) > 1000:
         return
 
+    read = threading.Event()
+
     def origin(sock: socket.socket) -> None:
         talk = Talk(sock)
         talk.send(frame(b"clean"))
+        read.wait(PATIENCE)
         talk.send(*([wire[at : at + 1] for at in range(len(wire))] if bytewise else [wire]))
         talk.rest()
 
     play.then = origin
     talk = play.shake()
     assert talk.exactly(7) == frame(b"clean")
+    read.set()
     seen = talk.cut()
     assert not any(RAW[at : at + 4] in seen for at in range(len(RAW) - 4))
     assert play.stage.watch.until("secret-reflected", path="/chat")
@@ -271,7 +289,7 @@ def test_messages_leave_as_they_arrive(play: Play) -> None:
 )  # fmt: skip
 def test_frames_that_cannot_be_read_cut_the_connection(play: Play, wire: bytes) -> None:
     """I7: what cannot be read cannot be scanned."""
-    play.then = lambda sock: Talk(sock).send(frame(b"clean") + wire) or Talk(sock).rest() and None
+    play.then = sending(frame(b"clean") + wire)
     talk = play.shake()
     talk.cut()
     play.stage.watch.until("upstream-malformed", path="/chat")
@@ -279,9 +297,7 @@ def test_frames_that_cannot_be_read_cut_the_connection(play: Play, wire: bytes) 
 
 def test_pings_behind_a_message_without_end_are_not_piled_up(play: Play) -> None:
     """I9."""
-    play.then = lambda sock: Talk(sock).send(
-        frame(b"tok", fin=False), frame(b"", PING) * 10_000
-    ) or Talk(sock).rest() and None
+    play.then = sending(frame(b"tok", fin=False), frame(b"", PING) * 10_000)
     talk = play.shake()
     talk.cut()
     play.stage.watch.until("upstream-malformed", path="/chat")
@@ -304,10 +320,6 @@ def test_an_origin_that_breaks_breaks_the_clients_end(play: Play) -> None:
 
 
 def test_a_websocket_leaves_nothing_behind(play: Play) -> None:
-    from keyhole.gateway.exchange import Exchange
-    from keyhole.gateway.origin import Origin
-
-    play.then = lambda sock: Talk(sock).rest() and None
     gc.collect()
     gc.disable()
     try:
@@ -324,5 +336,3 @@ def test_a_websocket_leaves_nothing_behind(play: Play) -> None:
     finally:
         gc.enable()
 
-
-_ = Service

@@ -224,7 +224,7 @@ class Inspection:
         return sign(signer, checked, onward, now)
 
     def _request_line(self, head: RequestHead, credential: Credential | None) -> bytes:
-        query = self.surgery.query(head.query) if head.query else head.query
+        query = (self.surgery.query(head.query) or None) if head.query else head.query
         if credential is not None and credential.query:
             query = f"{query}&{credential.query}" if query else credential.query
         target = head.path if query is None else f"{head.path}?{query}"
