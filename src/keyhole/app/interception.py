@@ -54,8 +54,8 @@ class Trust:
 
     @property
     def bundle(self) -> bytes:
-        """For the sandbox: the host's roots and the session's CA."""
-        return merged(self.system, self.authority.pem)
+        """For the sandbox: the host's roots, those that the policy adds, and the session's CA."""
+        return merged(self.system, self.added or b"", self.authority.pem)
 
 
 def open_trust(policy: Policy, dossier: Dossier, session: str) -> Trust:

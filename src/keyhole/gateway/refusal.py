@@ -107,11 +107,11 @@ _FAILURES = frozenset(
 """Reasons that are nobody's decision: policy allowed it, the network did not."""
 
 
-def line(host: str, port: int, reason: str) -> str:
-    """A refusal for a terminal: what, why, and what to type next."""
+def line(host: str, port: int, reason: str, why: str = "") -> str:
+    """A refusal for a terminal: what, why (in words of its own, if any), what to type next."""
     where = visible(f"{host}:{port}" if port else host)
     verb = "failed" if reason in _FAILURES else "denied"
-    said = f"{verb} {where} ({_WORDS.get(reason, str(reason))})"
+    said = f"{verb} {where} ({visible(why) or _WORDS.get(reason, str(reason))})"
     hint = _hint(visible(host), port, reason)
     return f"{said}; {hint}" if hint else said
 

@@ -122,7 +122,7 @@ class SessionState:
         self.session.record(Event(EventKind.CONNECT, Verdict.DENY, reason, rule, host, details))
         self.tell(host, port, reason)
 
-    def tell(self, host: str, port: int, reason: str) -> None:
+    def tell(self, host: str, port: int, reason: str, why: str = "") -> None:
         """One line for the person, at most once per host; the log has every refusal."""
         if host in self._reported or len(self._reported) > MAX_REPORTS:
             return
@@ -130,7 +130,7 @@ class SessionState:
         if len(self._reported) > MAX_REPORTS:
             self.session.report("further refusals are in the log alone")
             return
-        self.session.report(refusal.line(host, port, reason))
+        self.session.report(refusal.line(host, port, reason, why))
 
     def tell_request(self, method: str, host: str, path: str, reason: str) -> None:
         """The same for a request: once per host and reason."""

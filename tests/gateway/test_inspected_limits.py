@@ -1,0 +1,507 @@
+"""What a sandbox can have an intercepting gateway keep, copy or do is bounded (I9)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyhole.gateway import arrival, inspected, refusal, session
+from keyhole.gateway.exchange import Exchange
+from keyhole.gateway.inspected import Inspected
+from keyhole.gateway.origin import Origin as OriginSide
+from keyhole.gateway.resolver import Unresolved
+from tests.gateway.memory import Peak
+from tests.gateway.origins import Handler, Origin, Service
+from tests.gateway.stage import AMPLE, Stage, service
+from tests.gateway.talk import END, Message, Talk, get, head, ok
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keyhole.model.decision import Address
+    from keyhole.model.host import Host
+
+Make = Callable[..., Origin]
+PATIENCE = 20.0
+MIB = 2**20
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+def served(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, handler: Handler, limits: str = AMPLE
+) -> Origin:
+    """Open the door with this behind it."""
+    server = origin(handler, tls)
+    own = service("own", "ok.example", more='deny = ["* /no"]')
+    stage.open(own, limits, ok_example=server)
+    return server
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that the loop's thread, or the kernel, brings about."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.002)
+
+
+def open_count(stage: Stage) -> int:
+    handle = stage.handle
+    assert handle is not None
+    return stage.rig.call(lambda: len(handle._inspected))
+
+
+# ── counted ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_body_over_the_limit_is_refused_by_its_announcement(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    server = Service()
+    served(stage, origin, tls, server, 'body = "10KiB"')
+    answer = stage.ask(head("POST", "/a", "Content-Length: 10241")).answer()
+    assert answer.status == 413
+    assert json.loads(answer.body)["reason"] == "body-too-large"
+    assert not server.seen
+    fits = head("POST", "/a", "Content-Length: 10240") + bytes(10240)
+    assert stage.ask(fits).answer().status == 200
+    assert len(server.seen[0].body) == 10240
+
+
+def test_a_body_over_the_limit_is_refused_when_it_grows_there(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    server = Service()
+    made = served(stage, origin, tls, server, 'body = "10KiB"')
+    chunk = b"400\r\n" + bytes(1024) + b"\r\n"
+    talk = stage.ask(head("POST", "/grows", CHUNKED))
+    talk.send(*[chunk] * 11)
+    answer = talk.answer()
+    assert answer.status == 413
+    assert json.loads(answer.body)["rule"] == "limits.body"
+    assert stage.watch.until("body-too-large", path="/grows").rule == "limits.body"
+    assert not server.seen
+    until(lambda: not made.open)
+    fits = head("POST", "/a", CHUNKED) + chunk * 10 + b"0\r\n\r\n"
+    assert stage.ask(fits).answer().status == 200
+    assert len(server.seen[0].body) == 10240
+
+
+def test_a_session_sends_and_gets_so_much_and_no_more(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    served(
+        stage, origin, tls, Service(lambda m: ok(bytes(50_000) if "/down" in m.start else b"")),
+        'upload = "20KiB"\ndownload = "60KiB"',
+    )  # fmt: skip
+    post = head("POST", "/a", "Content-Length: 15000") + bytes(15000)
+    assert stage.ask(post).answer().status == 200
+    stage.ask(post).cut()
+    assert stage.watch.until("over-limit").rule == "limits.upload"
+    assert len(stage.ask(get("/down")).answer().body) == 50_000
+    stage.ask(get("/down")).cut()
+    until(lambda: "limits.download" in [event.rule for event in stage.watch.events])
+    assert stage.ask(get("/nothing")).answer().status == 200
+
+
+def test_requests_over_the_rate_are_told_when_to_come_again(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    server = Service()
+    served(stage, origin, tls, server, "requests_per_second = 5")
+    talk = stage.ask(*[get(f"/{number}") for number in range(8)])
+    answers = [talk.answer() for _ in range(8)]
+    statuses = [answer.status for answer in answers]
+    assert statuses == [200] * 5 + [429] * 3
+    late = answers[-1]
+    assert 1 <= int(late.one("retry-after") or 0) <= 2
+    body = json.loads(late.body)
+    assert (body["rule"], body["retry"]) == ("limits.requests_per_second", True)
+    assert len(server.seen) == 5
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sweep(stage: Stage, later: float, idle: float = 900.0) -> None:
+    handle = stage.handle
+    assert handle is not None
+    stage.rig.call(lambda: handle.sweep(stage.rig.loop.time() + later, idle))
+
+
+def test_a_silent_hello_and_a_silent_handshake_are_cut(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    served(stage, origin, tls, Service())
+    silent = stage.namespace.connect("ok.example")
+    until(lambda: open_count(stage) == 1)
+    half = stage.namespace.connect("ok.example")
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls_client = stage.client_context().wrap_bio(incoming, outgoing, server_hostname="ok.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls_client.do_handshake()
+    half.sendall(outgoing.read())
+    assert half.recv(1)
+    sweep(stage, arrival.HELLO_TIMEOUT - 1)
+    assert open_count(stage) == 2
+    sweep(stage, arrival.HELLO_TIMEOUT + 1)
+    assert open_count(stage) == 0
+    until(lambda: stage.watch.reasons("connect").count("client-silent") == 2)
+    silent.close()
+    half.close()
+
+
+def test_a_head_that_trickles_is_cut_and_a_pause_between_requests_is_not(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    served(stage, origin, tls, Service())
+    resting, slow = stage.ask(get("/a")), stage.ask(get("/a"))
+    assert resting.answer().status == slow.answer().status == 200
+    slow.send(b"GET /slow HTTP/1.1\r\n")
+    handle = stage.handle
+    assert handle is not None
+    until(lambda: stage.rig.call(lambda: any(each._held for each in handle._inspected)))
+    sweep(stage, arrival.HEAD_TIMEOUT + 1)
+    slow.cut()
+    resting.send(get("/b"))
+    assert resting.answer().status == 200
+    sweep(stage, arrival.KEEP_ALIVE + 1)
+    resting.cut()
+
+
+def test_an_origin_that_never_answers_is_given_up(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    server = Service(lambda _: b"")
+    served(stage, origin, tls, server)
+    talk = stage.ask(get("/a"))
+    until(lambda: len(server.seen) == 1)
+    sweep(stage, 899, idle=900)
+    assert open_count(stage) == 1
+    sweep(stage, 901, idle=900)
+    talk.cut()
+
+
+# ── memory ────────────────────────────────────────────────────────────────────────────────────────
+
+BULK = 256 * MIB
+FLAT = 16 * MIB
+BIG = f'{AMPLE}body = "4GiB"\nupload = "8GiB"\ndownload = "8GiB"'
+BLOCK = hashlib.sha256(b"x").hexdigest().encode() * 4096  # 256 KiB of token bytes
+
+
+def send_bulk(sock: socket.socket, size: int) -> None:
+    for _ in range(size // len(BLOCK)):
+        sock.sendall(BLOCK)
+
+
+def take_bulk(sock: socket.socket, buffer: memoryview) -> int:
+    total = 0
+    while count := sock.recv_into(buffer):
+        total += count
+    return total
+
+
+def test_a_big_answer_and_a_big_body_pass_in_little_memory(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """256 MiB each way; the client and the origin of the test keep a block each."""
+    taken: list[int] = []
+
+    def handler(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        request = Message(talk.until(END))
+        if request.start.startswith("GET"):
+            talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % BULK)
+            send_bulk(sock, BULK)
+            return
+        total, buffer = len(talk.more()) if talk._buffer else 0, memoryview(bytearray(len(BLOCK)))
+        while total < BULK:
+            total += sock.recv_into(buffer)
+        taken.append(total)
+        talk.send(ok(b"thanks", b"Connection: close"))
+
+    served(stage, origin, tls, handler, BIG)
+    down = stage.ask(get("/down", "Connection: close"))
+    peak = Peak()
+    down.until(END)
+    got = len(down.more()) if down._buffer else 0
+    got += take_bulk(down.sock, memoryview(bytearray(len(BLOCK))))
+    assert got == BULK
+    assert peak.grown < FLAT
+    up = stage.ask(head("POST", "/up", f"Content-Length: {BULK}"))
+    send_bulk(up.sock, BULK)
+    assert up.answer().body == b"thanks"
+    assert taken == [BULK]
+    assert peak.grown < FLAT
+
+
+def sent_until_blocked(sock: socket.socket, data: bytes) -> int:
+    """Send without end; how much was taken before nothing more was for a while."""
+    sock.settimeout(0.4)
+    total = 0
+    with contextlib.suppress(TimeoutError, ssl.SSLError, ConnectionError):
+        while total < 512 * MIB:
+            total += sock.send(data)
+    sock.settimeout(PATIENCE)
+    return total
+
+
+def test_an_origin_waits_for_a_slow_client(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    taken: list[int] = []
+
+    def handler(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        taken.append(sent_until_blocked(sock, BLOCK))
+
+    served(stage, origin, tls, handler, BIG)
+    talk = stage.ask(get("/a"))
+    peak = Peak()
+    until(lambda: bool(taken))
+    assert taken[0] < 64 * MIB  # what kernels buffer
+    assert peak.grown < FLAT
+    talk.close()
+
+
+def test_a_client_waits_for_a_slow_origin(stage: Stage, origin: Make, tls: ssl.SSLContext) -> None:
+    go = threading.Event()
+    served(stage, origin, tls, lambda sock: go.wait(PATIENCE) and None, BIG)
+    talk = stage.ask(head("POST", "/a", f"Content-Length: {BULK}"))
+    peak = Peak()
+    assert sent_until_blocked(talk.sock, BLOCK) < 64 * MIB
+    assert peak.grown < FLAT
+    go.set()
+    talk.close()
+
+
+@pytest.mark.parametrize("path", ["/no", "/limited"])
+def test_a_client_that_asks_and_does_not_read_is_not_listened_to(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, path: str
+) -> None:
+    """Refusals are longer than requests: they must not pile up for who does not take them."""
+    limits = "requests_per_second = 1" if path == "/limited" else BIG
+    served(stage, origin, tls, Service(), limits)
+    talk = stage.visit()
+    talk.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    peak = Peak()
+    taken = sent_until_blocked(talk.sock, get(path) * 100)
+    assert taken < 64 * MIB
+    assert peak.grown < FLAT + 16 * MIB  # each refusal is written down, here in memory
+    # The control: once it reads, it is answered to the end.
+    first = talk.answer()
+    assert first.status in (403, 200, 429)
+    for _ in range(1000):
+        assert talk.answer().status in (403, 429)
+    stage.watch.events.clear()
+
+
+# ── nothing is left ───────────────────────────────────────────────────────────────────────────────
+
+
+def leftovers() -> list[object]:
+    kinds = (Inspected, Exchange, OriginSide)
+    return [each for each in gc.get_objects() if isinstance(each, kinds)]
+
+
+def test_nothing_is_left_of_many_connections(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """Cycles of protocol, transport and TLS would wait for the collector: here it is off."""
+    replies = {
+        "/ok": ok(b"x", b"Connection: close"),
+        "/cut": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
+        "/bad": b"nonsense\r\n\r\n",
+        "/gzip": ok(b"x", b"Content-Encoding: gzip"),
+        "/none": None,
+    }
+
+    def answer(message: Message) -> bytes | None:
+        return replies[message.start.split()[1]]
+
+    class Closing(Service):
+        def __call__(self, sock: socket.socket) -> None:
+            message = Talk(sock).request()
+            reply = answer(message) if message is not None else None
+            if reply is not None:
+                sock.sendall(reply)
+
+    server = served(stage, origin, tls, Closing())
+
+    def round_trip() -> None:
+        for path in (*replies, "/no", "/x y"):
+            talk = stage.ask(get(path, "Connection: close"))
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                while talk.sock.recv(65536):
+                    pass
+            talk.close()
+        left = stage.ask(get("/ok")[:-2])
+        left.close()
+        stage._talks.clear()
+
+    def settled() -> int:
+        until(lambda: not server.open and not leftovers())
+        tasks = asyncio.run_coroutine_threadsafe(all_tasks(), stage.rig.loop).result(PATIENCE)
+        assert tasks == 1
+        return len(os.listdir("/proc/self/fd"))
+
+    async def all_tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    round_trip()
+    gc.collect()
+    gc.disable()
+    try:
+        before = settled()
+        for _ in range(8):
+            round_trip()
+        assert settled() == before
+    finally:
+        gc.enable()
+
+
+class StuckResolver:
+    """Never answers; counts who waits and who was let go."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.asked: list[str] = []
+        self.table: dict[str, list[list[str]]] = {}
+
+    async def resolve(self, host: Host) -> Sequence[Address]:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+        raise Unresolved("never")
+
+
+def gone(stage: Stage) -> None:
+    """The connection and all its work have ended, and nothing was raised."""
+    until(lambda: open_count(stage) == 0)
+    count = asyncio.run_coroutine_threadsafe(tasks_left(), stage.rig.loop).result(PATIENCE)
+    assert count == 0
+
+
+async def tasks_left() -> int:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return len(asyncio.all_tasks()) - 1
+
+
+def test_a_client_that_leaves_while_the_name_is_resolved_takes_the_work_with_it(
+    stage: Stage,
+) -> None:
+    stuck = StuckResolver()
+    stage.rig.gateway._shared.upstream._resolver = stuck
+    stage.open(service("own", "ok.example"))
+    talk = stage.ask(get("/a"))
+    until(lambda: stuck.waiting == 1)
+    talk.close()
+    gone(stage)
+    assert stuck.waiting == 0
+    assert stage.watch.until("client-left", path="/a")
+
+
+@pytest.mark.parametrize("leaves", ["closes", "resets"])
+@pytest.mark.parametrize("at", ["handshake", "answer", "body", "upload"])
+def test_a_client_that_leaves_at_any_moment_takes_the_origins_end_with_it(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, at: str, leaves: str
+) -> None:
+    reached, ended = threading.Event(), threading.Event()
+
+    def handler(sock: socket.socket) -> None:
+        if at == "handshake":
+            sock.recv(1)
+            reached.set()
+        else:
+            talk = Talk(sock)
+            talk.until(END)
+            if at == "body":
+                talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+            reached.set()
+        with contextlib.suppress(OSError):
+            while sock.recv(65536):
+                pass
+        ended.set()
+
+    server = origin(handler, None if at == "handshake" else tls)
+    stage.open(service("own", "ok.example"), ok_example=server)
+    talk = stage.ask(head("POST", "/a", "Content-Length: 9") if at == "upload" else get("/a"))
+    assert reached.wait(PATIENCE)
+    if leaves == "resets":
+        talk.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    talk.close()
+    gone(stage)
+    assert ended.wait(PATIENCE)
+
+
+def test_a_dial_that_ends_when_the_client_has_just_left_is_not_kept(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """Both in one turn of the loop: the connection to the origin has no owner then."""
+    server = served(stage, origin, tls, Service())
+    made: list[OriginSide] = []
+    handle = stage.handle
+    assert handle is not None
+    secured = OriginSide.secured
+
+    def secured_and_left(self: OriginSide) -> None:
+        made.append(self)
+        secured(self)
+        for each in list(handle._inspected):
+            each.cut(refusal.CLIENT_LEFT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OriginSide, "secured", secured_and_left)
+        stage.ask(get("/a")).cut()
+        gone(stage)
+    until(lambda: not server.open)
+    assert len(made) == 1
+    assert not made[0].alive
+    assert stage.ask(get("/b")).answer().status == 200
+
+
+def test_a_fault_of_ours_ends_one_connection_and_is_told(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(stage, origin, tls, Service())
+
+    async def faulty(*args: object) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(inspected, "reach", faulty)
+    stage.ask(get("/a")).cut()
+    gone(stage)
+    assert len(stage.rig.faults) == 1
+    stage.rig.faults.clear()
+    monkeypatch.undo()
+    assert stage.ask(get("/a")).answer().status == 200
+
+
+def test_lines_for_the_person_are_few(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_REPORTS", 5)
+    served(stage, origin, tls, Service())
+    talk = stage.ask(*[get("/no")] * 30)
+    for _ in range(30):
+        assert talk.answer().status == 403
+    assert len(stage.watch.lines) == 1
+    assert stage.watch.reasons("request").count("denied-by-rule") == 30
