@@ -3,6 +3,7 @@
 Client in an empty namespace → TPROXY → TLS → proxy → TLS → origin on loopback. The proxies have one
 core, the client and the origin the other. What is judged is the proxy's own processor time, since
 rates are what the whole path gives; they stand beside it. The duties are in `players/duties.py`.
+Heads are repeated, so that whatever a proxy remembers of them helps, or varied, so that it does not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import trustme
 
 from benchmarks.players import duties, envoy, httpload, mitmproxy
-from benchmarks.players.gateway import EVERY_LINE
 from benchmarks.players.httporigin import BULK
 from benchmarks.players.peer import Peer, cores, cpu_seconds, memory
 from benchmarks.rounds import Row, Sample, interleave, sample
@@ -36,6 +36,7 @@ EVENT_AT_MOST = 2.0
 IDLE_AT_MOST = 24 << 10
 """Bytes of the gateway's memory for one more idle connection."""
 
+RIVALS = ("Envoy", "mitmproxy")
 CONNECTIONS = (1, 32, 256)
 BOUNDED = 32
 WARM_UP, WINDOW = 0.4, 1.5
@@ -138,7 +139,7 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
 
         gateway = stack.enter_context(Peer("benchmarks.players.gateway", core=proxy_core))
         client, door = _inside(stack, other_core)
-        ca = gateway.ask("intercept", door, port=port, authority=authority, audit=EVERY_LINE)
+        ca = gateway.ask("intercept", door, port=port, authority=authority)
         close(door)
         address = client.ask("resolve", name=duties.HOST)
         client.ask("aim", host=address, port=duties.PORT, authority=ca)
@@ -234,10 +235,9 @@ def _asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - 
 
 def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> list[Row]:
     heads = "varied" if varied else "repeated"
-    where = f"{connections} connection{'s' if connections > 1 else ''}, {heads} heads"
-    bounded = connections == BOUNDED
-    names = [f"requests per CPU-second, {where}, against {rival}" for rival in RIVALS]
-    bounds = (ENVOY_AT_LEAST, MITMPROXY_AT_LEAST) if bounded else (None, None)
+    where = f"{connections} connection{'s' if connections > 1 else ''}, {heads}"
+    names = [f"requests at {where}, against {rival}" for rival in RIVALS]
+    bounds = (ENVOY_AT_LEAST, MITMPROXY_AT_LEAST) if connections == BOUNDED else (None, None)
     if httpload.program() is None:
         print(f"  {httpload.MISSING}")
         return [Row(n, "", at_least=b) for n, b in zip(names, bounds, strict=True)]
@@ -265,9 +265,6 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
         ),
         *cost.rows("a request", "µs", 1e6, lambda seconds: f"{1 / seconds:6.0f} /s"),
     ]
-
-
-RIVALS = ("Envoy", "mitmproxy")
 
 
 def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:

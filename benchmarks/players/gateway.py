@@ -44,12 +44,14 @@ STARTS_AT_ONCE = 4
 LIMITS = "connections = 10000\nconnections_per_second = 10000000\nupload = '900GiB'\n"
 """Out of the way: what is measured is the way of the bytes, not the bucket that slows a flood."""
 
-REQUEST_LIMITS = "requests_per_second = 10000000\nbody = '900GiB'\ndownload = '900GiB'\n"
-"""The same for what is counted of requests."""
-
-EVERY_LINE = 10_000_000
+REQUEST_LIMITS = """\
+requests_per_second = 10000000
+body = '900GiB'
+download = '900GiB'
+audit_per_second = 10000000
+"""
 WIDE = Bounds(session=1 << 40)
-"""A line for each request, as the peers write one: by itself the log counts a flood instead."""
+"""A line for each request, as Envoy writes one; by itself the log counts a flood instead."""
 
 
 class Host:
@@ -69,10 +71,10 @@ class Host:
         text = f"[egress]\nallow = [{allow}]\n[limits]\n{LIMITS}[upstream.connect]\n{connect}"
         self._open([socket.socket(fileno=fd) for fd in descriptors], text)
 
-    def intercept(self, descriptors: list[int], port: int, authority: str, audit: int) -> str:
+    def intercept(self, descriptors: list[int], port: int, authority: str) -> str:
         """Open a door to a service whose requests are inspected; gives the session's CA.
 
-        The origin is on loopback and its certificate is `authority`'s. `audit` are lines a second.
+        The origin is on loopback, and its certificate is signed by `authority`.
         """
         allow = ", ".join(f'"{rule}"' for rule in duties.RULES)
         text = f"""
@@ -82,7 +84,6 @@ inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
 secret = "store:bench"
 allow = [{allow}]
 [limits]
-audit_per_second = {audit}
 {LIMITS}{REQUEST_LIMITS}
 [upstream.connect]
 "{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.players.client import NAMES
+from benchmarks.players.program import dying_with_us
 
 MISSING = "haproxy is not installed: apt-get install haproxy"
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -38,15 +39,7 @@ backend origin
 
 def program() -> str | None:
     """Where it is, if it is."""
-    return _found("haproxy")
-
-
-def _found(name: str) -> str | None:
-    return shutil.which(name, path=_PATH)
-
-
-def _dying_with_us() -> list[str]:
-    return [str(_found("setpriv")), "--pdeathsig", "KILL"]
+    return shutil.which("haproxy", path=_PATH)
 
 
 class HAProxy:
@@ -59,7 +52,7 @@ class HAProxy:
         # It gets non-blocking, shared listeners as it makes them itself.
         os.set_blocking(listener, False)
         self._process = subprocess.Popen(  # noqa: S603 - found on the system's path
-            [*_dying_with_us(), str(program()), "-db", "-f", str(config)],
+            [*dying_with_us(), str(program()), "-db", "-f", str(config)],
             pass_fds=[listener],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

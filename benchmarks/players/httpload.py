@@ -147,7 +147,7 @@ class Client:
         with self._connect() as sock:
             start = time.perf_counter()
             sock.sendall(duties.steady(duties.DOWN))
-            left = BULK - len(_past_head(sock))
+            left = BULK - len(_read_head(sock)[1])
             while left and (got := sock.recv_into(sink)):
                 left -= got
             took = time.perf_counter() - start
@@ -162,7 +162,7 @@ class Client:
             sock.sendall(duties.steady(duties.UP, "POST", f"Content-Length: {BULK}"))
             for _ in range(BULK // len(_PIECE)):
                 sock.sendall(_PIECE)
-            _past_head(sock)
+            _read_head(sock)
             return time.perf_counter() - start
 
     def fresh(self, count: int) -> float:
@@ -178,7 +178,7 @@ class Client:
         delays: list[int] = []
         with self._connect() as sock:
             sock.sendall(duties.steady(f"{duties.EVENTS}?count={count}"))
-            pending = _past_head(sock)
+            pending = _read_head(sock)[1]
             while len(delays) < count:
                 data = sock.recv(65536)
                 now = time.monotonic_ns()
@@ -210,23 +210,8 @@ class Client:
         return self._trust.wrap_socket(sock, server_hostname=duties.HOST)
 
 
-def _past_head(sock: ssl.SSLSocket) -> bytes:
-    """Read a reply's head, and give what came of its body."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = sock.recv(65536)
-        if not more:
-            raise RuntimeError("the connection was closed")
-        data += more
-    head, _, body = data.partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(head.decode(errors="replace"))
-    return body
-
-
-def _ask(sock: ssl.SSLSocket, request: bytes) -> bytes:
-    """The body of the reply, of which this origin says the length in the last of its headers."""
-    sock.sendall(request)
+def _read_head(sock: ssl.SSLSocket) -> tuple[bytes, bytes]:
+    """A reply's head, and what came of its body."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = sock.recv(65536)
@@ -236,6 +221,13 @@ def _ask(sock: ssl.SSLSocket, request: bytes) -> bytes:
     head, _, body = data.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         raise RuntimeError(data.decode(errors="replace"))
+    return head, body
+
+
+def _ask(sock: ssl.SSLSocket, request: bytes) -> bytes:
+    """The body of the reply, of which this origin says the length."""
+    sock.sendall(request)
+    head, body = _read_head(sock)
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < length:
         body += sock.recv(65536)

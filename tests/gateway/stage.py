@@ -7,19 +7,18 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import trustme
+
 from keyhole.certs.authority import Authority
+from keyhole.gateway.handle import DoorHandle
 from tests.gateway.namespace import Namespace
-from tests.gateway.origins import Handler, Origin
-from tests.gateway.rig import FakeResolver, Rig, Services
-from tests.gateway.talk import Talk
+from tests.gateway.origins import Handler, Origin, Service
+from tests.gateway.rig import FakeResolver, Rig, Services, Watch
+from tests.gateway.talk import Talk, get
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
-
-    import trustme
-
-    from keyhole.gateway.handle import DoorHandle
-    from tests.gateway.rig import Watch
 
 SECRET = "sk-real-0123456789abcdefghij"
 STAND_IN = "sk-fake-ABCDEFGHIJKLMNOPQRST"
@@ -49,11 +48,11 @@ class Stage:
     _talks: list[Talk] = field(default_factory=list)
 
     def open(self, policy: str, limits: str = AMPLE, **connect: Origin) -> None:
-        """Open the door; `connect` says which origin is behind a name, its dots as `_`."""
-        lines = "".join(
-            f'"{name.replace("_", ".")}:443" = "{origin.address}"\n'
-            for name, origin in connect.items()
-        )
+        """Open the door; `connect` has the origin behind a name, as `ok_example` or with `__80`."""
+        lines = ""
+        for key, origin in connect.items():
+            name, _, port = key.partition("__")
+            lines += f'"{name.replace("_", ".")}:{port or 443}" = "{origin.address}"\n'
         text = f"{policy}\n[limits]\n{limits}\n[upstream.connect]\n{lines}"
         self.handle, self.watch = self.rig.open(self.namespace.door, text, self.services)
 
@@ -82,6 +81,15 @@ class Stage:
         talk.send(b"".join(requests))
         return talk
 
+    def drop_kept(self) -> None:
+        """Close the connections that were kept to origins."""
+
+        def drop() -> None:
+            for each in self.handle._inspections.values() if self.handle else ():
+                each.close()
+
+        self.rig.call(drop)
+
     def close_talks(self) -> None:
         """Close all connections of the test."""
         for talk in self._talks:
@@ -90,8 +98,8 @@ class Stage:
 
 
 def make_services(authority: trustme.CA, **secrets: str) -> Services:
-    """A session's secrets; the stand-in of each is made of its own."""
-    stand_ins = {name: STAND_IN for name in secrets}
+    """A session's secrets, all with one stand-in."""
+    stand_ins = dict.fromkeys(secrets, STAND_IN)
     return Services(secrets, stand_ins, Authority.create("t"), authority.cert_pem.bytes())
 
 
@@ -109,6 +117,29 @@ def set_up(authority: trustme.CA, services: Services | None = None) -> Iterator[
             rig.close()
         finally:
             namespace.close()
+
+
+class Play:
+    """One open door for many tests; what is behind it is each test's own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.handler: Handler | None = None
+
+    def __call__(self, sock: socket.socket) -> None:
+        """A connection to the origin."""
+        if self.handler is not None:
+            self.handler(sock)
+
+    def serve(self, handler: Handler) -> None:
+        """What the next connection to the origin meets; what was kept is closed."""
+        self.handler = handler
+        self.stage.drop_kept()
+
+    def answer(self, reply: bytes) -> Talk:
+        """Ask for `/a`; the origin replies with these bytes."""
+        self.serve(Service(lambda _: reply))
+        return self.stage.ask(get("/a"))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ssl
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from tests.gateway.stage import SECRET, STAND_IN, Stage, make_services, service,
 from tests.gateway.talk import get, head, ok
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
     import trustme
@@ -75,7 +75,7 @@ CLAIMS = (
 
 @pytest.mark.parametrize("host", ["ok.example", "keyed.ok.example", "open.ok.example"])
 def test_the_clients_own_credentials_do_not_travel(play: Play, host: str) -> None:
-    """I6: a key of the attacker's own would carry what is sent into an account of the attacker's."""
+    """I6: a key of the attacker's would carry what is sent into the attacker's account."""
     stage, origin = play
     for claim in CLAIMS:
         stage_answer = stage.ask(get("/a", claim, "X-Kept: yes", host=host), name=host).answer()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import queue
-import socket
-import ssl
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from keyhole.gateway import arrival
 from tests.gateway.origins import Handler, Service
-from tests.gateway.stage import SECRET, Stage, service, serving, set_up
+from tests.gateway.stage import SECRET, Play, service, serving, set_up
 from tests.gateway.talk import END, Message, Talk, get, head, ok
 
 if TYPE_CHECKING:
+    import socket
+    import ssl
     from collections.abc import Iterator
 
     import trustme
@@ -24,24 +25,6 @@ if TYPE_CHECKING:
 PATIENCE = 20.0
 CHUNKED = "Transfer-Encoding: chunked"
 HEAD_200 = b"HTTP/1.1 200 OK\r\n"
-
-
-class Play:
-    """One open door; what is behind it is each test's own."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.handler: Handler = Service()
-
-    def __call__(self, sock: socket.socket) -> None:
-        self.handler(sock)
-
-    def serve(self, handler: Handler) -> None:
-        """What the next connection to the origin meets; what was kept is closed."""
-        self.handler = handler
-        handle = self.stage.handle
-        assert handle is not None
-        self.stage.rig.call(lambda: [each.close() for each in handle._inspections.values()])
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +88,16 @@ def test_a_client_of_http_1_0_gets_what_it_understands(play: Play) -> None:
         ok(b"hello"),
         HEAD_200 + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
     ):
-        play.serve(Service(lambda _, reply=reply: reply))  # type: ignore[misc]
+        answering = Service(partial(reply_with, reply))
+        play.serve(answering)
         talk = play.stage.ask(b"GET /a HTTP/1.0\r\nHost: ok.example\r\n\r\n")
         answer = Message(talk.until(END))
         assert answer.one("transfer-encoding") is None
         assert talk.rest() == b"hello"
+
+
+def reply_with(reply: bytes, _: Message) -> bytes:
+    return reply
 
 
 def test_http_1_0_is_not_sent_an_interim_answer(play: Play) -> None:

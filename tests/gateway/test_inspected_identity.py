@@ -347,9 +347,7 @@ def test_the_origin_is_only_ever_this_one(play: Play, tls: ssl.SSLContext) -> No
     """I4: a redirect is passed to the client and never followed."""
     stage, _ = play
     trap = Service()
-    moved = Service(
-        lambda _: ok(b"", b"Location: https://other.example/x", status=b"302 Found")
-    )
+    moved = Service(lambda _: ok(b"", b"Location: https://other.example/x", status=b"302 Found"))
     with serving(trap, tls) as other, serving(moved, tls) as server:
         check_redirect(stage, server, other, trap)
 

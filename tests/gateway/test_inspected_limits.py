@@ -259,9 +259,7 @@ def sent_until_blocked(sock: socket.socket, data: bytes) -> int:
     return total
 
 
-def test_an_origin_waits_for_a_slow_client(
-    stage: Stage, origin: Make, tls: ssl.SSLContext
-) -> None:
+def test_an_origin_waits_for_a_slow_client(stage: Stage, origin: Make, tls: ssl.SSLContext) -> None:
     taken: list[int] = []
 
     def handler(sock: socket.socket) -> None:
@@ -281,7 +279,11 @@ def test_an_origin_waits_for_a_slow_client(
 
 def test_a_client_waits_for_a_slow_origin(stage: Stage, origin: Make, tls: ssl.SSLContext) -> None:
     go = threading.Event()
-    served(stage, origin, tls, lambda sock: go.wait(PATIENCE) and None, BIG)
+
+    def handler(sock: socket.socket) -> None:
+        go.wait(PATIENCE)
+
+    served(stage, origin, tls, handler, BIG)
     talk = stage.ask(head("POST", "/a", f"Content-Length: {BULK}"))
     peak = Peak()
     assert sent_until_blocked(talk.sock, BLOCK) < 64 * MIB

@@ -490,4 +490,3 @@ def test_many_connections_at_once_get_their_own_answers(
             talk.send(get(f"/{turn}/{number}"))
         for number, talk in enumerate(talks):
             assert talk.answer().body == f"GET /{turn}/{number} HTTP/1.1".encode()
-

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import itertools
 import queue
-import socket
 import ssl
 import zlib
 from typing import TYPE_CHECKING
@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.gateway.origins import Handler, Service
-from tests.gateway.stage import SECRET, STAND_IN, Stage, service, serving, set_up
+from tests.gateway.stage import SECRET, STAND_IN, Play, Stage, service, serving, set_up
 from tests.gateway.talk import END, Talk, get, ok
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
     import trustme
@@ -27,29 +27,6 @@ PATIENCE = 20.0
 RAW = SECRET.encode()
 HEAD_200 = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD_200 + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-class Play:
-    """One open door; what is behind it is each test's own."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.handler: Handler = Service()
-
-    def __call__(self, sock: socket.socket) -> None:
-        self.handler(sock)
-
-    def serve(self, handler: Handler) -> None:
-        """What the next connection to the origin meets; what was kept is closed."""
-        self.handler = handler
-        handle = self.stage.handle
-        assert handle is not None
-        self.stage.rig.call(lambda: [each.close() for each in handle._inspections.values()])
-
-    def answer(self, reply: bytes) -> Talk:
-        """Ask; the origin replies with these bytes."""
-        self.serve(Service(lambda _: reply))
-        return self.stage.ask(get("/a"))
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +130,7 @@ def test_a_secret_a_byte_at_a_time_is_replaced(play: Play, framing: str) -> None
 
 def test_nothing_of_a_secret_leaves_before_an_answer_breaks(play: Play) -> None:
     """I7, CVE-2026-101998: what is held back when the origin fails is not let go."""
+
     def origin(sock: socket.socket) -> None:
         talk = Talk(sock)
         talk.until(END)
@@ -297,10 +275,8 @@ def observed(play: Play, text: bytes, step: int) -> list[tuple[int, int]]:
         sent.get(timeout=PATIENCE)
         settle(play)
         tap._plain.setblocking(False)
-        try:
+        with contextlib.suppress(BlockingIOError):
             tap._buffer += tap._plain.recv(65536)
-        except BlockingIOError:
-            pass
         tap._plain.setblocking(True)
         while tap._buffer:
             records.append((number, tap.record()[0]))

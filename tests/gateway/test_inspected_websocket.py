@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import gc
 import queue
-import socket
-import ssl
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -16,14 +14,17 @@ import pytest
 from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.origin import Origin
 from keyhole.wire.websocket import accept_for
-from tests.gateway.origins import Handler
 from tests.gateway.stage import SECRET, Stage, service, serving, set_up
 from tests.gateway.talk import END, Message, Talk, get, head, ok
 
 if TYPE_CHECKING:
+    import socket
+    import ssl
     from collections.abc import Iterator
 
     import trustme
+
+    from tests.gateway.origins import Handler
 
 PATIENCE = 20.0
 RAW = SECRET.encode()
@@ -335,4 +336,3 @@ def test_a_websocket_leaves_nothing_behind(play: Play) -> None:
             pass
     finally:
         gc.enable()
-

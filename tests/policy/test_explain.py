@@ -139,7 +139,7 @@ def test_what_would_be_injected_is_named_and_never_shown(
 
 def test_a_push_says_what_could_still_refuse_it() -> None:
     caveats = why("git push https://git.example/a/b agent/x").caveats
-    assert len(caveats) == 3
+    assert len(caveats) == 4
     exact = book("[services.forge]\nrepos = ['a/b']\npush = ['main']")
     target = parse_target(("git push https://git.example/a/b main",), "GET")
     assert len(explain(exact, target).caveats) == 2

@@ -39,7 +39,6 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
     lines = summary(FULL)
     marked = {text for text, alarm in lines.items() if alarm}
     assert marked == {
-        "packages: python, node",
         "sandbox: unsafe paths ~/.aws",
         "sandbox: passes EDITOR",
         "forge: secret exec:gh auth token",

@@ -347,7 +347,7 @@ class Inspected(Arrival):
         """No answer came from the origin: give one ourselves, and close."""
         self._exchange = None
         self._forget_body()
-        self._state.tell(self.host, self._bound.port, reason)
+        self._state.tell(self.host, self._bound.port, reason, why)
         self._last_words(refusal.http_reply(reason, decision.rule, why, body=body))
 
     def _refuse_request(

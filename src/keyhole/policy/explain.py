@@ -172,7 +172,7 @@ def _assumed(target: PushTarget) -> tuple[Change, Remote]:
 
 
 def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
-    caveats = []
+    caveats = ["refused in this version: pushes arrive with git through the gateway"]
     if target.change is Change.FAST_FORWARD and not git.force:
         caveats.append("refused unless it creates the branch or moves it forward")
     short = target.ref.removeprefix("refs/heads/")

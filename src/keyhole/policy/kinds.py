@@ -219,7 +219,7 @@ PATH = text("path", lambda value: value)
 PATHS = list_of("paths", lambda value: value)
 VARIABLES = list_of("names", read_variable)
 INJECT = Kind(
-    "`{header, value}`, `{basic_user}`, `{query}`, `{sigv4}`",
+    "`{header, value}`, `{basic_user}`, `{query}`, `{sigv4, region}`, `{google}`",
     _read_inject,
     {
         "type": "object",

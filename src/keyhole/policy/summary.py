@@ -58,8 +58,7 @@ def summarise(policy: Policy) -> tuple[Line, ...]:
     if policy.allow:
         lines.append(Line("tunnels to", _list(tuple(str(p) for p in policy.allow))))
     if policy.presets:
-        alarm = "tunnelled in this version, not reads alone"
-        lines.append(Line("packages", _list(policy.presets), alarm))
+        lines.append(Line("packages", f"reads of {_list(policy.presets)}"))
     for service in policy.services:
         lines += _service(service)
     upstream = policy.upstream

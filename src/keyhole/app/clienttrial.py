@@ -1,0 +1,274 @@
+"""Which clients of this host trust a session's CA: each is run in a sandbox and seen to ask.
+
+Called by `doctor.py`. The sandbox, its kit, its door and the gateway are those of `keyhole run`;
+the policy is the trial's own, and nothing is kept. A client trusts the CA when a request of it
+reached the service with the real key, which only the gateway can have written after the client
+took the gateway's certificate. The control is a second host, tunnelled, with a certificate for the
+right name of an authority that nobody has: who asks there too verifies nothing, so that its first
+request shows nothing. Clients are not believed, they only say why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socketserver
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.clients import ABSENT, CLIENTS, INSIDE, JAVA, JAVA_FILE, Asked, Client
+from keyhole.app.demoservice import NAME, serve
+from keyhole.app.interception import prepare_with_services
+from keyhole.app.places import POLICY_NAME, Places
+from keyhole.app.policyfile import Joined, open_policy
+from keyhole.app.prepare import Intent
+from keyhole.app.run import Run, execute, new_session
+from keyhole.app.selftest import Remembered
+from keyhole.app.trust import examine
+from keyhole.certs.authority import Authority
+from keyhole.model.host import Host
+from keyhole.sandbox import programs
+from keyhole.sandbox.start import SetupFailed
+from keyhole.sandbox.terminal import Terminal
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from keyhole.app.demoservice import Service
+
+PATIENCE = 20
+"""Seconds for all clients together; alone they take three, most of it a JVM's."""
+
+MAX_WORDS = 200
+"""Characters of what a client said that are shown."""
+
+_HANDSHAKE_SECONDS = 5.0
+"""How long the stranger waits for a client's next byte."""
+
+_POLL_SECONDS = 0.05
+"""How soon the stranger sees that it is to end."""
+
+_POLICY = """\
+version = 1
+
+[egress]
+allow = {strangers}
+
+[services.doctor]
+hosts  = ["{service}"]
+inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
+secret = "file:~/key"
+allow  = ["GET /**"]
+
+[upstream]
+ca_file = "~/service-ca.pem"
+
+[upstream.connect]
+{connect}
+
+[sandbox.env]
+{variables}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One client: whether it trusts the session's CA and nobody else, and what was seen."""
+
+    client: Client
+    trusts: bool
+    seen: str
+    control: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A host that nobody vouches for: which names were asked for, and who took its certificate."""
+
+    port: int
+    met: set[str] = field(default_factory=set)
+    believed: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A client that was there: its program, how its calls ended, and all that they said."""
+
+    program: str
+    codes: list[int]
+    said: str
+
+
+def try_clients(directory: Path, variables: Mapping[str, str] | None = None) -> list[Trial]:
+    """Run every client that is there; `directory` is empty and for the trial alone.
+
+    `variables` are set inside, in place of the kit's; for tests, which spoil it. Raises Missing,
+    Refused, Unavailable, SetupFailed or AuditUnusable.
+    """
+    key = secrets.token_hex(16)
+    with serve(key) as service, _unvouched([_stranger_of(c).host for c in CLIENTS]) as stranger:
+        ended = _run(directory, key, service, stranger, variables or {})
+        return [
+            _judge(client, ended[client.name], service, stranger)
+            for client in CLIENTS
+            if client.name in ended and ABSENT not in ended[client.name].codes
+        ]
+
+
+def _judge(client: Client, ended: _Ended, service: Service, stranger: Stranger) -> Trial:
+    arrived = [one for one in service.received if one.path.startswith(_service_of(client).path)]
+    name = _stranger_of(client).host
+    if name in stranger.believed:
+        control = "took a certificate of nobody's"
+    elif name in stranger.met:
+        control = "refused a certificate of nobody's"
+    else:
+        control = "did not meet a certificate of nobody's"
+    if not arrived:
+        seen = f"no request of it arrived: {_reason(ended)}"
+    elif not all(one.real_key for one in arrived):
+        seen = "its request arrived without the key"
+    else:
+        seen = "its request arrived, with the key"
+    trusts = bool(arrived) and all(one.real_key for one in arrived)
+    verifies = name in stranger.met and name not in stranger.believed
+    return Trial(client, trusts and verifies, f"{ended.program}: {seen}", control)
+
+
+def _reason(ended: _Ended) -> str:
+    """What the client said of it: of its lines the first that speaks of trust, else the last."""
+    lines = [line.strip() for line in ended.said.splitlines() if line.strip()]
+    telling = (line for line in lines if re.search("certificate|verif|issuer|PKIX", line, re.I))
+    said = next(telling, lines[-1] if lines else "it said nothing")
+    return said if len(said) <= MAX_WORDS else f"{said[:MAX_WORDS]}…"
+
+
+def _service_of(client: Client) -> Asked:
+    return Asked(NAME, f"/{client.name}/")
+
+
+def _stranger_of(client: Client) -> Asked:
+    """A name for each client: of a handshake that fails, the name is all that is seen."""
+    return Asked(f"{client.name}.stranger.keyhole.example", f"/{client.name}/")
+
+
+# ── the sandbox ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _run(
+    directory: Path, key: str, service: Service, stranger: Stranger, variables: Mapping[str, str]
+) -> dict[str, _Ended]:
+    project, home = directory / "project", directory / "home"
+    project.mkdir()
+    home.mkdir(mode=0o700)
+    kept = home / "key"
+    kept.touch(mode=0o600)
+    kept.write_text(key, "ascii")
+    (home / "service-ca.pem").write_bytes(service.ca_pem)
+    (project / JAVA_FILE).write_text(JAVA, "ascii")
+    path = project / POLICY_NAME
+    path.write_text(_policy(service.port, stranger.port, variables), "utf-8")
+    places = Places(home, directory / "config", directory / "state")
+    file = open_policy(path, places, FileCatalogue())
+    policy = file.loaded.policy
+    command = (programs.find().python, "-I", "-S", "-c", INSIDE, _plan())
+    session = new_session()
+    intent = Intent(examine(file, home, ""), Joined(policy, (), ()), places, {}, command, project)
+    services = prepare_with_services(intent, session, ask=None)
+    transcript = directory / "transcript"
+    with transcript.open("wb") as output, open(os.devnull, "rb") as nothing:
+        execute(
+            Run(
+                policy=policy,
+                launch=services.prepared.launch(interactive=False),
+                terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                audit_directory=places.audit,
+                tried=Remembered(places.tried),
+                force_test=False,
+                report=_ignore,
+                session=session,
+                interception=services.intercept,
+            )
+        )
+    return _read(transcript.read_bytes())
+
+
+def _policy(service: int, stranger: int, variables: Mapping[str, str]) -> str:
+    names = [_stranger_of(client).host for client in CLIENTS]
+    ports = {NAME: service} | dict.fromkeys(names, stranger)
+    # A JSON string of these characters is one of TOML, too.
+    return _POLICY.format(
+        strangers=json.dumps(names),
+        service=NAME,
+        connect="\n".join(f'"{name}:443" = "127.0.0.1:{port}"' for name, port in ports.items()),
+        variables="\n".join(f"{name} = {json.dumps(value)}" for name, value in variables.items()),
+    )
+
+
+def _plan() -> str:
+    calls = {
+        client.name: (
+            client.programs,
+            [(c.words, c.said) for c in client.calls(_service_of(client), _stranger_of(client))],
+        )
+        for client in CLIENTS
+    }
+    return json.dumps((calls, PATIENCE))
+
+
+def _read(transcript: bytes) -> dict[str, _Ended]:
+    try:
+        return {name: _Ended(**each) for name, each in json.loads(transcript).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise SetupFailed("what was to try the clients said nothing that can be read") from None
+
+
+def _ignore(_: str) -> None:
+    """What a run would tell a person meanwhile is in the rows."""
+
+
+# ── the stranger ────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _unvouched(names: Sequence[str]) -> Iterator[Stranger]:
+    """Serve these names on a free port of loopback, with certificates that nobody can verify."""
+    authority = Authority.create("nobody")
+    contexts = {name: authority.leaf(Host.parse(name)) for name in names}
+    known = {context: name for name, context in contexts.items()}
+    first = contexts[names[0]]
+
+    def choose(sock: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        if name in contexts:
+            stranger.met.add(name)
+            sock.context = contexts[name]
+
+    class Meeting(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.settimeout(_HANDSHAKE_SECONDS)
+            try:
+                with first.wrap_socket(self.request, server_side=True) as connection:
+                    # Some clients look at the certificate after the handshake: what tells is
+                    # whether they then go on.
+                    if connection.recv(1):
+                        stranger.believed.add(known[connection.context])
+            except OSError:
+                return  # it refused, as it should
+
+    first.sni_callback = choose
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Meeting) as server:
+        stranger = Stranger(server.server_address[1])
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
+        thread.start()
+        try:
+            yield stranger
+        finally:
+            server.shutdown()
+            thread.join()
