@@ -3,7 +3,7 @@
 Client in an empty namespace → TPROXY → TLS → proxy → TLS → origin on loopback. The proxies have one
 core, the client and the origin the other. What is judged is the proxy's own processor time, since
 rates are what the whole path gives; they stand beside it. The duties are in `players/duties.py`.
-Heads are repeated, so that whatever a proxy remembers of them helps, or varied, so that it does not.
+Heads are repeated, where what a proxy remembers of them helps it, or varied, where it does not.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class Cost:
 
 def measure() -> list[Row]:
     """Memory on fresh processes, then requests, bulk, handshakes and events."""
+    _is_missing(None if httpload.program() else httpload.MISSING)
     with ways() as (origin, found):
         proxied = {name: way for name, way in found.items() if way.proxy}
         native = {name: way for name, way in found.items() if name != "mitmproxy"}
@@ -239,8 +240,7 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
     names = [f"requests at {where}, against {rival}" for rival in RIVALS]
     bounds = (ENVOY_AT_LEAST, MITMPROXY_AT_LEAST) if connections == BOUNDED else (None, None)
     if httpload.program() is None:
-        print(f"  {httpload.MISSING}")
-        return [Row(n, "", at_least=b) for n, b in zip(names, bounds, strict=True)]
+        return [Row(n, "", at_least=b) for n, b in zip(names, bounds, strict=True) if b]
 
     def run(way: Way) -> tuple[float, float]:
         way.client.ask("begin", connections=connections, varied=varied)

@@ -142,8 +142,8 @@ def test_a_push_says_what_could_still_refuse_it() -> None:
     assert len(caveats) == 4
     exact = book("[services.forge]\nrepos = ['a/b']\npush = ['main']")
     target = parse_target(("git push https://git.example/a/b main",), "GET")
-    assert len(explain(exact, target).caveats) == 2
-    assert why("git push --force https://bare.example/r x").caveats == ()
+    assert len(explain(exact, target).caveats) == 3
+    assert len(why("git push --force https://bare.example/r x").caveats) == 1
 
 
 def test_every_reason_for_a_denial_has_words() -> None:

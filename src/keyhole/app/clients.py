@@ -132,7 +132,9 @@ def _git(asked: Asked) -> Call:
 
 
 def _cargo(asked: Asked) -> Call:
-    return Call(("search", "--index", f"sparse+{asked.url}", NOTHING))
+    # Else it tries three times more and waits longer each time.
+    once = ("--config", "net.retry=0")
+    return Call(("search", *once, "--index", f"sparse+{asked.url}", NOTHING))
 
 
 def _openssl(asked: Asked) -> Call:
@@ -151,7 +153,9 @@ CLIENTS = (
         _at_once(*_JVM, JAVA_FILE),
         "cacerts of its JVM, which is covered, or -Djavax.net.ssl.trustStore",
     ),
-    Client("pip", ("pip3",), _pip, f"PIP_CERT={BUNDLE}, unless --cert or a pip.conf says more"),
+    Client(
+        "pip", ("pip3",), _pip, f"PIP_CERT={BUNDLE}, unless --cert or a pip.conf says otherwise"
+    ),
     Client(
         "requests",
         ("python3",),
@@ -166,30 +170,20 @@ CLIENTS = (
         vital=True,
     ),
     Client("node", ("node",), _at_once("-e", _NODE), f"NODE_EXTRA_CA_CERTS={CA}"),
-    Client(
-        "git",
-        ("git",),
-        _one_each(_git),
-        f"GIT_SSL_CAINFO={BUNDLE}",
-    ),
-    Client(
-        "cargo",
-        ("cargo",),
-        _one_each(_cargo),
-        f"CARGO_HTTP_CAINFO={BUNDLE}",
-    ),
+    Client("git", ("git",), _one_each(_git), f"GIT_SSL_CAINFO={BUNDLE}"),
+    Client("cargo", ("cargo",), _one_each(_cargo), f"CARGO_HTTP_CAINFO={BUNDLE}"),
     Client(
         "curl",
         ("curl",),
         _at_once("-sS", "--max-time", "10"),
-        f"CURL_CA_BUNDLE={BUNDLE}, unless --cacert or a .curlrc says more",
+        f"CURL_CA_BUNDLE={BUNDLE}, unless --cacert or a .curlrc says otherwise",
         vital=True,
     ),
     Client(
         "wget",
         ("wget",),
         _at_once("-q", "-O", "-", "--tries=1", "--timeout=10"),
-        "the system's bundle, which is covered, unless a wgetrc says more",
+        "the system's bundle, which is covered, unless a wgetrc says otherwise",
     ),
     Client("openssl", ("openssl",), _one_each(_openssl), f"SSL_CERT_FILE={BUNDLE}"),
 )

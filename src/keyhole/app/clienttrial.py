@@ -80,12 +80,13 @@ ca_file = "~/service-ca.pem"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One client: whether it trusts the session's CA and nobody else, and what was seen."""
+    """One client: whether it trusts the session's CA and not just anybody, and what was seen."""
 
     client: Client
     trusts: bool
     seen: str
     control: str
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,39 +108,43 @@ class _Ended:
 
 
 def try_clients(directory: Path, variables: Mapping[str, str] | None = None) -> list[Trial]:
-    """Run every client that is there; `directory` is empty and for the trial alone.
+    """Run every client that is there; the directory is for the trial alone.
 
-    `variables` are set inside, in place of the kit's; for tests, which spoil it. Raises Missing,
-    Refused, Unavailable, SetupFailed or AuditUnusable.
+    `variables` win over the kit's and are for tests, which spoil it, as is what they left in
+    `project`. Raises Missing, Refused, Unavailable, SetupFailed or AuditUnusable.
     """
     key = secrets.token_hex(16)
     with serve(key) as service, _unvouched([_stranger_of(c).host for c in CLIENTS]) as stranger:
         ended = _run(directory, key, service, stranger, variables or {})
         return [
             _judge(client, ended[client.name], service, stranger)
-            for client in CLIENTS
+            for client in sorted(CLIENTS, key=lambda client: client.name)
             if client.name in ended and ABSENT not in ended[client.name].codes
         ]
 
 
 def _judge(client: Client, ended: _Ended, service: Service, stranger: Stranger) -> Trial:
-    arrived = [one for one in service.received if one.path.startswith(_service_of(client).path)]
-    name = _stranger_of(client).host
-    if name in stranger.believed:
-        control = "took a certificate of nobody's"
-    elif name in stranger.met:
-        control = "refused a certificate of nobody's"
-    else:
-        control = "did not meet a certificate of nobody's"
-    if not arrived:
-        seen = f"no request of it arrived: {_reason(ended)}"
+    """What was not seen does not hold, of the client or of its control."""
+    own, name = _service_of(client).path, _stranger_of(client).host
+    arrived = [one for one in service.received if one.path.startswith(own)]
+    believed, met = name in stranger.believed, name in stranger.met
+    control = f"stranger: {'believed' if believed else 'refused' if met else 'not met'}"
+    advice = ""
+    if believed:
+        seen = "trusts anybody: it verifies no certificate"
+        advice = "a setting switches the check off; what it says to tunnelled hosts can be read"
+    elif not arrived:
+        seen = f"does not trust: no request of it arrived ({_reason(ended)})"
+        advice = f"it reads {client.reads}; else list the host in unsafe_passthrough"
     elif not all(one.real_key for one in arrived):
         seen = "its request arrived without the key"
+        advice = "no setting does this: please report it"
+    elif not met:
+        seen = f"its request arrived, but its control did not ({_reason(ended)})"
     else:
-        seen = "its request arrived, with the key"
-    trusts = bool(arrived) and all(one.real_key for one in arrived)
-    verifies = name in stranger.met and name not in stranger.believed
-    return Trial(client, trusts and verifies, f"{ended.program}: {seen}", control)
+        seen = "trusts: its request arrived, with the key"
+        return Trial(client, True, f"{ended.program} {seen}", control, advice)
+    return Trial(client, False, f"{ended.program} {seen}", control, advice)
 
 
 def _reason(ended: _Ended) -> str:
@@ -166,7 +171,7 @@ def _run(
     directory: Path, key: str, service: Service, stranger: Stranger, variables: Mapping[str, str]
 ) -> dict[str, _Ended]:
     project, home = directory / "project", directory / "home"
-    project.mkdir()
+    project.mkdir(exist_ok=True)
     home.mkdir(mode=0o700)
     kept = home / "key"
     kept.touch(mode=0o600)

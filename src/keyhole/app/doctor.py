@@ -1,4 +1,7 @@
-"""The doctor: makes a real sandbox of no one's project on this host and has every wall tried."""
+"""The doctor: makes real sandboxes of no one's project on this host and has what is promised tried.
+
+Every wall from inside, then which clients of this host trust a session's CA.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.clienttrial import try_clients
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent, prepare
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
+from keyhole.audit.directory import AuditUnusable
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import SetupFailed
+from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keyhole.app.places import Places
+
+CLIENTS = "client"
+"""The row for all clients where none could be tried, and how those of one client begin."""
 
 _CONTROL_SECONDS = 20
 
@@ -41,6 +50,8 @@ class Finding:
     seen: str
     control: str = ""
     advice: str = ""
+    vital: bool = True
+    """Whether the host is unfit where it does not hold; else the person is warned."""
 
 
 def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
@@ -63,9 +74,11 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
         who = identity.choose(project)
     findings.append(Finding("identity", who.uid != 0, f"runs as uid {who.uid} of this host"))
     controls = _controls()
-    return findings + [
+    findings += [
         Finding(wall.id, wall.held, wall.seen, controls.get(wall.id, "")) for wall in walls
     ]
+    # Where a wall does not stand, nothing runs: no client either.
+    return findings + (_clients() if all(wall.held for wall in walls) else [])
 
 
 def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
@@ -77,6 +90,28 @@ def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
     prepared = prepare(Intent(dossier, joined, places, env, ("true",), project), None)
     launch = prepared.launch(interactive=False)
     return asyncio.run(probe_walls(launch, joined.policy, build_filter()))
+
+
+def _clients() -> list[Finding]:
+    """Who inside trusts the CA that a session makes, each seen to use it."""
+    with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
+        try:
+            trials = try_clients(Path(directory).resolve())
+        except (SetupFailed, Refused, Missing, Unavailable, AuditUnusable, OSError) as error:
+            return [Finding(CLIENTS, False, str(error), advice=_advice(str(error)))]
+    if not trials:
+        return [Finding(CLIENTS, False, "no client could be tried")]
+    return [
+        Finding(
+            f"{CLIENTS}.{trial.client.name}",
+            trial.trusts,
+            trial.seen,
+            trial.control,
+            trial.advice,
+            vital=trial.client.vital,
+        )
+        for trial in trials
+    ]
 
 
 def _controls() -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""`keyhole doctor`: proves from inside a sandbox, on this host, that each wall stands."""
+"""`keyhole doctor`: proves on this host that each wall stands, and which clients trust the CA."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app.doctor import examine_host
+from keyhole.app.doctor import CLIENTS, Finding, examine_host
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.setting import environment, find_places
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Examine, and print a row for each thing that was tried."""
     findings = examine_host(find_places(), environment())
-    whole = all(finding.held for finding in findings)
+    failing = [finding for finding in findings if finding.vital and not finding.held]
+    code = EXIT_DENIED if failing else EXIT_OK
     if options.json:
         print_json(
             [
@@ -31,13 +32,27 @@ def run(options: argparse.Namespace) -> int:
                 for f in findings
             ]
         )
-        return EXIT_OK if whole else EXIT_DENIED
+        return code
     width = max(len(finding.id) for finding in findings)
     for finding in findings:
-        mark = paint("holds ", "green") if finding.held else paint("FAILS ", "red")
+        mark = _mark(finding)
         control = paint(f"  {visible(finding.control)}", "dim") if finding.control else ""
         print(f"{mark} {finding.id.ljust(width)}  {visible(finding.seen)}{control}")
         if finding.advice:
             print(f"       {visible(finding.advice)}")
-    print("every wall stands" if whole else "a sandbox on this host does not hold: nothing runs")
-    return EXIT_OK if whole else EXIT_DENIED
+    print(_verdict(failing))
+    return code
+
+
+def _mark(finding: Finding) -> str:
+    if finding.held:
+        return paint("holds ", "green")
+    return paint("FAILS ", "red") if finding.vital else paint("warns ", "yellow")
+
+
+def _verdict(failing: list[Finding]) -> str:
+    if not failing:
+        return "every wall stands"
+    if all(finding.id.startswith(CLIENTS) for finding in failing):
+        return "every wall stands, but clients inside cannot use a service: see the rows above"
+    return "a sandbox on this host does not hold: nothing runs"
