@@ -11,7 +11,6 @@ import os
 import ssl
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
@@ -23,6 +22,7 @@ from keyhole.app.selftest import Remembered
 from keyhole.app.trust import examine
 from keyhole.audit.directory import Directory
 from keyhole.audit.read import Entry, Story, Wanted
+from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
 from keyhole.sandbox.terminal import Terminal
 

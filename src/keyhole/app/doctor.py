@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import prepare
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
+from keyhole.model.value import dataclass
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.programs import Missing

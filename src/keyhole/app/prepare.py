@@ -6,11 +6,11 @@ import dataclasses
 import os
 import pwd
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.secret import Source
+from keyhole.model.value import dataclass
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import build_environment

@@ -8,8 +8,6 @@ import importlib
 import resource
 import secrets
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +17,21 @@ from keyhole.app.selftest import Remembered, key_of, probe_walls, refuse_unless_
 from keyhole.audit.log import AuditLog
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.policy.policy import Policy
+from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import Symlink
-from keyhole.sandbox.launch import Launch
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, SetupFailed, start
-from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable, Iterator
 
     from keyhole.gateway.gateway import Gateway
+    from keyhole.policy.policy import Policy
+    from keyhole.sandbox.launch import Launch
+    from keyhole.sandbox.terminal import Terminal
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""

@@ -15,11 +15,11 @@ import secrets
 import socket
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from keyhole.model.host import HostPattern
+from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox import probe
 from keyhole.sandbox.emptynet import RULESET

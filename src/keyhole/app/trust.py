@@ -13,12 +13,12 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from keyhole.app.policyfile import PolicyFile, Unreadable, read_bounded
 from keyhole.model.secret import Source
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 
 MAX_REFERRED_SIZE = 16 * 1024 * 1024
 """Bytes of a file that a policy refers to: certificate bundles and scripts are far smaller."""

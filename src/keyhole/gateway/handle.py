@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import connection, refusal
@@ -17,16 +16,18 @@ from keyhole.gateway.gate import gate_for
 from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
-from keyhole.gateway.slots import Slots
 from keyhole.gateway.tunnel import Bound, Tunnel
-from keyhole.gateway.upstream import Upstream
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+
+    from keyhole.gateway.slots import Slots
+    from keyhole.gateway.upstream import Upstream
 
 
 ACCEPTS_PER_TICK = 16

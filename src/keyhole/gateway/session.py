@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass
 from keyhole.policy.limit import Bucket, decide_total
-from keyhole.policy.rulebook import Rulebook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keyhole.policy.rulebook import Rulebook
 
 RATE_NOTE_INTERVAL = 10.0
 """Seconds between two events that say that a door is over a rate."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import proxy, refusal
 from keyhole.gateway.resolver import Resolver, Unresolved
 from keyhole.model.decision import AddressDecision
+from keyhole.model.value import dataclass
 from keyhole.policy.address import decide_address
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 
 import idna
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 MAX_NAME_LENGTH = 253
 """Characters in a whole name (RFC 1035 §2.3.4, without the root's dot)."""

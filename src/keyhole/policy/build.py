@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from keyhole.inject.catalogue import Catalogue
 from keyhole.model.host import HostPattern
-from keyhole.policy.document import Document, Path
-from keyhole.policy.fault import Fault
+from keyhole.model.value import dataclass, field
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Upstream
-from keyhole.policy.reader import Setting
 from keyhole.policy.schema import BY_PATH, Runtime
 from keyhole.policy.services import Words, build_service
+
+if TYPE_CHECKING:
+    from keyhole.inject.catalogue import Catalogue
+    from keyhole.policy.document import Document, Path
+    from keyhole.policy.fault import Fault
+    from keyhole.policy.reader import Setting
 
 CoveredSuffix = Callable[[str], str | None]
 """The public suffix that `*.NAME` would cover, if any."""

@@ -7,8 +7,9 @@ It holds no secret: the helper and everything after it is on the untrusted side 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
+from keyhole.model.value import dataclass, field
 from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Text, Tmpfs
 
 STATUS_DESCRIPTOR = 3

@@ -16,8 +16,9 @@ import socket
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

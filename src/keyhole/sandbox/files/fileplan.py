@@ -8,7 +8,8 @@ were not asked for are masked.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from keyhole.model.value import dataclass
 
 
 class Refused(Exception):

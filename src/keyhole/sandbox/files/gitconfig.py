@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.looks import value_looks_secret
 
 if TYPE_CHECKING:
