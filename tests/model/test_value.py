@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from keyhole.model.value import dataclass, field
+from keyhole.model.value import dataclass, field, field_names, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,3 +189,11 @@ def test_a_value_without_slots_is_refused() -> None:
         @dataclass(frozen=True, slots=False)
         class Loose:
             x: int
+
+
+def test_a_changed_copy_has_the_rest_as_it_was() -> None:
+    assert replace(Deep(1, 2, note="n"), z=(3,)) == Deep(1, 2, "n", (3,))
+    assert replace(Point(1, note="n"), x=2).note == "n"
+    with pytest.raises(TypeError):
+        replace(Point(1), nonsense=2)  # type: ignore[call-arg]
+    assert field_names(Deep) == ("x", "y", "note", "z")

@@ -7,7 +7,6 @@ accepted text (for a diff), never a secret.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -153,6 +152,8 @@ class TrustStore:
 def changes(dossier: Dossier, before: Acceptance) -> list[str]:
     """What changed since it was accepted, as lines that are safe to show."""
     now = dossier.file.data.decode("utf-8")
+    import difflib  # only a changed policy needs it
+
     diff = difflib.unified_diff(
         before.text.split("\n"), now.split("\n"), "accepted", "now", lineterm="", n=2
     )

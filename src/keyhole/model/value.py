@@ -192,8 +192,20 @@ class _StandardFields:
         return found
 
 
+def field_names(value: type) -> tuple[str, ...]:
+    """The names of a class's fields, in order."""
+    names: tuple[str, ...] = getattr(value, _NAMES)
+    return names
+
+
+def _replace(value: Any, /, **changes: object) -> Any:  # noqa: ANN401 - of whichever class
+    kept = {name: getattr(value, name) for name in field_names(type(value))}
+    return type(value)(**kept | changes)
+
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
+    from dataclasses import replace as replace
 else:
-    dataclass, field = _dataclass, _field
+    dataclass, field, replace = _dataclass, _field, _replace

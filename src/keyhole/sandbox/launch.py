@@ -7,9 +7,8 @@ It holds no secret: the helper and everything after it is on the untrusted side 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
-from keyhole.model.value import dataclass, field
+from keyhole.model.value import dataclass, field, field_names
 from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Text, Tmpfs
 
 STATUS_DESCRIPTOR = 3
@@ -58,8 +57,9 @@ class Launch:
 
     def to_json(self) -> bytes:
         """As the helper reads it; an entry of the file plan is told by the name of its class."""
-        table = asdict(self)
-        table["files"] = [{"is": type(e).__name__, **asdict(e)} for e in self.files]
+        table = _table(self)
+        table["bounds"] = _table(self.bounds)
+        table["files"] = [{"is": type(e).__name__, **_table(e)} for e in self.files]
         return json.dumps(table).encode("ascii")
 
     @classmethod
@@ -70,6 +70,10 @@ class Launch:
         table["files"] = tuple(_entry(e) for e in table["files"])
         table["bounds"] = Bounds(**table["bounds"])
         return cls(**table)
+
+
+def _table(value: object) -> dict[str, object]:
+    return {name: getattr(value, name) for name in field_names(type(value))}
 
 
 _ENTRIES: dict[str, type[Entry]] = {e.__name__: e for e in (Bind, Mask, Text, Symlink, Tmpfs)}
