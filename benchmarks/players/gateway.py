@@ -26,8 +26,9 @@ from keyhole.gateway.session import Session
 from keyhole.policy.build import World
 from keyhole.policy.load import File, load
 from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox.helper import Streams
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, Streams, start
+from keyhole.sandbox.start import Running, start
 
 if TYPE_CHECKING:
     from keyhole.model.event import Event

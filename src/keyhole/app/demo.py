@@ -18,7 +18,7 @@ from keyhole.app.places import Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import prepare
 from keyhole.app.run import Outcome, Run, execute
-from keyhole.app.selftest import Remembered
+from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
 from keyhole.audit.directory import Directory
 from keyhole.audit.read import Entry, Story, Wanted

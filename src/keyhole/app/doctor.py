@@ -20,9 +20,9 @@ from keyhole.app.trust import examine
 from keyhole.model.value import dataclass
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import SetupFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

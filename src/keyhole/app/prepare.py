@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pwd
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.secret import Source
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import build_environment
@@ -48,7 +47,7 @@ class Prepared:
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
-        return dataclasses.replace(self.base, interactive=interactive, fault=fault)
+        return replace(self.base, interactive=interactive, fault=fault)
 
     def changes(self) -> tuple[str, ...]:
         """Files that the host may execute and that the run left or changed (I11)."""

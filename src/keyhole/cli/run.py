@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import prepare
-from keyhole.app.run import Run, execute
-from keyhole.app.selftest import Remembered
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
@@ -20,19 +17,18 @@ from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.model.text import visible
+from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.presets import tunnel_presets
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
-from keyhole.sandbox.start import SetupFailed
 from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:
     import argparse
 
 EXIT_REFUSED = 125
-FAULT = "KEYHOLE_UNSAFE_FAULT"
-"""For tests: the name of a set-up step after which the helper dies."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
         raise CliError(f"nothing was run: {visible(str(error))}", EXIT_REFUSED) from None
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
+    finally:
+        options.helper.close()
 
 
 def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -64,7 +62,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         raise CliError("the policy is not accepted, so nothing was run", EXIT_REFUSED)
     joined = with_presets(file, env, places.home)
     policy, notes = tunnel_presets(joined.policy)
-    joined = dataclasses.replace(joined, policy=policy)
+    joined = replace(joined, policy=policy)
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     prepared = prepare(dossier, joined, places, env, command, Path.cwd())
 
@@ -81,16 +79,31 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     terminal = Terminal(0, 1, 2)
     for line in (*joined.notes, *notes, *prepared.notices):
         say(line)
-    # 3. Touch: the sandbox, its door and the gateway, until the command ends.
+    # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
+    # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
+    launch = prepared.launch(interactive=terminal.interactive)
+    options.helper.tell(launch, terminal.streams)
+    from keyhole.app.ahead import release
+    from keyhole.app.tried import Remembered
+
+    tried = Remembered(places.tried)
+    begun = None
+    if not options.self_test:
+        rate = policy.limits.audit_per_second
+        begun = release(launch, options.helper, tried, places.audit, rate)
+    from keyhole.app.run import Run, execute
+
     outcome = execute(
         Run(
             policy,
-            prepared.launch(interactive=terminal.interactive, fault=env.get(FAULT, "")),
+            launch,
             terminal,
             places.audit,
-            Remembered(places.tried),
+            tried,
             options.self_test,
             say,
+            options.helper,
+            begun,
         )
     )
     if outcome.uncovered:
