@@ -17,6 +17,7 @@ import sys
 
 from keyhole.sandbox import bwrap, emptynet, inside, syscalls
 from keyhole.sandbox.files.fileplan import Bind, Entry, Mask, Symlink, Text
+from keyhole.sandbox.gather import TREE, gathered
 from keyhole.sandbox.helper import TOLD
 from keyhole.sandbox.launch import (
     ARGUMENTS_DESCRIPTOR,
@@ -142,6 +143,7 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int, ste
 def _become_bwrap(
     launch: Launch, staged: dict[int, str], given: dict[int, bytes], status: int, namespace: str
 ) -> None:
+    together = (TREE,) if gathered(launch.files) else ()
     config = inside.Config(
         namespace=namespace,
         command=launch.command,
@@ -150,8 +152,8 @@ def _become_bwrap(
         processes=launch.bounds.processes,
         memory=launch.bounds.memory,
         open_files=launch.bounds.open_files,
-        targets=tuple(e.target for e in launch.files if not isinstance(e, Symlink)),
-        read_only=tuple(e.target for e in launch.files if _is_read_only(e)),
+        targets=(*together, *(e.target for e in launch.files if not isinstance(e, Symlink))),
+        read_only=(*together, *(e.target for e in launch.files if _is_read_only(e))),
     )
     words = "\0".join(bwrap.words(launch, staged)).encode() + b"\0"
     contents = given | {ARGUMENTS_DESCRIPTOR: words, CONFIG_DESCRIPTOR: config.packed()}
