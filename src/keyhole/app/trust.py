@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from keyhole.app.policyfile import PolicyFile, Unreadable, read_bounded
@@ -140,6 +139,8 @@ class TrustStore:
             "referred": {r.role: r.digest for r in dossier.referred},
         }
         target = self._file(dossier.file.path)
+        import tempfile  # only an acceptance is written
+
         descriptor, name = tempfile.mkstemp(dir=self._directory)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(record, file)

@@ -28,6 +28,16 @@ TOOK_TOO_LONG = f"the set-up took over {SETUP_SECONDS:g} s"
 MAX_REPORT = 65536
 _MAX_DOOR_SOCKETS = 3
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PROGRAM = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from keyhole.sandbox.enter import main
+sys.exit(main())
+"""
+"""The helper needs no package but Keyhole's own, the one that runs here, so it need not look for
+others (`-S`), which takes as long as a third of its imports."""
+
 TOLD = b"launch"
 """What comes with the descriptors of the launch and the three streams."""
 
@@ -91,7 +101,7 @@ class Helper:
         try:
             for descriptor in (theirs.fileno(), status):
                 os.set_inheritable(descriptor, True)
-            words = [sys.executable, "-I", "-m", "keyhole.sandbox.enter"]
+            words = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT]
             words += [str(theirs.fileno()), str(status), fault]
             actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
             # Whatever else this process was started with, the helper closes itself.
