@@ -11,6 +11,8 @@ PURE := src/keyhole/policy/*,src/keyhole/inject/*,src/keyhole/wire/*,src/keyhole
 # Locks are made by the oldest Python that is supported (its markers select the most packages), and
 # by the public index alone: no mirror, wheel directory or settings file of this host has a say.
 LOCK_PYTHON ?= python3.11
+# mitmproxy, one of the peers that `make bench` compares with, wants a newer one.
+LOCK_PEERS_PYTHON ?= python3.12
 LOCK_ENV := env -u PIP_FIND_LINKS -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_CONSTRAINT \
 	-u PIP_NO_INDEX PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock"
 LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
@@ -39,7 +41,8 @@ fmt: setup ## repair what ruff can repair, and format
 	@$(CLEAN) $(BIN)/ruff check --fix
 	@$(CLEAN) $(BIN)/ruff format
 
-bench: setup ## measure
+bench: ## measure, against peers that are installed apart
+	@scripts/setup peers
 	$(BIN)/python -m benchmarks
 
 attack: setup ## the long-running attack battery
@@ -52,15 +55,21 @@ lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest ve
 	@set -eu; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(LOCK_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 		|| { echo "make lock: $(LOCK_PYTHON) is not Python 3.11; set LOCK_PYTHON" >&2; exit 1; }; \
-	$(LOCK_PYTHON) -m venv "$$tools"; \
-	$(LOCK_ENV) "$$tools/bin/pip" install --quiet --disable-pip-version-check pip-tools==7.6.2; \
-	compile() { $(LOCK_ENV) "$$tools/bin/pip-compile" --cache-dir "$$tools/cache" $(LOCK_FLAGS) \
-		$(if $(UPGRADE),--upgrade) "$$@"; }; \
-	compile --output-file requirements/runtime.lock pyproject.toml; \
-	compile --output-file requirements/dev.lock requirements/dev.in
+	$(LOCK_PEERS_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' \
+		|| { echo "make lock: $(LOCK_PEERS_PYTHON) is not Python 3.12; set LOCK_PEERS_PYTHON" >&2; \
+			exit 1; }; \
+	equip() { $$2 -m venv "$$tools/$$1"; $(LOCK_ENV) "$$tools/$$1/bin/pip" install --quiet \
+		--disable-pip-version-check pip-tools==7.6.2; }; \
+	equip own $(LOCK_PYTHON); equip peers $(LOCK_PEERS_PYTHON); \
+	compile() { tool=$$1; shift; $(LOCK_ENV) "$$tools/$$tool/bin/pip-compile" \
+		--cache-dir "$$tools/cache" $(LOCK_FLAGS) $(if $(UPGRADE),--upgrade) "$$@"; }; \
+	compile own --output-file requirements/runtime.lock pyproject.toml; \
+	compile own --output-file requirements/dev.lock requirements/dev.in; \
+	compile own --output-file requirements/clients.lock requirements/clients.in; \
+	compile peers --output-file requirements/peers.lock requirements/peers.in
 
 clean: ## remove all that these verbs made, .venv included
-	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .venv-clients .venv-peers .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help: ## this list

@@ -103,11 +103,16 @@ def paths() -> Iterator[dict[str, Path]]:
 
 def inside(stack: ExitStack, core: int) -> tuple[Peer, list[int]]:
     """A client in an empty namespace, and the door of that namespace."""
+    client = stack.enter_context(empty_namespace("benchmarks.players.client", core))
+    return client, client.fetch("door")[1]
+
+
+def empty_namespace(module: str, core: int) -> Peer:
+    """A player in an empty network namespace."""
     unshare = ["unshare", "--net"]
     if os.geteuid() != 0:
         unshare += ["--user", "--map-root-user"]
-    client = stack.enter_context(Peer("benchmarks.players.client", core=core, before=unshare))
-    return client, client.fetch("door")[1]
+    return Peer(module, core=core, before=unshare)
 
 
 def close(descriptors: list[int]) -> None:

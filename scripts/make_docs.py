@@ -1,9 +1,10 @@
 """Writes the generated parts of the documents; with `--check`, only says which are stale.
 
 Two kinds of parts are generated. Between `<!-- NAME:begin -->` and `<!-- NAME:end -->` stands what
-`PARTS` makes from the code. And a `sh` block that begins with `keyhole ` is run with the installed
-command, line by line; a `text` or `json` block right below it is replaced by what was printed. So
-commands are written by hand and their output never is. `# exit 1` says how a line ends if not by 0.
+`PARTS` makes from the code. And a `sh` block that begins with `keyhole `, or with an `echo` to it,
+is run with the installed command, line by line; a `text` or `json` block right below it is replaced
+by what was printed. So commands are written by hand and their output never is. `# exit 1` says how
+a line ends if not by 0.
 
 What differs from run to run (times, session ids, digests, process numbers) is printed as one
 stand-in. Where the rest differs from host to host, or is long, the block is a `text excerpt`: its
@@ -25,10 +26,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app import kit
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
-from keyhole.gateway import connection, gateway, handle, refusal, session, synthetic, upstream
+from keyhole.gateway import (
+    arrival,
+    connection,
+    gateway,
+    gathering,
+    handle,
+    reach,
+    refusal,
+    session,
+    synthetic,
+    upstream,
+)
+from keyhole.inject import encoded, sigv4, stubs
+from keyhole.inject.slots import GLOBAL_SLOTS, Place
 from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
@@ -44,7 +59,8 @@ from keyhole.sandbox.files import (
     system,
     triggers,
 )
-from keyhole.wire import clienthello, dns, httphead, httpstream
+from keyhole.vault import child, custody
+from keyhole.wire import clienthello, dns, httpfield, httphead, httpstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +111,7 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
+    "not-yet": "a push or large files of git, which are not looked into yet",
 }
 """Reasons that `keyhole why` never has to put in words, by code."""
 
@@ -128,22 +145,32 @@ _GATEWAY_MEANINGS = {
     refusal.IDLE: "nothing was sent either way for too long",
     refusal.DNS_MALFORMED: "not one readable DNS question",
     refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",
-    refusal.INSPECTION_NOT_YET: "a host of a service; its inspection arrives with credential "
-    "injection",
+    refusal.SECRET_SCRUBBED: "the answer held the secret, which was replaced",
+    refusal.DECOY_USED: "the placeholder of another service turned up at this host",
     refusal.NOT_ADMITTING: "nothing new is admitted: the audit log cannot be written",
 }
 """Reasons of the gateway that it has no words for on a terminal, or too few."""
 
+_GATEWAY_VERDICTS = {
+    refusal.SECRET_SCRUBBED: "allow",
+    refusal.SECRET_REFLECTED: "deny",
+    refusal.ENCODING_REFUSED: "allow, failed; deny where the answer had begun",
+    refusal.CREDENTIAL_UNAVAILABLE: "deny",
+}
+"""Where what is written down is not told by how the client is answered."""
+
 
 def gateway_reason_table() -> str:
     """Every reason code that is the gateway's own."""
-    codes = [v for n, v in vars(refusal).items() if n.isupper() and isinstance(v, str)]
+    public = [v for n, v in vars(refusal).items() if n.isupper() and not n.startswith("_")]
+    codes = [value for value in public if isinstance(value, str)]
     rows = ["| code | verdict | meaning |", "|---|---|---|"]
     for code in codes:
         meaning = _GATEWAY_MEANINGS.get(code) or refusal._WORDS.get(code)
         if meaning is None:
             raise Stale(f"scripts/make_docs.py has no meaning for the gateway's '{code}'")
         verdict = "allow, failed" if code in refusal._FAILURES else "deny"
+        verdict = _GATEWAY_VERDICTS.get(code, verdict)
         rows.append(f"| `{code}` | {verdict} | {meaning} |")
     return "\n".join(rows)
 
@@ -157,6 +184,8 @@ _WHEN_REACHED = {
     "memory": "an allocation fails; it holds for **each process** in this version (`RLIMIT_DATA`)",
     "processes": "no further process or thread starts (`RLIMIT_NPROC`)",
     "ttl": "everything inside is killed, exit 124",
+    "requests_per_second": "429 with `Retry-After`",
+    "body": "413, or the connection is cut where the answer has begun",
     "audit_per_second": "events are counted, and the count is written",
 }
 
@@ -188,6 +217,16 @@ def bound_table() -> str:
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
         ("the head of a plain HTTP request", _size(httpstream.MAX_HEAD), "refused"),
         ("header fields of it", f"{httphead.MAX_FIELDS}", "refused"),
+        ("the head of a request to a service", _size(httpfield.MAX_HEAD), "400"),
+        ("header fields of it", f"{httpfield.MAX_FIELDS}", "400"),
+        ("a whole head after its first byte", _seconds(arrival.HEAD_TIMEOUT), "cut"),
+        ("between two requests of a connection", _seconds(arrival.KEEP_ALIVE), "cut"),
+        ("TLS with an origin", _seconds(reach.HANDSHAKE_TIMEOUT), "502"),
+        ("a body that must be whole to be signed", _size(sigv4.MAX_HASHED_BODY), "413"),
+        ("such bodies of a session at once", _size(gathering.MAX_GATHERED), "413"),
+        ("a secret", _size(custody.MAX_SIZE), "the run is refused"),
+        ("a command that prints one", _seconds(child.MAX_SECONDS), "the run is refused"),
+        ("what a compressed answer may grow by", f"{encoded.MAX_RATIO} times", "cut"),
         ("lines on your terminal about refusals", f"{session.MAX_REPORTS}", "in the log alone"),
         ("open files of a process inside", f"{launch.Bounds(0, 0).open_files:,}", "open fails"),
         ("the empty home", _size(planning.HOME_BYTES), "disk full"),
@@ -233,6 +272,51 @@ def etc_table() -> str:
             ),
         ),
     )
+
+
+def slot_table() -> str:
+    """What is emptied on every inspected host."""
+    return _two_columns(
+        ("emptied", "names"),
+        tuple(
+            (said, [slot.name for slot in GLOBAL_SLOTS if slot.place is place])
+            for said, place in (("headers", Place.HEADER), ("fields of the query", Place.QUERY))
+        ),
+    )
+
+
+def certificate_table() -> str:
+    """Variables by which clients find the session's CA."""
+    return _two_columns(
+        ("names", "variables"),
+        ((f"`{kit.BUNDLE}`", kit.BUNDLE_VARIABLES), (f"`{kit.CA}`", kit.CA_VARIABLES)),
+    )
+
+
+def stub_table() -> str:
+    """Logins that are put into the home."""
+    made = {name: stubs.stub_files({name: "x"}, "2026-07-01") for name in FileCatalogue()}
+    rows = ["| service | file in the home |", "|---|---|"]
+    rows += [f"| `{name}` | `~/{file.path}` |" for name, files in made.items() for file in files]
+    return "\n".join(rows)
+
+
+_FLAWS = {
+    sigv4.Flaw.MISSING: "the request is not signed",
+    sigv4.Flaw.FORM: "the signature is not in the one form that is understood",
+    sigv4.Flaw.KEY: "it is not by this session's placeholder",
+    sigv4.Flaw.SCOPE: "it is for another service or region",
+    sigv4.Flaw.HEADERS: "the headers that were signed are not those of the request",
+    sigv4.Flaw.DATE: "its date is missing, malformed or too far from now",
+    sigv4.Flaw.PAYLOAD: "the body is signed piece by piece, or its hash is no hash",
+    sigv4.Flaw.WRONG: "the signature is wrong",
+}
+
+
+def signature_table() -> str:
+    """Every reason for which a request is not signed anew."""
+    rows = ["| code | verdict | meaning |", "|---|---|---|"]
+    return "\n".join([*rows, *(f"| `{flaw}` | deny | {_FLAWS[flaw]} |" for flaw in sigv4.Flaw)])
 
 
 def variable_list() -> str:
@@ -330,8 +414,8 @@ def verbs() -> str:
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     yield parser
     for action in _subparsers(parser):
-        for child in action.choices.values():
-            yield from _parsers(child)
+        for inner in action.choices.values():
+            yield from _parsers(inner)
 
 
 def _subparsers(
@@ -404,6 +488,10 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/THREATS.md": {},
     "docs/troubleshooting.md": {},
     "docs/policy.md": {
+        "slots": slot_table,
+        "certificates": certificate_table,
+        "stubs": stub_table,
+        "signatures": signature_table,
         "etc": etc_table,
         "variables": variable_list,
         "masks": mask_table,
@@ -425,6 +513,8 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 
 _FENCE = re.compile(r"^```(?P<info>[^`\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _EXIT = re.compile(r"# exit ([0-9]+)$")
+_COMMAND = re.compile(r"(?:echo [^|]+ \| )?keyhole ")
+"""A secret comes from standard input, so a page that stores one has to bring it."""
 _OUTPUTS = ("text", "json")
 _FILES = ("toml", "ini")
 _EXCERPT = "excerpt"
@@ -521,7 +611,13 @@ def missing_line(excerpt: str, output: str) -> str | None:
 
 def is_command(info: str, body: str) -> bool:
     """Whether a block is to be run."""
-    return info == "sh" and body.startswith("keyhole ")
+    return info == "sh" and _COMMAND.match(body) is not None
+
+
+def verb(line: str) -> str:
+    """Which verb of Keyhole's a command's line is about."""
+    found = _COMMAND.match(line)
+    return line[found.end() :].split()[0] if found else ""
 
 
 def expected_exit(line: str) -> int:

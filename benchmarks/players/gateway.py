@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from benchmarks.players import duties
 from benchmarks.players.client import NAMES
 from benchmarks.players.peer import answer, receive
 from benchmarks.players.project import launch_of
-from keyhole.audit.log import AuditLog
+from keyhole.app.interception import Trust, intercept
+from keyhole.audit.log import AuditLog, Bounds
+from keyhole.certs.authority import Authority
+from keyhole.certs.roots import system_bundle
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
-from keyhole.gateway.session import Session
+from keyhole.gateway.session import Interception, Session
+from keyhole.model.secret import Secret
 from keyhole.policy.build import World
 from keyhole.policy.load import File, load
 from keyhole.policy.rulebook import Rulebook
@@ -31,12 +36,21 @@ from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.model.event import Event
 
 STARTS_AT_ONCE = 4
 
 LIMITS = "connections = 10000\nconnections_per_second = 10000000\nupload = '900GiB'\n"
 """Out of the way: what is measured is the way of the bytes, not the bucket that slows a flood."""
+
+REQUEST_LIMITS = "requests_per_second = 10000000\nbody = '900GiB'\ndownload = '900GiB'\n"
+"""The same for what is counted of requests."""
+
+EVERY_LINE = 10_000_000
+WIDE = Bounds(session=1 << 40)
+"""A line for each request, as the peers write one: by itself the log counts a flood instead."""
 
 
 class Host:
@@ -55,6 +69,34 @@ class Host:
         allow = ", ".join(f'"{name}"' for name in NAMES)
         text = f"[egress]\nallow = [{allow}]\n[limits]\n{LIMITS}[upstream.connect]\n{connect}"
         self._open([socket.socket(fileno=fd) for fd in descriptors], text)
+
+    def intercept(self, descriptors: list[int], port: int, authority: str, audit: int) -> str:
+        """Open a door to a service whose requests are inspected; gives the session's CA.
+
+        The origin is on loopback and its certificate is `authority`'s. `audit` are lines a second.
+        """
+        allow = ", ".join(f'"{rule}"' for rule in duties.RULES)
+        text = f"""
+[services.api]
+hosts = ["{duties.HOST}"]
+inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
+secret = "store:bench"
+allow = [{allow}]
+[limits]
+audit_per_second = {audit}
+{LIMITS}{REQUEST_LIMITS}
+[upstream.connect]
+"{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
+"""
+        session_ca = Authority.create("bench")
+        trust = Trust(session_ca, system_bundle(), authority.encode(), None)
+        secrets, stand_ins = {"api": Secret(duties.SECRET)}, {"api": (duties.PLACEHOLDER,)}
+        self._open(
+            [socket.socket(fileno=fd) for fd in descriptors],
+            text,
+            lambda book: intercept(book, secrets, stand_ins, trust),
+        )
+        return session_ca.pem.decode()
 
     async def sandboxes(self, directory: str, count: int) -> None:
         """Start sandboxes that sleep, each with a door and a session of its own."""
@@ -91,18 +133,30 @@ class Host:
             running.kill()
         self._gateway.close()
 
-    def _open(self, sockets: list[socket.socket], text: str) -> None:
+    def _open(
+        self,
+        sockets: list[socket.socket],
+        text: str,
+        interception: Callable[[Rulebook], Interception] | None = None,
+    ) -> None:
         # Each session has parsed its own policy, as sessions of different projects have.
         world = World({}, lambda _: None, ())
         loaded = load(File("bench.toml", b"version = 1\n" + text.encode()), None, world)
         self._doors += 1
         name = f"session{self._doors}"
+        book = Rulebook(loaded.policy)
+        self._log.begin(name, loaded.policy.limits.audit_per_second)
 
         def record(event: Event) -> None:
             self._log.record(name, event)
 
         session = Session(
-            name, Rulebook(loaded.policy), record, lambda: self._log.admitting, _silent
+            name,
+            book,
+            record,
+            lambda: self._log.admitting,
+            _silent,
+            interception(book) if interception else None,
         )
         self._gateway.open_door(Door(*sockets), session)
 
@@ -114,9 +168,12 @@ def _silent(line: str) -> None:
 async def _serve(control: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    with tempfile.TemporaryDirectory() as directory, AuditLog(Path(directory) / "audit") as log:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        AuditLog(Path(directory) / "audit", bounds=WIDE) as log,
+    ):
         host = Host(loop, log)
-        verbs = {f.__name__: f for f in (host.open, host.sandboxes, host.settle)}
+        verbs = {f.__name__: f for f in (host.open, host.intercept, host.sandboxes, host.settle)}
         try:
             while True:
                 asked.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_check_says_what_a_policy_grants(keyhole: Keyhole) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "keyhole.toml: valid" in ran.out
     assert "runs a command of this host" in ran.out
-    assert "services.github.push       arrives with git" in ran.out
+    assert "services.github.push  arrives with git" in ran.out
 
 
 def test_check_tells_all_faults_with_places_and_exits_2(keyhole: Keyhole) -> None:
@@ -235,16 +236,27 @@ def test_bash_completes_a_verb(keyhole: Keyhole) -> None:
 
 
 def test_the_demo_explains_and_ends_by_itself(keyhole: Keyhole) -> None:
-    """I2, I3: the client sees only `lo`, reaches what is allowed, and it is written down."""
+    """I1, I2, I3, I7, I8: what the client sees, what it does not, and that it is written down."""
     ran = keyhole("demo")
     assert (ran.code, ran.err) == (0, "")
     explained, real = ran.out.split("4. Now for real")
     assert (explained.count("  denied "), explained.count("  allowed  ")) == (7, 4)
-    assert "network interfaces inside: ['lo']" in real
-    assert "https://hello.keyhole.example/               hello from a service" in real
-    assert "https://evil.example/                        refused" in real
-    assert "https://192.0.2.1/                           refused" in real
-    assert "literal-address" in real.split("5. What the audit log")[1]
+    seen, rest = real.split("5. What the audit log")
+    log, proven = rest.split("6. What this has shown")
+    said = dict(re.findall(r"^ +(\S.*?) {2,}(\S.*)$", seen, re.MULTILINE))
+    assert said["network interfaces"] == "lo"
+    placeholder = said["env HELLO_API_KEY"]
+    assert re.fullmatch(r"hello-keyhole[A-Za-z0-9]{25}", placeholder)
+    service = "GET https://hello.keyhole.example"
+    assert said[f"{service}/v1/whoami"] == "200 the service says: this is the real key"
+    assert said[f"{service}/v1/echo"] == f"200 Bearer {placeholder}"
+    assert said["the same, read from base64"] == f"Bearer {placeholder}"
+    assert said[f"{service}/admin/keys"].startswith("403 no rule")
+    assert said["GET https://evil.example/"].startswith("refused: ")
+    assert said["GET https://192.0.2.1/"].startswith("refused: ")
+    for word in ("secret-scrubbed", "path=/admin/keys", "evil.example", "literal-address"):
+        assert word in log
+    assert (proven.count("  holds  "), proven.count("FAILS")) == (8, 0)
 
 
 # trust

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.run import TIMED_OUT
 from keyhole.cli.main import EXIT_DENIED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNUSABLE
 from keyhole.cli.run import EXIT_REFUSED
+from keyhole.gateway import refusal
+from keyhole.host import presets
+from keyhole.host.suffixes import covered_suffix
+from keyhole.model.decision import Reason
+from keyhole.policy.build import World
+from keyhole.policy.disclose import disclose
+from keyhole.policy.load import File, load
 from keyhole.policy.schema import Arrives
 from keyhole.sandbox.emptynet import RULESET
 from keyhole.sandbox.identity import UNPRIVILEGED
@@ -131,8 +140,8 @@ def test_every_command_of_the_readme_ends_as_it_says(tmp_path: Path) -> None:
     for block in _BLOCK.finditer(README):
         bench.take_file(block["info"], block["body"])
     commands = _commands(README)
-    assert {command.split()[1] for command in commands} >= {
-        "run", "log", "doctor", "demo", "check", "why", "services",
+    assert {make_docs.verb(command) for command in commands} >= {
+        "run", "secret", "log", "doctor", "demo", "check", "why", "services",
     }  # fmt: skip
     for command in commands:
         ran = bench.run(command)
@@ -266,6 +275,36 @@ def test_messages_that_are_explained_are_ones_that_exist() -> None:
         for part in parts:
             wanted = part.strip(" ,:()").partition("apt-get install")[0]
             assert wanted in code or wanted.replace(", ", "") in code, message
+
+
+def test_what_a_client_reads_has_the_status_that_is_documented() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([45][0-9]{2})`, ([^|]+) \|", page, re.MULTILINE)
+    pairs = [(status, code) for status, codes in rows for code in re.findall(r"`([^`]+)`", codes)]
+    assert len(pairs) > 20
+    for status, code in pairs:
+        if code == "reason":  # what does not exist has none
+            code = str(Reason.REPOSITORY_NOT_GRANTED)
+        reply = refusal.http_reply(code, "default").decode()
+        assert reply.startswith(f"HTTP/1.1 {status} "), code
+
+
+def test_every_key_of_the_sandboxs_policy_is_in_the_guide() -> None:
+    page = (ROOT / "docs" / "policy.md").read_text("utf-8")
+    table = page.partition("| key of `policy.json` |")[2].partition("\n\n")[0]
+    world = World(FileCatalogue(), covered_suffix, presets.NAMES)
+    policy = load(File("keyhole.toml", make_docs.EXAMPLE.read_bytes()), None, world).policy
+    told = json.loads(disclose(policy))
+    service = told["services"][0]
+    for key in (*told, *service, *service["hosts"][0]):
+        assert f"`{key}`" in table
+
+
+def test_only_what_the_code_says_is_said_to_be_still_to_come() -> None:
+    waits = tuple(part.value for part in Arrives if part is not Arrives.NOW)
+    for page in PAGES:
+        for found in re.findall(r"arrives? with ([a-z][a-z -]*)", page.read_text("utf-8")):
+            assert found.startswith(waits), f"{page.name}: {found}"
 
 
 def test_the_changelog_has_this_version() -> None:

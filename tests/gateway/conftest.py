@@ -11,6 +11,7 @@ import trustme
 from tests.gateway.namespace import Namespace
 from tests.gateway.origins import Handler, Origin
 from tests.gateway.rig import FakeResolver, Rig
+from tests.gateway.stage import Stage, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,3 +83,10 @@ def rig(resolver: FakeResolver) -> Iterator[Rig]:
     made = Rig(resolver)
     yield made
     made.close()
+
+
+@pytest.fixture
+def stage(authority: trustme.CA) -> Iterator[Stage]:
+    """A namespace and an intercepting gateway; the door is still to be opened."""
+    with set_up(authority) as made:
+        yield made

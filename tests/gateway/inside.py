@@ -69,7 +69,22 @@ def main() -> None:
     control.sendmsg([b"door"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
     for each in made:
         each.close()
-    control.recv(1)  # until the test closes its end
+    while wanted := control.recv(512):  # until the test closes its end
+        connect(control, wanted.decode())
+
+
+def connect(control: socket.socket, wanted: str) -> None:
+    """Hand out a connection that was made here, to `name port`."""
+    name, port = wanted.split()
+    try:
+        made = socket.create_connection((name, int(port)), timeout=20)
+    except OSError as error:
+        control.send(type(error).__name__.encode())
+        return
+    with made:
+        made.setblocking(True)
+        descriptors = array.array("i", [made.fileno()])
+        control.sendmsg([b"made"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
 
 
 if __name__ == "__main__":

@@ -63,6 +63,16 @@ class Namespace:
         assert done.returncode == 0, done.stderr
         return done.stdout.rstrip("\n")
 
+    def connect(self, name: str, port: int = 443) -> socket.socket:
+        """A connection from inside, to be used by the test itself."""
+        self.control.send(f"{name} {port}".encode())
+        word, descriptors, _, _ = socket.recv_fds(self.control, 64, 1)
+        assert word == b"made", word
+        made = socket.socket(fileno=descriptors[0])
+        made.settimeout(PATIENCE)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
     def close(self) -> None:
         """Let the namespace go."""
         self.control.close()

@@ -8,6 +8,8 @@ import ssl
 import threading
 from collections.abc import Callable
 
+from tests.gateway.talk import Message, Talk, ok
+
 Handler = Callable[[socket.socket], None]
 
 
@@ -47,6 +49,7 @@ class Origin:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
             self.open.add(sock)
             thread = threading.Thread(target=self._serve, args=(sock,))
@@ -58,10 +61,11 @@ class Origin:
         with contextlib.suppress(OSError):
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True)
+                self.open.add(sock)  # the plain one is an empty shell from here on
             self._handler(sock)
+        self.open -= {plain, sock}
         sock.close()
         plain.close()
-        self.open.discard(plain)
 
 
 def echo(sock: socket.socket) -> None:
@@ -88,3 +92,29 @@ def greet(sock: socket.socket) -> None:
     """Speak first, then echo."""
     sock.sendall(b"220 ready\r\n")
     echo(sock)
+
+
+class Service:
+    """An HTTP origin that writes down each request and answers as the test wants."""
+
+    def __init__(self, answer: Callable[[Message], bytes | None] = lambda _: ok()) -> None:
+        """`answer` gives the bytes to send; None closes the connection at once."""
+        self._answer = answer
+        self.seen: list[Message] = []
+        self.connections = 0
+
+    def __call__(self, sock: socket.socket) -> None:
+        self.connections += 1
+        number, talk = self.connections, Talk(sock)
+        while (message := talk.request()) is not None:
+            message.connection = number
+            self.seen.append(message)
+            reply = self._answer(message)
+            if reply is None:
+                return
+            talk.send(reply)
+
+
+def echo_head(message: Message) -> bytes:
+    """Give the head back."""
+    return ok(message.head)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 
+from keyhole.app.interception import Trust, intercept
+from keyhole.certs.authority import Authority
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.session import Session
 from keyhole.model.event import Event
+from keyhole.model.secret import Secret
 from tests.worlds import book
 
 if TYPE_CHECKING:
@@ -22,8 +26,10 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.door import Door
     from keyhole.gateway.handle import DoorHandle
+    from keyhole.gateway.session import Interception
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
+    from keyhole.policy.rulebook import Rulebook
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -76,6 +82,22 @@ class Watch:
         return [event.reason for event in self.events if event.kind == kind]
 
 
+@dataclass(frozen=True)
+class Services:
+    """A session's secrets and placeholders by service, its CA, and who signs for the origins."""
+
+    secrets: dict[str, str]
+    placeholders: dict[str, str]
+    authority: Authority
+    roots: bytes
+
+    def intercept(self, rules: Rulebook) -> Interception:
+        """As the composition root does it."""
+        secrets = {name: Secret(value) for name, value in self.secrets.items()}
+        stand_ins = {name: tuple(text.split("\n")) for name, text in self.placeholders.items()}
+        return intercept(rules, secrets, stand_ins, Trust(self.authority, self.roots, None, None))
+
+
 class Rig:
     """A running gateway."""
 
@@ -97,11 +119,19 @@ class Rig:
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE)
 
-    def open(self, door: Door, policy: str) -> tuple[DoorHandle, Watch]:
-        """Open a door under a policy."""
+    def open(
+        self, door: Door, policy: str, services: Services | None = None
+    ) -> tuple[DoorHandle, Watch]:
+        """Open a door under a policy; without `services` nothing is inspected."""
         watch = Watch()
+        rules = book(policy)
         session = Session(
-            "s1", book(policy), watch.events.append, lambda: watch.admitting, watch.lines.append
+            "s1",
+            rules,
+            watch.events.append,
+            lambda: watch.admitting,
+            watch.lines.append,
+            services.intercept(rules) if services else None,
         )
         return self.call(lambda: self.gateway.open_door(door, session)), watch
 
@@ -119,4 +149,10 @@ class Rig:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        assert not self.faults
+        assert not self.faults, self.told_faults()
+
+    def told_faults(self) -> str:
+        """What was raised out of callbacks."""
+        raised = [fault.get("exception") for fault in self.faults]
+        told = ["".join(traceback.format_exception(e)) for e in raised if isinstance(e, Exception)]
+        return "\n".join([*told, *map(str, self.faults)])

@@ -183,10 +183,10 @@ def test_a_service_is_not_tunnelled(namespace: Namespace, rig: Rig, origin: Make
     )
     said = namespace.python(CONVERSE, "api.model.example", "443", "read")
     assert said == "ConnectionResetError"
-    assert watch.until("inspection-not-yet", port=443).rule == "services.model"
+    assert watch.until("inspection-off", port=443).rule == "services.model"
     assert watch.lines == [
-        "denied api.model.example:443 (it belongs to a service); "
-        "services arrive with a later version"
+        "denied api.model.example:443 (it belongs to a service, and nothing is inspected in this "
+        "session)"
     ]
     assert server.connections == 0
 

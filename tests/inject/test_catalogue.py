@@ -33,6 +33,7 @@ since       = "2026-07"
 notes       = ["One.", "Two."]
 env         = ["FORGE_TOKEN", "_x1"]
 placeholder = "ft_{alnum:40}"
+placeholders = { _x1 = "{b64:40}" }
 forge       = "gitea"
 git_user    = ""
 
@@ -41,6 +42,7 @@ hosts         = ["git.example", "*.git.example:8443"]
 inject        = { basic_user = "" }
 git           = true
 encoded_slash = true
+ranges        = true
 strip         = ["header:x-otp"]
 keep          = ["cookie:cf_*"]
 merge         = { "x-beta" = "one" }
@@ -70,12 +72,13 @@ def test_every_key_of_a_file_is_read() -> None:
     assert template.env == ("FORGE_TOKEN", "_x1")
     assert template.placeholder is not None
     assert template.placeholder.text == "ft_{alnum:40}"
+    assert [(name, shape.text) for name, shape in template.placeholders] == [("_x1", "{b64:40}")]
     assert (template.forge, template.git_user) == (Forge.GITEA, "")
     assert not template.needs_hosts
     git, api = template.hosts
     assert git.hosts == (HostPattern.parse("git.example"), HostPattern.parse("*.git.example:8443"))
     assert git.inject == (BasicInjection(""),)
-    assert (git.git, git.encoded_slash) == (True, True)
+    assert (git.git, git.encoded_slash, git.ranges) == (True, True, True)
     assert git.strip == (Slot(Place.HEADER, "x-otp"),)
     assert git.keep == (Slot(Place.COOKIE, "cf_*"),)
     assert git.merge == (("x-beta", "one"),)
@@ -91,10 +94,10 @@ def test_what_a_file_does_not_say_is_nothing() -> None:
     template = parse_template("small", TOP + HOST)
     (host,) = template.hosts
     assert (template.notes, template.env, template.placeholder) == ((), (), None)
-    assert (template.forge, template.git_user) == (None, None)
+    assert (template.placeholders, template.forge, template.git_user) == ((), None, None)
     assert (host.allow, host.deny, host.api_read, host.api_write) == ((), (), (), ())
     assert (host.inject, host.strip, host.keep, host.merge) == ((), (), (), ())
-    assert (host.git, host.encoded_slash, host.example) == (False, False, "")
+    assert (host.git, host.encoded_slash, host.ranges, host.example) == (False, False, False, "")
 
 
 def test_a_service_whose_users_have_hosts_of_their_own_gives_an_example() -> None:
@@ -104,6 +107,7 @@ def test_a_service_whose_users_have_hosts_of_their_own_gives_an_example() -> Non
 
 
 SHAPE = '\nplaceholder = "{hex:32}"'
+OWN = 'env = ["A"]\nplaceholder = "{{hex:40}}"\nplaceholders = {{ {} = "{{hex:32}}" }}'
 
 IN_THE_HEAD = [
     ("title = ", "x: Invalid value"),
@@ -133,6 +137,9 @@ IN_THE_HEAD = [
     (TOP + 'env = ["A", "1A"]' + SHAPE + HOST, "x.env[1]: the name of a variable"),
     (TOP + 'env = ["A"]\nplaceholder = "{hex:3}"' + HOST, "x.placeholder: a shape has a run"),
     (TOP + 'env = ["A"]\nplaceholder = 7' + HOST, "x.placeholder: a text is missing"),
+    (TOP + OWN.format("B") + HOST, "x: 'placeholders' gives shapes to variables of 'env'"),
+    (TOP + OWN.format("A").replace("hex:32", "hex:3") + HOST, "x.placeholders: a shape has a run"),
+    (TOP + 'env = ["A"]\nplaceholders = ["A"]' + SHAPE + HOST, "x.placeholders: a table is"),
     (TOP + 'forge = "sourceforge"' + HOST, "x.forge: 'sourceforge' is not a valid Forge"),
     (TOP + 'git_user = "a:b"' + HOST, "x.git_user: a Basic user"),
     (TOP + "git_user = 1" + HOST, "x.git_user: every value of 'inject' is text"),
@@ -156,6 +163,7 @@ IN_A_HOST = [
     (HOST + 'git = "false"', "x.host[0].git: true or false"),
     (HOST + "git = 0", "x.host[0].git: true or false"),
     (HOST + 'encoded_slash = "no"', "x.host[0].encoded_slash: true or false"),
+    (HOST + "ranges = 1", "x.host[0].ranges: true or false"),
     (HOST + 'strip = "header:x"', "x.host[0].strip: a list is expected"),
     (HOST + 'strip = ["x"]', "x.host[0].strip[0]: a slot is"),
     (HOST + 'keep = ["header:*"]', "x.host[0].keep[0]: a slot's '*'"),

@@ -98,6 +98,17 @@ GUARDED = {
         ("POST", "/v1/projects/p/locations/l/customJobs"),
         ("POST", "/token"),
     ],
+    "vertex-service-account": [
+        ("POST", "/v1/projects/-/serviceAccounts/sa:generateAccessToken"),
+        ("POST", "/v1/projects/p/serviceAccounts/sa/keys"),
+        ("POST", "/token"),
+    ],
+    "aws-s3": [
+        ("PUT", "/"),
+        ("POST", "/"),
+        ("DELETE", "/"),
+        ("GET", "/v20180820/accessgrantsinstance/dataaccess"),
+    ],
     "bedrock": [("POST", "/"), ("POST", "/async-invoke"), ("POST", "/model-invocation-job")],
     "bedrock-key": [("POST", "/"), ("POST", "/async-invoke"), ("POST", "/v1/files")],
     "openrouter": [
@@ -329,6 +340,10 @@ OPEN = {
     "gemini": [("POST", "/v1beta/models/m:generateContent")],
     "gemini-code-assist": [("GET", "oauth2.googleapis.com/tokeninfo")],
     "vertex": [("POST", "/v1/projects/p/locations/l/publishers/g/models/m:generateContent")],
+    "vertex-service-account": [
+        ("POST", "/v1/projects/p/locations/l/publishers/g/models/m:generateContent"),
+    ],
+    "aws-s3": [("GET", "/"), ("GET", "/a/b.txt"), ("HEAD", "/a/b.txt")],
     "bedrock": [("POST", "/model/m/invoke"), ("POST", "/model/arn:aws:x%2Fy/converse")],
     "bedrock-key": [("POST", "/model/m/converse-stream")],
     "openrouter": [("POST", "/api/v1/chat/completions"), ("GET", "/api/v1/key")],

@@ -1,4 +1,4 @@
-"""How a credential is written: four forms, none of which can reframe a request (I4, I6)."""
+"""How a credential is written: in few forms, none of which can reframe a request (I4, I6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from keyhole.inject.injection import (
     FRAMING_HEADERS,
     KEYS,
     MAX_PARTS,
+    MINTING_SERVICES,
     BasicInjection,
+    GoogleInjection,
     HeaderInjection,
     Injection,
     QueryInjection,
@@ -55,6 +57,21 @@ from keyhole.model.errors import Unparsable
             {"sigv4": "bedrock"},
             SignatureInjection("bedrock"),
             "signature AWS4-HMAC-SHA256 for bedrock",
+        ),
+        (
+            {"sigv4": "s3", "region": "auto"},
+            SignatureInjection("s3", "auto"),
+            "signature AWS4-HMAC-SHA256 for s3 in auto",
+        ),
+        (
+            {"google": "cloud-platform"},
+            GoogleInjection(("cloud-platform",)),
+            "header Authorization: Bearer (Google token for cloud-platform)",
+        ),
+        (
+            {"google": "bigquery devstorage.read_only"},
+            GoogleInjection(("bigquery", "devstorage.read_only")),
+            "header Authorization: Bearer (Google token for bigquery devstorage.read_only)",
         ),
     ],
 )
@@ -152,8 +169,47 @@ def test_a_query_field_is_one_plain_name(key: str) -> None:
 @pytest.mark.parametrize("service", ["", "Bedrock", "a b", "a/b", "é", "a\n"])
 def test_a_signed_service_is_a_lower_case_word(service: str) -> None:
     assert parse_injection({"sigv4": "execute-api"})
-    with pytest.raises(Unparsable, match="signed for"):
+    for table in ({"sigv4": service}, {"sigv4": service, "region": "eu-west-1"}):
+        with pytest.raises(Unparsable, match="signed for"):
+            parse_injection(dict(table))
+
+
+@pytest.mark.parametrize("service", sorted(MINTING_SERVICES))
+def test_nothing_is_signed_for_a_service_that_hands_out_keys(service: str) -> None:
+    """I1: an answer of STS or IAM is a key inside."""
+    assert {"sts", "iam"} <= MINTING_SERVICES
+    assert parse_injection({"sigv4": "s3"})
+    with pytest.raises(Unparsable, match="hands out keys"):
         parse_injection({"sigv4": service})
+
+
+@pytest.mark.parametrize("region", ["", "EU", "eu west", "eu/west", "é", "a\n"])
+def test_a_region_is_a_lower_case_word(region: str) -> None:
+    assert parse_injection({"sigv4": "s3", "region": "us-gov-west-1"})
+    with pytest.raises(Unparsable, match="lower-case word"):
+        parse_injection({"sigv4": "s3", "region": region})
+
+
+@pytest.mark.parametrize(
+    ("scopes", "hint"),
+    [
+        ("", "cloud-platform"),
+        (" cloud-platform", "cloud-platform"),
+        ("cloud-platform  bigquery", "cloud-platform"),
+        ("Cloud-Platform", "cloud-platform"),
+        ("https://www.googleapis.com/auth/bigquery", "bigquery"),
+        ("https://www.googleapis.com/auth/bigquery drive.file", "bigquery drive.file"),
+        ("https://evil.example/auth/bigquery", "cloud-platform"),
+        ("https://www.googleapis.com/auth/\x1b[2J", "cloud-platform"),
+        ("a,b", "cloud-platform"),
+        ("é", "cloud-platform"),
+    ],
+)
+def test_scopes_are_named_by_their_last_part(scopes: str, hint: str) -> None:
+    with pytest.raises(Unparsable, match="by their last part") as refusal:
+        parse_injection({"google": scopes})
+    assert refusal.value.hint == hint
+    assert parse_injection({"google": hint})
 
 
 @pytest.mark.parametrize(
@@ -167,6 +223,8 @@ def test_a_signed_service_is_a_lower_case_word(service: str) -> None:
         {"bearer": "{secret}"},
         {"Header": "A", "value": "{secret}"},
         {"query": "k", "sigv4": "s"},
+        {"region": "eu-west-1"},
+        {"google": "cloud-platform", "sigv4": "s"},
     ],
 )
 def test_a_table_of_no_form_or_of_two_is_refused(table: dict[str, object]) -> None:

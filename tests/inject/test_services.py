@@ -18,11 +18,13 @@ from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from keyhole.inject.injection import (
     BasicInjection,
+    GoogleInjection,
     HeaderInjection,
     QueryInjection,
     SignatureInjection,
 )
 from keyhole.inject.placeholder import MARKS
+from keyhole.inject.sigv4 import WRITTEN_NAMES
 from keyhole.inject.slots import GLOBAL_SLOTS, Place, Slot
 from keyhole.model.host import DEFAULT_PORT, Host, HostPattern
 from keyhole.model.rule import AccessRule
@@ -142,8 +144,10 @@ def written_slots(host: HostTemplate) -> list[Slot]:
         match injection:
             case HeaderInjection():
                 slots.append(Slot(Place.HEADER, injection.header.lower()))
-            case BasicInjection() | SignatureInjection():
+            case BasicInjection() | GoogleInjection():
                 slots.append(Slot(Place.HEADER, "authorization"))
+            case SignatureInjection():
+                slots += [Slot(Place.HEADER, name.decode()) for name in sorted(WRITTEN_NAMES)]
             case QueryInjection():
                 slots.append(Slot(Place.QUERY, injection.key.lower()))
     return slots
@@ -256,15 +260,16 @@ def noise_of(sandbox: str) -> bytes:
 @pytest.mark.parametrize("name", WITH_PLACEHOLDER)
 def test_a_placeholder_has_the_shape_of_the_token_and_carries_the_mark(name: str) -> None:
     """I1: what lies in the sandbox is recognisable, of the right form, and no one's key."""
-    shape = service(name).placeholder
-    assert shape is not None
-    one, two = shape.placeholder(noise_of("one")), shape.placeholder(noise_of("two"))
-    assert one != two
-    for made in (one, two):
-        assert shape.pattern().fullmatch(made)
-        assert carries_mark(made)
-    with pytest.raises(ValueError, match="more than 8 bytes"):
-        shape.placeholder(bytes(8))
+    usual = service(name).placeholder
+    assert usual is not None
+    for shape in (usual, *(own for _, own in service(name).placeholders)):
+        one, two = shape.placeholder(noise_of("one")), shape.placeholder(noise_of("two"))
+        assert one != two
+        for made in (one, two):
+            assert shape.pattern().fullmatch(made)
+            assert carries_mark(made)
+        with pytest.raises(ValueError, match="more than 8 bytes"):
+            shape.placeholder(bytes(8))
 
 
 def carries_mark(token: str) -> bool:

@@ -56,6 +56,13 @@ class Own:
         return "Own(…)"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Closed:
+    """Not printed by its fields."""
+
+    secret: str
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """Says itself what is equal; the hash is still made."""
@@ -152,6 +159,7 @@ def test_a_value_shows_its_fields_but_not_those_that_hide() -> None:
     assert repr(Point(1, note="hidden")) == "Point(x=1, y=7)"
     assert repr(Own("hidden")) == "Own(…)"
     assert repr(Nothing()) == "Nothing()"
+    assert "hidden" not in repr(Closed("hidden"))
 
 
 def test_a_value_can_be_matched_copied_and_pickled() -> None:

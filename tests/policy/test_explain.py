@@ -156,7 +156,7 @@ def test_every_reason_for_a_denial_has_words() -> None:
             Reason.PUBLIC_ADDRESS, Reason.CONNECT_OVERRIDE, Reason.PRIVATE_GRANTED,
             Reason.TYPE_NOT_ANSWERED, Reason.CLASS_NOT_ANSWERED, Reason.NAME_MALFORMED,
             Reason.REF_SYMBOLIC, Reason.DEFAULT_BRANCH_UNKNOWN, Reason.CREATE_NOT_GRANTED,
-            Reason.ANCESTRY_UNKNOWN,
+            Reason.ANCESTRY_UNKNOWN, Reason.NOT_YET,
         }
     }  # fmt: skip
     assert set(Reason) - decided_elsewhere == set(SAID)

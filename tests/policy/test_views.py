@@ -11,15 +11,14 @@ import pytest
 
 from keyhole.inject.injection import BasicInjection
 from keyhole.inject.preset import Preset, PresetHost
-from keyhole.model.decision import Reason, Route
+from keyhole.model.decision import Reason
 from keyhole.model.host import Host, HostPattern
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import Secret
 from keyhole.policy.draft import Draft, DraftService, write
 from keyhole.policy.effective import effective_values
-from keyhole.policy.egress import decide_egress
 from keyhole.policy.explain import explain
-from keyhole.policy.presets import join_presets, tunnel_presets
+from keyhole.policy.presets import join_presets
 from keyhole.policy.reference import json_schema, key_table
 from keyhole.policy.request import Request, decide_request
 from keyhole.policy.rulebook import Rulebook
@@ -196,24 +195,6 @@ def test_presets_share_a_mirror_each_with_its_own_rules_and_credential() -> None
 
     assert injected("/npm/x") == ("header Authorization: Basic n:{secret}",)
     assert injected("/pypi/x") == ()
-
-
-def test_until_hosts_are_inspected_presets_without_a_credential_are_tunnelled() -> None:
-    """I10: a host that needs its credential stays shut and is named."""
-    feed = HostPattern.parse("feed.corp.example")
-    shut = PresetHost(feed, inject=BasicInjection("n"), credential=Secret("s" * 20))
-    presets = [
-        Preset("python", (PresetHost(HostPattern.parse("pip.example")), shut)),
-        Preset("node", (PresetHost(HostPattern.parse("pip.example")), PresetHost(feed))),
-    ]
-    text = "[egress]\nallow = ['a.example']\n[services.model]"
-    policy, notes = tunnel_presets(join_presets(loaded(text).policy, presets)[0])
-    assert [str(p) for p in policy.allow] == ["a.example", "pip.example"]
-    assert [s.name for s in policy.services] == ["model", "preset.python"]
-    assert notes == ("preset.python: feed.corp.example needs a credential, not yet injected",)
-    book = Rulebook(policy)
-    assert decide_egress(book, Host.parse("pip.example"), 443).route is Route.TUNNEL
-    assert decide_egress(book, Host.parse("feed.corp.example"), 443).route is Route.INSPECT
 
 
 # The reference

@@ -6,6 +6,7 @@ small environment that is made from an interpreter they can execute.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import shutil
@@ -29,6 +30,10 @@ import sys
 from keyhole.cli.main import main
 sys.exit(main())
 """
+
+
+_accounts = itertools.count()
+"""Two folders' tests may each have a user at the same time."""
 
 
 class NoSuchPerson(Exception):
@@ -72,7 +77,7 @@ def this_person(directory: Path) -> Person:
 
 def create_user(directory: Path) -> Person:
     """A throwaway account with a working `keyhole`; needs root. `remove_user` takes it back."""
-    name = f"keyhole-test-{os.getpid()}"
+    name = f"keyhole-test-{os.getpid()}-{next(_accounts)}"
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is None:
         raise NoSuchPerson("useradd is not installed")

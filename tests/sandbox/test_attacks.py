@@ -132,9 +132,9 @@ def test_the_first_process_is_not_in_the_users_session(plain: Project) -> None:
 
 def test_a_first_process_that_stays_in_the_users_session_shows_it() -> None:
     """The control: a session begun outside has no number in the sandbox's process namespace."""
+    bwrap = "bwrap --unshare-user --unshare-pid --as-pid-1 --dev-bind / /".split()
     stayed = subprocess.run(
-        ["bwrap", "--unshare-user", "--unshare-pid", "--as-pid-1", "--dev-bind", "/", "/"]
-        + [sys.executable, "-c", "import os; print(os.getsid(1))"],
+        [*bwrap, sys.executable, "-c", "import os; print(os.getsid(1))"],
         capture_output=True,
         text=True,
         check=True,

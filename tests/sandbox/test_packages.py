@@ -29,6 +29,8 @@ pytestmark = pytest.mark.outside
 
 INDEX = "index.corp.example"
 WHEEL = "keyholetest-1.0-py3-none-any.whl"
+PASSWORD = "feed-0123456789abcdefghij"
+LOGIN = "Basic " + base64.b64encode(f"reader:{PASSWORD}".encode()).decode()
 
 
 def make_wheel() -> bytes:
@@ -92,6 +94,13 @@ class Index(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        login = self.headers.get("Authorization", "")
+        if self.path.startswith("/private/") and login != LOGIN:
+            self.send_response(401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.path = self.path.removeprefix("/private")
         body = PAGES.get(self.path.replace("%2F", "%2f"))
         self.send_response(404 if body is None else 200)
         kind = "text/html" if self.path.startswith("/simple") else "application/octet-stream"
@@ -120,14 +129,11 @@ def index(authority: trustme.CA) -> Iterator[Origin]:
 def project_with(
     new_project: Callable[..., Project], index: Origin, authority: trustme.CA, preset: str
 ) -> Project:
-    project = new_project(f"[egress]\npresets = ['{preset}']\n")
-    where = project.directory / "ca.pem"
-    project.policy(
-        f"[egress]\npresets = ['{preset}']\n"
+    project = new_project(
+        f"[egress]\npresets = ['{preset}']\n[upstream]\nca_file = '~/ca.pem'\n"
         f"[upstream.connect]\n'{INDEX}:443' = '{index.address}'\n"
-        f"[sandbox.env]\nPIP_CERT = '{where}'\nnpm_config_cafile = '{where}'\n"
     )
-    project.write("ca.pem", authority.cert_pem.bytes().decode())
+    (project.home / "ca.pem").write_bytes(authority.cert_pem.bytes())
     return project
 
 
@@ -153,6 +159,28 @@ def test_pip_installs_from_the_index_that_the_hosts_settings_name(
     denied = project.run("sh", "-c", f"PIP_RETRIES=0 {command} -i https://{INDEX}/simple")
     assert denied.code != 0
     assert f"denied {INDEX}:443 (no rule)" in denied.err
+
+
+def test_the_login_of_a_private_index_is_added_outside_and_is_not_inside(
+    new_project: Callable[..., Project], index: Origin, authority: trustme.CA
+) -> None:
+    """I1: pip installs from an index that wants a login, and nothing inside holds it."""
+    project = project_with(new_project, index, authority, "python")
+    settings = project.home / ".config" / "pip"
+    settings.mkdir(parents=True)
+    address = f"https://reader:{PASSWORD}@{INDEX}/private/simple"
+    (settings / "pip.conf").write_text(f"[global]\nindex-url = {address}\n")
+    for path in (settings.parent, settings, settings / "pip.conf"):
+        project.person.own(path)
+    python = shutil.which("python3", path=project.env["PATH"])
+    if python is None or project.run(python, "-m", "pip", "--version").code != 0:
+        pytest.skip("no pip in the system's trees")
+    install = f"{python} -m pip install -q --no-deps --target /tmp/t keyholetest && echo installed"
+    search = f"env; cat /proc/self/environ; grep -r {PASSWORD} / 2>/dev/null --include='*pip*'"
+    ran = project.run("sh", "-c", f"{install}; {search}", env={"XDG_CONFIG_HOME": ""})
+    assert ran.lines[0] == "installed", ran.err
+    assert PASSWORD not in ran.out
+    assert LOGIN.split()[1] not in ran.out
 
 
 def test_npm_installs_a_scoped_package_from_the_registry_that_npmrc_names(

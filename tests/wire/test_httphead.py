@@ -18,24 +18,43 @@ def head(*fields: str, line: str = "GET /a?b=c HTTP/1.1", host: str | None = "ok
     return "\r\n".join([line, *first, *fields]).encode("latin-1")
 
 
+GET = ("GET", "/a?b=c")
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (head(), Head(HOST)),
-        (head(host="OK.example:80"), Head(HOST)),
-        (head("Accept: */*", "X:", "Y:\t a b\t "), Head(HOST)),
-        (head("X-Name: caf\xe9"), Head(HOST)),
-        (head(line="GET http://ok.example/x HTTP/1.1"), Head(HOST)),
-        (head(line="GET HTTP://OK.example:80?q HTTP/1.1"), Head(HOST)),
-        (head(line="OPTIONS * HTTP/1.1"), Head(HOST)),
-        (head(line="GET / HTTP/1.0"), Head(HOST)),
-        (head("Content-Length: 12", line="POST / HTTP/1.1"), Head(HOST, 12)),
-        (head("content-length: 0"), Head(HOST)),
-        (head("Transfer-Encoding: Chunked", line="POST / HTTP/1.1"), Head(HOST, chunked=True)),
+        (head(), Head(HOST, 0, False, *GET)),
+        (head(host="OK.example:80"), Head(HOST, 0, False, *GET)),
+        (head("Accept: */*", "X:", "Y:\t a b\t "), Head(HOST, 0, False, *GET)),
+        (head("X-Name: caf\xe9"), Head(HOST, 0, False, *GET)),
+        (head(line="OPTIONS * HTTP/1.1"), Head(HOST, 0, False, "OPTIONS", "*")),
+        (head(line="GET / HTTP/1.0"), Head(HOST, 0, False, "GET", "/")),
+        (head("Content-Length: 12", line="POST / HTTP/1.1"), Head(HOST, 12, False, "POST", "/")),
+        (head("content-length: 0"), Head(HOST, 0, False, *GET)),
+        (head("Transfer-Encoding: Chunked", line="POST / HTTP/1.1"),
+         Head(HOST, 0, True, "POST", "/")),
     ],
-)
+)  # fmt: skip
 def test_an_honest_head_is_read(data: bytes, expected: Head) -> None:
     assert parse_head(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("GET /a?b=c HTTP/1.1", ("/a", "b=c")),
+        ("GET / HTTP/1.1", ("/", "")),
+        ("GET http://ok.example/x HTTP/1.1", ("/x", "")),
+        ("GET HTTP://OK.example:80?q HTTP/1.1", ("/", "q")),
+        ("GET http://ok.example HTTP/1.1", ("/", "")),
+    ],
+)
+def test_path_and_query_are_the_same_in_every_form(line: str, path: tuple[str, str]) -> None:
+    """I4: what is judged is what the origin will serve."""
+    found = parse_head(head(line=line))
+    assert isinstance(found, Head)
+    assert found.path == path
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.policyfile import Joined, open_policy
-from keyhole.app.prepare import prepare
+from keyhole.app.prepare import Intent, prepare
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
 from keyhole.model.value import dataclass
@@ -74,7 +74,7 @@ def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
     file = open_policy(path, places, FileCatalogue())
     joined = Joined(file.loaded.policy, (), ())
     dossier = examine(file, places.home, "")
-    prepared = prepare(dossier, joined, places, env, ("true",), directory=project)
+    prepared = prepare(Intent(dossier, joined, places, env, ("true",), project), None)
     launch = prepared.launch(interactive=False)
     return asyncio.run(probe_walls(launch, joined.policy, build_filter()))
 

@@ -36,6 +36,11 @@ class Places:
         return self.state / "trust"
 
     @property
+    def store(self) -> Path:
+        """Keyhole's own secrets."""
+        return self.state / "secrets"
+
+    @property
     def audit(self) -> Path:
         """The event log's files."""
         return self.state / "audit"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import pwd
+import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.kit import Certificates, Kit, build
 from keyhole.model.secret import Source
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
@@ -18,10 +21,12 @@ from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import FilePlan, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
 from keyhole.sandbox.launch import Bounds, Launch
+from keyhole.vault.command import trusted_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keyhole.app.interception import Trust
     from keyhole.app.places import Places
     from keyhole.app.policyfile import Joined
     from keyhole.app.trust import Dossier
@@ -38,12 +43,13 @@ class Prepared:
 
     base: Launch
     plan: FilePlan
+    kit: Kit
     before: Snapshot
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know of the files, once."""
-        return self.plan.notices
+        return (*self.plan.notices, *self.kit.notices)
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
@@ -54,16 +60,26 @@ class Prepared:
         return compare(self.before, snapshot(self.plan))
 
 
-def prepare(
-    dossier: Dossier,
-    joined: Joined,
-    places: Places,
-    env: Mapping[str, str],
-    command: tuple[str, ...],
-    directory: Path,
-) -> Prepared:
-    """Everything that the sandbox will see; raises Refused or Missing."""
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a person wants to run, under which policy, and where."""
+
+    dossier: Dossier
+    joined: Joined
+    places: Places
+    env: Mapping[str, str]
+    command: tuple[str, ...]
+    directory: Path
+
+
+def prepare(intent: Intent, trust: Trust | None) -> Prepared:
+    """Everything that the sandbox will see; raises Refused or Missing.
+
+    `trust` is None where the policy has nothing to inspect.
+    """
+    dossier, joined, places = intent.dossier, intent.joined, intent.places
     policy = joined.policy
+    directory = intent.directory
     project = dossier.file.directory
     if policy.sandbox.runtime is not Runtime.BWRAP:
         raise Refused(f"runtime {policy.sandbox.runtime} is not yet in this version; bwrap is")
@@ -86,16 +102,20 @@ def prepare(
     )
     # Nothing that is run or trusted on the host may lie where the sandbox can write (I11).
     referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
-    refuse_inside((*found.trusted, *referred), plan.writable)
+    roots = (trust.found,) if trust and trust.found else ()
+    settings = trusted_paths(intent.env) if any(s.secret for s in policy.services) else ()
+    refuse_inside((*found.trusted, *referred, *roots, *settings), plan.writable)
+    kit = _kit(policy, trust, plan, places.home)
     limits = policy.limits
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
         raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
     base = Launch(
-        command=command,
+        command=intent.command,
         directory=str(directory),
-        environment=_preset_variables(joined)
-        | build_environment(policy.sandbox, env, str(places.home), user, shell=SHELL),
-        files=(*plan.entries, *_preset_files(joined, places.home), *found.files),
+        environment=dict(kit.environment)
+        | _preset_variables(joined)
+        | build_environment(policy.sandbox, intent.env, str(places.home), user, shell=SHELL),
+        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *found.files),
         bounds=Bounds(limits.processes, limits.memory),
         uid=who.uid,
         gid=who.gid,
@@ -104,7 +124,19 @@ def prepare(
         nft=str(found.nft),
         python=found.python,
     )
-    return Prepared(base, plan, snapshot(plan))
+    return Prepared(base, plan, kit, snapshot(plan))
+
+
+def _kit(policy: Policy, trust: Trust | None, plan: FilePlan, home: Path) -> Kit:
+    """What clients inside need; without an inspected host, only what an agent may read."""
+    certificates = None
+    if trust is not None:
+        from keyhole.certs.truststore import java_truststore
+
+        bundle = trust.bundle
+        certificates = Certificates(trust.authority.pem, bundle, lambda: java_truststore(bundle))
+    today = datetime.date.today().isoformat()
+    return build(policy, certificates, plan.entries, home, secrets.token_bytes, today)
 
 
 def _preset_variables(joined: Joined) -> dict[str, str]:

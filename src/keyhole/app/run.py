@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from keyhole.app.ahead import Begun, begin_session, session_event
+from keyhole.app.ahead import begin_session, new_session, session_event
 from keyhole.app.selftest import probe_walls, refuse_unless_held
 from keyhole.app.tried import Remembered, key_of
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, field
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.covers import CoverWatch
-from keyhole.sandbox.files.fileplan import Symlink
+from keyhole.sandbox.files.fileplan import guarding
 from keyhole.sandbox.helper import Helper, SetupFailed
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, start
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
+    from keyhole.audit.log import AuditLog
     from keyhole.gateway.gateway import Gateway
+    from keyhole.gateway.session import Interception
     from keyhole.model.event import Event
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.launch import Launch
@@ -55,10 +57,13 @@ class Run:
     """Set-ups whose walls were tried since this boot."""
     force_test: bool
     report: Callable[[str], None]
+    session: str = field(default_factory=new_session)
+    interception: Callable[[Rulebook], Interception] | None = None
+    """What inspects the policy's services; None where it has none."""
     helper: Helper | None = None
     """One that was started ahead and told of this launch."""
-    begun: Begun | None = None
-    """The session, when the helper was also let go on."""
+    log: AuditLog | None = None
+    """Open, with the session begun in it, when the helper was also let go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +93,17 @@ def _raise_descriptor_limit() -> None:
 
 async def _execute(run: Run) -> Outcome:
     loop = asyncio.get_running_loop()
+    identifier = run.session
+    book = Rulebook(run.policy)
+    # Before anything is let go on: a secret that cannot be written stops the run.
+    interception = run.interception(book) if run.interception else None
     filter_ready: asyncio.Future[bytes] = loop.create_future()
-    begun = run.begun
-    if begun is None:
+    log = run.log
+    if log is None:
         filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
         await _try_walls(run, await filter_ready)
         rate = run.policy.limits.audit_per_second
-        begun = begin_session(run.audit_directory, run.launch, rate)
-    identifier, log = begun.session, begun.log
+        log = begin_session(identifier, run.audit_directory, run.launch, rate)
     with log:
 
         def record(event: Event) -> None:
@@ -112,7 +120,7 @@ async def _execute(run: Run) -> Outcome:
             from keyhole.gateway.session import Session
 
             session = Session(
-                identifier, Rulebook(run.policy), record, lambda: log.admitting, run.report
+                identifier, book, record, lambda: log.admitting, run.report, interception
             )
             gateways.append(Gateway(loop, SystemResolver(loop)))
             gateways[0].open_door(Door(*doors.pop()), session)
@@ -211,7 +219,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
     def notice(targets: tuple[str, ...]) -> None:
         loop.call_soon_threadsafe(end, targets)
 
-    targets = [e.target for e in run.launch.files if not isinstance(e, Symlink)]
+    targets = guarding(run.launch.files)
     watch = None
     if running.init:
         try:

@@ -1,25 +1,30 @@
 """`keyhole demo`: the whole idea in a minute, on this host alone.
 
 An example policy, what it grants, what would happen to a handful of things that an agent might
-try; then a real client in a real sandbox, and what the audit log says of it.
+try; then a real client in a real sandbox, what the audit log says of it, and whether all that it
+should show was so: if not, the demo fails.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.demo import run_client
+from keyhole.app.demo import Shown, new_key, run_client
+from keyhole.app.demoproof import judge
+from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.check import print_summary
 from keyhole.cli.log import print_entry
+from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
 from keyhole.host import presets
 from keyhole.host.suffixes import covered_suffix
+from keyhole.model.event import EventKind
+from keyhole.model.text import visible
 from keyhole.policy.build import World
 from keyhole.policy.explain import explain
 from keyhole.policy.load import File, load
@@ -29,9 +34,12 @@ from keyhole.policy.target import parse_target
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
+from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:
     import argparse
+
+    from keyhole.audit.read import Entry
 
 QUESTIONS = (
     ("GET", "https://example.org/page"),
@@ -47,11 +55,7 @@ QUESTIONS = (
     ("", "git push https://github.com/acme/secrets agent/fix-1"),
 )
 
-LATER = (
-    "show that the client holds only a placeholder while the service receives the real key",
-    "let an echo service try to hand the key back, and show what the client sees",
-    "push with an unmodified git: an allowed branch, and a refusal in git's own words",
-)
+LATER = "push with an unmodified git: an allowed branch, and a refusal in git's own words"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,32 +80,61 @@ def run(options: argparse.Namespace) -> int:
         print(f"           {found.said}{f' ({place})' if place else ''}")
         for written in found.injected:
             print(f"           the gateway writes {written}")
-    code = _sandbox()
-    _title("6. Later versions of this demo will")
-    for line in LATER:
-        print(f"  - {line}")
-    print("\nNext: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
-    return code
+    _title("4. Now for real: a service on this host wants a key, and a client in a sandbox asks it")
+    shown = _run_client()
+    _show(shown)
+    conclude(shown)
+    print(f"\nLater versions of this demo will {LATER}.")
+    print("Next: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
+    return EXIT_OK
 
 
-def _sandbox() -> int:
-    """A client in a sandbox, and what was written down of it."""
-    _title("4. Now for real: a client in a sandbox without a network, and a service on this host")
-    sys.stdout.flush()  # the client writes to the same place, past our buffer
+def _run_client() -> Shown:
     with tempfile.TemporaryDirectory(prefix="keyhole-demo-") as directory:
         try:
-            shown = run_client(Path(directory).resolve(), _report)
-        except (Missing, Refused, SetupFailed) as error:
-            raise CliError(f"no sandbox can be made here: {error}; see `keyhole doctor`") from None
-    _title("5. What the audit log has of it")
+            return run_client(Path(directory).resolve(), new_key())
+        except (Missing, Refused, SetupFailed, Unavailable, AuditUnusable) as error:
+            message = f"no sandbox can be made here: {visible(str(error))}; see `keyhole doctor`"
+            raise CliError(message) from None
+
+
+def _show(shown: Shown) -> None:
+    """What each side saw: the policy, the client, the person at the terminal, the log."""
+    print(
+        "  The policy of this run. The key was made for it, in a file that only its owner reads:\n"
+    )
+    for line in shown.policy.splitlines():
+        print(f"    {line}".rstrip())
+    print("\n  What the client printed, its whole environment first:\n")
+    lines = [line.partition("\t") for line in shown.transcript.splitlines()]
+    width = max((len(what) for what, tab, _ in lines if tab), default=0)
+    for what, _, said in lines:
+        print(f"    {visible(what).ljust(width)}  {visible(said)}".rstrip())
+    print("\n  What a person at the terminal would have read meanwhile:\n")
+    for line in shown.reported:
+        print(f"    {paint('keyhole:', 'yellow')} {visible(line)}")
+    _title("5. What the audit log has of it (names and connections that were allowed left out)")
     for entry in shown.entries:
-        print_entry(entry)
-    return shown.outcome.code
+        if _is_telling(entry):
+            print_entry(entry)
 
 
-def _report(line: str) -> None:
-    print(f"  {paint(f'keyhole: {line}', 'yellow')}", flush=True)
+def _is_telling(entry: Entry) -> bool:
+    record = entry.record
+    return record is None or record.denied or record.kind in (EventKind.REQUEST, EventKind.SESSION)
+
+
+def conclude(shown: Shown) -> None:
+    """Say what was proven; raises CliError if anything was not."""
+    _title("6. What this has shown, checked against what each side wrote down")
+    claims = judge(shown)
+    for claim in claims:
+        mark = paint("holds", "green") if claim.held else paint("FAILS", "red")
+        print(f"  {mark}  {claim.text}")
+    failed = [claim.text for claim in claims if not claim.held]
+    if failed:
+        raise CliError(f"the demo did not show that {'; nor that '.join(failed)}", EXIT_DENIED)
 
 
 def _title(text: str) -> None:
-    print(f"\n{paint(text, 'bold')}\n")
+    print(f"\n{paint(text, 'bold')}\n", flush=True)

@@ -118,6 +118,25 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _policy_argument(trust)
     trust_flag(trust)
 
+    secret = _verb(verbs, "secret", "keep, list and forget secrets in Keyhole's own store")
+    deeds = secret.add_subparsers(metavar="ACTION", dest="action", required=True)
+    set_help = "keep a secret; its value comes from a prompt or standard input"
+    keep = deeds.add_parser("set", help=set_help, description=set_help)
+    keep.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
+    keep.add_argument(
+        "--plain", action="store_true", help="not encrypted, in a file that only you can read"
+    )
+    keep.add_argument(
+        "--unsafe-short",
+        action="store_true",
+        help="keep one of fewer than 16 characters, which is not removed from answers",
+    )
+    list_help = "names, since when, and whether encrypted or plain; never values"
+    _json_flag(deeds.add_parser("list", help=list_help, description=list_help))
+    rm_help = "forget a secret"
+    forget = deeds.add_parser("rm", help=rm_help, description=rm_help)
+    forget.add_argument("name", metavar="NAME")
+
     log = _verb(verbs, "log", "what happened: every decision, by time; or verify that it is whole")
     log.add_argument("-f", "--follow", action="store_true", help="go on as events come")
     log.add_argument("--denied", action="store_true", help="only what was refused")
@@ -143,7 +162,10 @@ def _build(only: str | None) -> argparse.ArgumentParser:
 
 def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parse, import the verb's module, and run it."""
-    options = parser.parse_args(_protected(arguments), argparse.Namespace(json=False))
+    known = argparse.Namespace(json=False)
+    options, unknown = parser.parse_known_args(_protected(arguments), known)
+    if unknown:
+        parser.error(_unrecognised(options.verb, unknown))
     if options.verb == "run" and options.command:
         from keyhole.cli.ahead import begin
 
@@ -155,6 +177,16 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
         print(f"keyhole: {error}", file=sys.stderr)
         return error.code
     return code
+
+
+def _unrecognised(verb: str, words: Sequence[str]) -> str:
+    if verb != "secret":
+        return f"unrecognized arguments: {' '.join(words)}"
+    # Not repeated: a CI log would keep what may be a secret (I8).
+    return (
+        "a value is never an argument: your shell keeps it, and /proc shows it to every process. "
+        "`keyhole secret set NAME` asks for it; one that you typed here should be changed"
+    )
 
 
 def trust_flag(parser: argparse.ArgumentParser) -> None:

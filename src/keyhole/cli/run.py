@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.ahead import new_session, release
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.kit import inspects
 from keyhole.app.policyfile import Unreadable, with_presets
-from keyhole.app.prepare import prepare
+from keyhole.app.prepare import Intent, prepare
+from keyhole.app.tried import Remembered
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
@@ -17,16 +20,17 @@ from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.model.text import visible
-from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
-from keyhole.policy.presets import tunnel_presets
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.terminal import Terminal
+from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:
     import argparse
+
+    from keyhole.app.interception import Services
 
 EXIT_REFUSED = 125
 
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     except SetupFailed as error:
         message = f"nothing was run: {visible(str(error))}; `keyhole doctor` says more"
         raise CliError(message, EXIT_REFUSED) from None
-    except (Unreadable, Refused, Missing, AuditUnusable) as error:
+    except (Unreadable, Refused, Missing, AuditUnusable, Unavailable) as error:
         raise CliError(f"nothing was run: {visible(str(error))}", EXIT_REFUSED) from None
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
@@ -61,10 +65,12 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     if not obtain(dossier, TrustStore(places.trust), options.trust, sys.stderr):
         raise CliError("the policy is not accepted, so nothing was run", EXIT_REFUSED)
     joined = with_presets(file, env, places.home)
-    policy, notes = tunnel_presets(joined.policy)
-    joined = replace(joined, policy=policy)
+    policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
-    prepared = prepare(dossier, joined, places, env, command, Path.cwd())
+    session = new_session()
+    intent = Intent(dossier, joined, places, env, command, Path.cwd())
+    services = _open_services(intent, session) if inspects(policy) else None
+    prepared = services.prepared if services else prepare(intent, None)
 
     def tell(line: str) -> None:
         ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
@@ -77,20 +83,17 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             tell(line)
 
     terminal = Terminal(0, 1, 2)
-    for line in (*joined.notes, *notes, *prepared.notices):
+    for line in (*joined.notes, *prepared.notices, *(services.warnings if services else ())):
         say(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
     # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
     launch = prepared.launch(interactive=terminal.interactive)
     options.helper.tell(launch, terminal.streams)
-    from keyhole.app.ahead import release
-    from keyhole.app.tried import Remembered
-
     tried = Remembered(places.tried)
-    begun = None
-    if not options.self_test:
+    log = None
+    if not options.self_test and services is None:
         rate = policy.limits.audit_per_second
-        begun = release(launch, options.helper, tried, places.audit, rate)
+        log = release(session, launch, options.helper, tried, places.audit, rate)
     from keyhole.app.run import Run, execute
 
     outcome = execute(
@@ -102,8 +105,10 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             tried,
             options.self_test,
             say,
+            session,
+            services.intercept if services else None,
             options.helper,
-            begun,
+            log,
         )
     )
     if outcome.uncovered:
@@ -116,3 +121,11 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         tell(line)
     say(f"session {outcome.session}, audit head {outcome.head}")
     return outcome.code
+
+
+def _open_services(intent: Intent, session: str) -> Services:
+    """Their certificates and secrets; what that takes is loaded only for a policy that has some."""
+    from keyhole.app.interception import prepare_with_services
+    from keyhole.cli.secret import ask_passphrase, has_terminal
+
+    return prepare_with_services(intent, session, ask_passphrase if has_terminal() else None)

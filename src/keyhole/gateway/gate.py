@@ -5,6 +5,7 @@ One gate per connection, by port: TLS where it must be, TLS where it shows itsel
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 HTTPS_PORT = 443
 
+JudgeRequest = Callable[[str, str, str], str | None]
+"""From method, path and query to why a request may not be made."""
+
 
 class Gate(Protocol):
     """Judges what the client sends."""
@@ -36,10 +40,10 @@ class Gate(Protocol):
         """What the refused client is sent; nothing: a reset."""
 
 
-def gate_for(host: Host, port: int) -> Gate:
-    """The gate that a port has."""
+def gate_for(host: Host, port: int, judge: JudgeRequest | None = None) -> Gate:
+    """The gate that a port has; plain requests to a service's host are judged, too."""
     if port == HTTP_PORT:
-        return HttpGate(host)
+        return HttpGate(host, judge)
     return TlsGate(host, required=port == HTTPS_PORT)
 
 
@@ -97,9 +101,11 @@ class HttpGate:
 
     waits = True
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, further: JudgeRequest | None = None) -> None:
         def judge(head: Head) -> str | None:
-            return None if head.host == host else refusal.HOST_MISMATCH
+            if head.host != host:
+                return refusal.HOST_MISMATCH
+            return further(head.method, *head.path) if further else None
 
         self._stream = HttpStream(judge)
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import connection, refusal
 from keyhole.gateway.door import Door, namespace_cookie
-from keyhole.gateway.gate import gate_for
+from keyhole.gateway.gate import JudgeRequest, gate_for
+from keyhole.gateway.inspected import Inspected
+from keyhole.gateway.inspection import Inspection
 from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
@@ -21,14 +23,18 @@ from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
+from keyhole.policy.request import Request, decide_request
+from keyhole.wire.httphead import HTTP_PORT
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from keyhole.gateway.arrival import Arrival
+    from keyhole.gateway.session import Interception
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
-
+    from keyhole.model.host import Host
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -71,6 +77,8 @@ class DoorHandle:
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
         self._tunnels: dict[Tunnel, asyncio.Task[None]] = {}
+        self._inspected: dict[Arrival, asyncio.Task[object]] = {}
+        self._inspections: dict[tuple[Host, int], Inspection] = {}
         self._talks: dict[TcpNameServer, asyncio.Task[object]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._open = True
@@ -100,6 +108,10 @@ class DoorHandle:
         self._door.close()
         for tunnel in list(self._tunnels):
             tunnel.cut(refusal.DOOR_CLOSED)
+        for inspected in list(self._inspected):
+            inspected.cut(refusal.DOOR_CLOSED)
+        for inspection in self._inspections.values():
+            inspection.close()
         for talk, task in list(self._talks.items()):
             task.cancel()
             talk.abort()
@@ -109,6 +121,10 @@ class DoorHandle:
         """Cut what has been silent for too long."""
         for tunnel in [t for t in self._tunnels if t.is_stale(now, idle_timeout)]:
             tunnel.cut(refusal.IDLE)
+        for inspected in [i for i in self._inspected if i.is_stale(now, idle_timeout)]:
+            inspected.cut(refusal.IDLE)
+        for inspection in self._inspections.values():
+            inspection.sweep(now)
 
     # ── accepting ─────────────────────────────────────────────────────────────────────────────────
 
@@ -208,17 +224,23 @@ class DoorHandle:
         if not decision.allowed:
             state.refused(decision, host.name, port)
             return False
-        if decision.route is not Route.TUNNEL:
-            state.refused_as(refusal.INSPECTION_NOT_YET, decision.rule, host.name, port)
+        bound = Bound(host, port, decision)
+        if decision.route is Route.TUNNEL or port == HTTP_PORT:
+            # In the clear there is nothing to end TLS of, and never a credential.
+            self._tunnel(sock, bound)
+            return True
+        if session.interception is None:
+            state.refused_as(refusal.INSPECTION_OFF, decision.rule, host.name, port)
             return False
-        self._tunnel(sock, Bound(host, port, decision))
+        self._inspect(sock, bound, session.interception)
         return True
 
     # ── what was let in ───────────────────────────────────────────────────────────────────────────
 
     def _tunnel(self, sock: socket.socket, bound: Bound) -> None:
         shared = self._shared
-        gate = gate_for(bound.host, bound.port)
+        judge = self._judge_plain(bound) if bound.decision.route is Route.INSPECT else None
+        gate = gate_for(bound.host, bound.port, judge)
         tunnel = Tunnel(self._loop, self._state, bound, gate, self._tunnel_ended)
         task = self._loop.create_task(
             connection.serve(self._loop, shared.upstream, self._dials, tunnel, sock)
@@ -239,6 +261,51 @@ class DoorHandle:
     def _tunnel_ended(self, tunnel: Tunnel) -> None:
         task = self._tunnels.pop(tunnel, None)
         if task is not None and not task.done() and task is not asyncio.current_task(self._loop):
+            task.cancel()
+        self._left()
+
+    def _judge_plain(self, bound: Bound) -> JudgeRequest:
+        """A service's plain requests: only reads make sense without a credential."""
+        book = self._state.session.book
+
+        def judge(method: str, path: str, query: str) -> str | None:
+            request = Request(method, path, query)
+            decision = decide_request(book, bound.host, bound.port, request)
+            return None if decision.allowed else decision.reason
+
+        return judge
+
+    def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
+        key = (bound.host, bound.port)
+        inspection = self._inspections.get(key)
+        if inspection is None:
+            inspection = self._inspections[key] = Inspection(
+                self._state.session.book, interception, bound.host, bound.port
+            )
+        inspected = Inspected(
+            self._shared,
+            self._dials,
+            self._state,
+            bound,
+            inspection,
+            interception,
+            self._inspected_ended,
+        )
+        inspected.sock = sock
+        attach = self._loop.connect_accepted_socket(lambda: inspected, sock)
+        task = self._inspected[inspected] = self._loop.create_task(attach)
+        task.add_done_callback(lambda done: self._inspecting(done, inspected, sock))
+
+    def _inspecting(
+        self, task: asyncio.Task[object], inspected: Inspected, sock: socket.socket
+    ) -> None:
+        if task.cancelled() or task.exception() is not None:
+            sock.close()
+            inspected.cut(refusal.INTERNAL)
+
+    def _inspected_ended(self, inspected: Arrival) -> None:
+        task = self._inspected.pop(inspected, None)
+        if task is not None and not task.done():
             task.cancel()
         self._left()
 

@@ -22,7 +22,7 @@ CLIENT_SILENT = "client-silent"
 HTTP_MALFORMED = "http-malformed"
 HTTP_UPGRADE = "http-upgrade"
 HOST_MISMATCH = "host-mismatch"
-INSPECTION_NOT_YET = "inspection-not-yet"
+INSPECTION_OFF = "inspection-off"
 NOT_ADMITTING = "not-admitting"
 FOREIGN_NAMESPACE = "foreign-namespace"
 NAME_UNRESOLVED = "name-unresolved"
@@ -33,6 +33,18 @@ IDLE = "idle"
 TABLE_FULL = "name-table-full"
 DNS_MALFORMED = "dns-malformed"
 INTERNAL = "gateway-fault"
+CLIENT_DISTRUSTS = "client-distrusts"
+CLIENT_TLS = "client-tls"
+UPSTREAM_TLS = "upstream-tls"
+UPSTREAM_CERTIFICATE = "upstream-certificate"
+UPSTREAM_MALFORMED = "upstream-malformed"
+UPSTREAM_CLOSED = "upstream-closed"
+ENCODING_REFUSED = "encoding-refused"
+SECRET_SCRUBBED = "secret-scrubbed"  # noqa: S105 - a code
+SECRET_REFLECTED = "secret-reflected"  # noqa: S105 - a code
+DECOY_USED = "decoy-used"
+BODY_TOO_LARGE = "body-too-large"
+CREDENTIAL_UNAVAILABLE = "credential-unavailable"
 
 _WORDS: dict[str, str] = {
     Reason.NO_RULE: "no rule",
@@ -51,11 +63,31 @@ _WORDS: dict[str, str] = {
     HTTP_MALFORMED: "the HTTP request is malformed",
     HTTP_UPGRADE: "HTTP would become another protocol",
     HOST_MISMATCH: "HTTP asks for another host than DNS did",
-    INSPECTION_NOT_YET: "it belongs to a service",
+    INSPECTION_OFF: "it belongs to a service, and nothing is inspected in this session",
     NOT_ADMITTING: "nothing new is admitted",
     NAME_UNRESOLVED: "the name does not resolve",
     UPSTREAM_UNREACHABLE: "it cannot be reached",
     PROXY_FAILED: "the proxy refused or cannot be reached",
+    CLIENT_DISTRUSTS: "the client does not trust this session's CA",
+    CLIENT_TLS: "TLS with the client failed",
+    UPSTREAM_TLS: "TLS with the origin failed",
+    UPSTREAM_CERTIFICATE: "the origin's certificate is not accepted",
+    UPSTREAM_MALFORMED: "the origin's answer is malformed",
+    UPSTREAM_CLOSED: "the origin closed the connection before it answered",
+    ENCODING_REFUSED: "the answer is encoded so that it cannot be scanned for the secret",
+    SECRET_REFLECTED: "the answer holds the secret where it cannot be replaced",
+    BODY_TOO_LARGE: "the body is over limits.body",
+    CREDENTIAL_UNAVAILABLE: "the credential cannot be had",
+    Reason.METHOD_REFUSED: "the method is not known",
+    Reason.PATH_MALFORMED: "the path can be read in two ways",
+    Reason.QUERY_MALFORMED: "the query has characters that must be encoded",
+    Reason.DNS_OVER_HTTPS: "DNS over HTTPS would resolve names past the gateway",
+    Reason.DENIED_BY_RULE: "a deny rule of the policy",
+    Reason.GUARDED_ENDPOINT: "the endpoint mints, lists or moves credentials or data",
+    Reason.NOT_YET: "pushes and large files of git arrive with a later version",
+    Reason.REPOSITORY_NOT_GRANTED: "the repository is not granted",
+    Reason.ENDPOINT_REFUSED: "not an endpoint of git",
+    Reason.READ_ONLY: "the repository is granted for reading alone",
     TABLE_FULL: "the session has asked for too many names",
 }
 
@@ -65,7 +97,13 @@ _ALERTS = {
     HELLO_MALFORMED: tlsalert.DECODE_ERROR,
 }
 
-_FAILURES = frozenset({NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED})
+_FAILURES = frozenset(
+    {
+        NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED, UPSTREAM_TLS, UPSTREAM_CERTIFICATE,
+        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, ENCODING_REFUSED, SECRET_REFLECTED, INTERNAL,
+        CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE,
+    }
+)  # fmt: skip
 """Reasons that are nobody's decision: policy allowed it, the network did not."""
 
 
@@ -91,8 +129,12 @@ def _hint(host: str, port: int, reason: str) -> str:
             return f'allow it with upstream.connect: "{host}:{port}" = "ADDRESS:PORT"'
         case Reason.OVER_LIMIT:
             return f"raise {host} in the policy if this is expected"
-        case _ if reason == INSPECTION_NOT_YET:
-            return "services arrive with a later version"
+        case _ if reason == CLIENT_DISTRUSTS:
+            return (
+                "point it at /etc/keyhole/bundle.pem (SSL_CERT_FILE, REQUESTS_CA_BUNDLE, "
+                "NODE_EXTRA_CA_CERTS and the like are set), or name the host in the service's "
+                "unsafe_passthrough, which disables the credential"
+            )
         case _:
             return ""
 
@@ -102,14 +144,63 @@ def alert(reason: str) -> bytes:
     return tlsalert.fatal(_ALERTS.get(reason, tlsalert.ACCESS_DENIED))
 
 
-def http_reply(reason: str, rule: str, why: str) -> bytes:
+def request_line(method: str, host: str, path: str, reason: str) -> str:
+    """A refused or failed request for a terminal."""
+    verb = "failed" if reason in _FAILURES else "denied"
+    url = _url(host, path)
+    said = f"{verb} {visible(method)} {url} ({_WORDS.get(reason, str(reason))})"
+    return said if reason in _FAILURES else f"{said}; {_ask(method, url)}"
+
+
+def request_why(method: str, host: str, path: str, reason: str) -> str:
+    """The same for the client that asked: an agent reads it and can say what to type."""
+    words = _WORDS.get(reason, str(reason))
+    return words if reason in _FAILURES else f"{words}; {_ask(method, _url(host, path))}"
+
+
+MAX_SHOWN_URL = 200
+"""Characters of a URL in a line for a person."""
+
+
+def _url(host: str, path: str) -> str:
+    return visible(f"https://{host}{path}")[:MAX_SHOWN_URL]
+
+
+def _ask(method: str, url: str) -> str:
+    flag = "" if method == "GET" else f" --method {visible(method)}"
+    return f"`keyhole why{flag} {url}` says which rule"
+
+
+_NOT_FOUND = frozenset({Reason.REPOSITORY_NOT_GRANTED})
+"""Answered as if it did not exist: whether it does is nobody's business (DESIGN §3)."""
+
+_STATUS = {
+    HTTP_MALFORMED: "400 Bad Request",
+    BODY_TOO_LARGE: "413 Content Too Large",
+    Reason.OVER_LIMIT: "429 Too Many Requests",
+    INTERNAL: "500 Internal Server Error",
+}
+
+
+_CLOSE = "Connection: close\r\n"
+
+
+def http_reply(
+    reason: str, rule: str, why: str = "", *, close: bool = True, extra: str = "", body: bool = True
+) -> bytes:
     """A complete HTTP answer in the form that every refusal has (DESIGN §3)."""
-    status = "400 Bad Request" if reason == HTTP_MALFORMED else "403 Forbidden"
-    body = json.dumps(
-        {"error": "denied", "rule": rule, "reason": reason, "why": why, "retry": False}
-    ).encode()
+    failed = reason in _FAILURES
+    status = _STATUS.get(reason, "502 Bad Gateway" if failed else "403 Forbidden")
+    if reason in _NOT_FOUND:
+        status, rule, reason, why = "404 Not Found", "", "", ""
+        answer: dict[str, object] = {"error": "not found"}
+    else:
+        words = why or _WORDS.get(reason, str(reason))
+        answer = {"error": "failed" if failed else "denied", "rule": rule, "reason": reason}
+        answer |= {"why": words, "retry": reason == Reason.OVER_LIMIT}
+    text = json.dumps(answer).encode()
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(text)}\r\n{extra}{_CLOSE if close else ''}\r\n"
     )
-    return head.encode() + body
+    return head.encode() + (text if body else b"")

@@ -12,15 +12,41 @@ from keyhole.model.value import dataclass
 from keyhole.policy.limit import Bucket, decide_total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Mapping
 
-    from keyhole.policy.rulebook import Rulebook
+    from keyhole.gateway.minting import Minting
+    from keyhole.inject.credential import Credential
+    from keyhole.model.host import Host
+    from keyhole.policy.rulebook import HostRules, Rulebook
 
 RATE_NOTE_INTERVAL = 10.0
 """Seconds between two events that say that a door is over a rate."""
 
 MAX_REPORTS = 200
 """Lines that a session may put before a person; the rest is in the log (I9)."""
+
+
+class OverLimit(Exception):
+    """A limit on bytes is reached."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.rule)
+        self.decision = decision
+
+
+@dataclass(frozen=True, slots=True)
+class Interception:
+    """What is needed to inspect a session's services: its certificates and its credentials."""
+
+    leaf: Callable[[Host], ssl.SSLContext]
+    """TLS as the server of a name, by this session's CA."""
+    trust: ssl.SSLContext
+    """TLS as a client: the roots that an origin is verified against."""
+    credential: Callable[[HostRules], Credential | Minting | None]
+    """What requests to a service's hosts get, or whence it is minted; asked for every request."""
+    stand_ins: Mapping[str, tuple[bytes, ...]]
+    """What stands for each service's secret inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +58,8 @@ class Session:
     record: Callable[[Event], None]
     admitting: Callable[[], bool]
     report: Callable[[str], None]
+    interception: Interception | None = None
+    """None: hosts of services are refused."""
 
 
 class SessionState:
@@ -42,9 +70,11 @@ class SessionState:
         "_reported",
         "connects",
         "down",
+        "gathered",
         "names",
         "open",
         "questions",
+        "requests",
         "session",
         "up",
     )
@@ -55,7 +85,10 @@ class SessionState:
         self.names = SyntheticNames()
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
         self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
+        self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
         self.open = 0
+        self.gathered = 0
+        """Bytes of request bodies in memory."""
         self.up = 0
         self.down = 0
         self._noted: dict[str, float] = {}
@@ -102,6 +135,13 @@ class SessionState:
             self.session.report("further refusals are in the log alone")
             return
         self.session.report(refusal.line(host, port, reason))
+
+    def tell_request(self, method: str, host: str, path: str, reason: str) -> None:
+        """The same for a request: once per host and reason."""
+        key = f"{host} {reason}"
+        if key not in self._reported and len(self._reported) < MAX_REPORTS:
+            self._reported.add(key)
+            self.session.report(refusal.request_line(method, host, path, reason))
 
     def over_limit(self, decision: Decision, host: str) -> None:
         """Write down that a limit on bytes was reached."""

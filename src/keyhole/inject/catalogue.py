@@ -58,6 +58,7 @@ class HostTemplate:
     api_read: tuple[AccessRule, ...]
     api_write: tuple[AccessRule, ...]
     encoded_slash: bool
+    ranges: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Template:
     notes: tuple[str, ...]
     env: tuple[str, ...]
     placeholder: Shape | None
+    placeholders: tuple[tuple[str, Shape], ...]
+    """Of variables whose part of the credential has a shape of its own."""
     forge: Forge | None
     git_user: str | None
     hosts: tuple[HostTemplate, ...]
@@ -87,9 +90,12 @@ Catalogue: TypeAlias = Mapping[str, Template]
 
 _SINCE = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOP_KEYS = frozenset("title kind sure since notes env placeholder forge git_user host".split())
+_TOP_KEYS = frozenset(
+    "title kind sure since notes env placeholder placeholders forge git_user host".split()
+)
 _HOST_KEYS = frozenset(
-    "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash".split()
+    "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
+    "ranges".split()
 )
 
 
@@ -103,6 +109,9 @@ def parse_template(name: str, text: str) -> Template:
     env = _each(f"{name}.env", _variable, table.get("env", []))
     if bool(env) is not ("placeholder" in table):
         raise Unparsable(f"{name}: 'env' and 'placeholder' come together")
+    placeholders = _at(f"{name}.placeholders", _shapes, table.get("placeholders", {}))
+    if not {variable for variable, _ in placeholders} <= set(env):
+        raise Unparsable(f"{name}: 'placeholders' gives shapes to variables of 'env'")
     return Template(
         name=name,
         title=_at(f"{name}.title", _text, table.get("title")),
@@ -112,6 +121,7 @@ def parse_template(name: str, text: str) -> Template:
         notes=_each(f"{name}.notes", _text, table.get("notes", [])),
         env=env,
         placeholder=_maybe(f"{name}.placeholder", _shape, table.get("placeholder")),
+        placeholders=placeholders,
         forge=_maybe(f"{name}.forge", Forge, table.get("forge")),
         git_user=_maybe(f"{name}.git_user", _user, table.get("git_user")),
         hosts=tuple(_host(f"{name}.host[{i}]", entry) for i, entry in enumerate(hosts)),
@@ -138,6 +148,7 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         api_read=_each(f"{place}.api_read", _rule, table.get("api_read", [])),
         api_write=_each(f"{place}.api_write", _rule, table.get("api_write", [])),
         encoded_slash=_at(f"{place}.encoded_slash", _flag, table.get("encoded_slash", False)),
+        ranges=_at(f"{place}.ranges", _flag, table.get("ranges", False)),
     )
 
 
@@ -199,6 +210,10 @@ def _written(parse: Callable[[str], T]) -> Callable[[object], T]:
 
 _shape, _slot = _written(Shape.parse), _written(Slot.parse)
 _pattern, _rule = _written(HostPattern.parse), _written(AccessRule.parse)
+
+
+def _shapes(value: object) -> tuple[tuple[str, Shape], ...]:
+    return tuple((variable, _shape(shape)) for variable, shape in _table(value).items())
 
 
 def _each(place: str, parse: Callable[[Any], T], values: object) -> tuple[T, ...]:

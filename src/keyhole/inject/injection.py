@@ -1,4 +1,4 @@
-"""How a credential is written into a request: `{header, value}`, `{basic_user}`, `{query}`, …
+"""How a credential is written into a request: `{header, value}`, `{basic_user}`, `{sigv4}`, …
 
 Parsed from the policy and from the catalogue alike. What is written here is data; the gateway
 renders it with the secret in hand, after every other credential was stripped (I6).
@@ -18,6 +18,8 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _QUERY_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 _SIGNED_SERVICE = re.compile(r"[a-z0-9-]+")
+_REGION = re.compile(r"[a-z0-9-]+")
+_SCOPE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 MAX_PARTS = 4
 """Lines of a secret that has several parts (a key pair, a session token)."""
@@ -30,6 +32,14 @@ FRAMING_HEADERS = frozenset(
     "proxy-connection te trailer transfer-encoding upgrade".split()
 )
 """Headers that say where a request goes or where it ends: never a place for a credential."""
+
+MINTING_SERVICES = frozenset(
+    "sts iam sso sso-oauth signin rolesanywhere cognito-identity s3express".split()
+)
+"""AWS services that answer with keys: signing for one would hand real ones to the sandbox (I1)."""
+
+SCOPE_PREFIX = "https://www.googleapis.com/auth/"
+"""What Google's scopes begin with; a policy writes the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +78,30 @@ class SignatureInjection:
     """Sign the request anew with AWS Signature Version 4 for this service name."""
 
     service: str
+    region: str = ""
+    """Empty: the one that the host's name tells."""
 
     def __str__(self) -> str:
-        return f"signature AWS4-HMAC-SHA256 for {self.service}"
+        place = f" in {self.region}" if self.region else ""
+        return f"signature AWS4-HMAC-SHA256 for {self.service}{place}"
 
 
-Injection: TypeAlias = HeaderInjection | BasicInjection | QueryInjection | SignatureInjection
+@dataclass(frozen=True, slots=True)
+class GoogleInjection:
+    """Write a short-lived Google access token, minted from a key file that is the secret."""
 
-KEYS = ("header", "value", "basic_user", "query", "sigv4")
+    scopes: tuple[str, ...]
+    """Without `SCOPE_PREFIX`; what the token is good for."""
+
+    def __str__(self) -> str:
+        return f"header Authorization: Bearer (Google token for {' '.join(self.scopes)})"
+
+
+Injection: TypeAlias = (
+    HeaderInjection | BasicInjection | QueryInjection | SignatureInjection | GoogleInjection
+)
+
+KEYS = ("header", "value", "basic_user", "query", "sigv4", "region", "google")
 
 
 def parse_injection(table: dict[str, object]) -> Injection:
@@ -93,13 +119,17 @@ def parse_injection(table: dict[str, object]) -> Injection:
                 raise Unparsable("'query' names one field of the query")
             return QueryInjection(texts["query"])
         case ["sigv4"]:
-            if not _SIGNED_SERVICE.fullmatch(texts["sigv4"]):
-                raise Unparsable("'sigv4' names the service that is signed for, as in 'bedrock'")
-            return SignatureInjection(texts["sigv4"])
+            return SignatureInjection(_check_signed(texts["sigv4"]))
+        case ["region", "sigv4"]:
+            if not _REGION.fullmatch(texts["region"]):
+                raise Unparsable("'region' is a lower-case word, as in 'eu-west-1'")
+            return SignatureInjection(_check_signed(texts["sigv4"]), texts["region"])
+        case ["google"]:
+            return GoogleInjection(_check_scopes(texts["google"]))
         case ["header"]:
             raise Unparsable("'header' wants a 'value' beside it", 'value = "Bearer {secret}"')
     raise Unparsable(
-        "'inject' is one of {header, value}, {basic_user}, {query}, {sigv4}",
+        "'inject' is one of {header, value}, {basic_user}, {query}, {sigv4}, {google}",
         '{ header = "Authorization", value = "Bearer {secret}" }',
     )
 
@@ -130,3 +160,20 @@ def _check_user(user: str) -> str:
     if not _VALUE.fullmatch(user) or ":" in user:
         raise Unparsable("a Basic user is printable ASCII without ':'")
     return user
+
+
+def _check_signed(service: str) -> str:
+    if not _SIGNED_SERVICE.fullmatch(service):
+        raise Unparsable("'sigv4' names the service that is signed for, as in 'bedrock'")
+    if service in MINTING_SERVICES:
+        raise Unparsable(f"'{service}' hands out keys, so nothing is signed for it")
+    return service
+
+
+def _check_scopes(text: str) -> tuple[str, ...]:
+    scopes = tuple(text.split(" "))
+    if all(_SCOPE.fullmatch(s) for s in scopes):
+        return scopes
+    short = [s.removeprefix(SCOPE_PREFIX) for s in scopes]
+    hint = " ".join(short) if all(_SCOPE.fullmatch(s) for s in short) else "cloud-platform"
+    raise Unparsable("'google' names scopes by their last part, separated by spaces", hint)

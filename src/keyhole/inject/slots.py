@@ -67,7 +67,7 @@ openai-organization openai-project stripe-account stripe-context
 """
 _QUERY_KEYS = """
 key api_key apikey access_token private_token job_token token auth application_key
-sentry_key sig x-amz-*
+sentry_key sig x-amz-* $httpheaders $httpmethod _method
 """
 
 GLOBAL_SLOTS = tuple(

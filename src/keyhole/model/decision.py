@@ -55,6 +55,7 @@ class Reason(enum.StrEnum):
     DNS_OVER_HTTPS = "dns-over-https"
     DENIED_BY_RULE = "denied-by-rule"
     GUARDED_ENDPOINT = "guarded-endpoint"
+    NOT_YET = "not-yet"
     # git
     REPOSITORY_NOT_GRANTED = "repository-not-granted"
     ENDPOINT_REFUSED = "git-endpoint-refused"

@@ -17,6 +17,8 @@ class EventKind(enum.StrEnum):
     SESSION = "session"
     DNS = "dns"
     CONNECT = "connect"
+    REQUEST = "request"
+    DECOY = "decoy"
     LIMIT = "limit"
     AUDIT = "audit"
 

@@ -46,15 +46,20 @@ def _field(
 
 
 def _dataclass(
-    *, frozen: bool = False, slots: bool, order: bool = False, eq: bool = True
+    *,
+    slots: bool,
+    frozen: bool = False,
+    order: bool = False,
+    eq: bool = True,
+    repr: bool = True,  # noqa: A002 - as dataclasses.dataclass spells it
 ) -> Callable[[type], type]:
     """The decorator. `slots` has to be said, as a reader expects it; there is nothing else."""
     if not slots:
         raise TypeError("a value has slots")
-    return lambda cls: _made(cls, frozen=frozen, order=order, eq=eq)
+    return lambda cls: _made(cls, frozen=frozen, order=order, eq=eq, shown=repr)
 
 
-def _made(cls: type, *, frozen: bool, order: bool, eq: bool) -> type:
+def _made(cls: type, *, frozen: bool, order: bool, eq: bool, shown: bool) -> type:
     own = {name: _as_field(cls.__dict__, name) for name in cls.__annotations__}
     inherited: dict[str, _Field] = {}
     for base in reversed(cls.__mro__[1:]):
@@ -71,11 +76,12 @@ def _made(cls: type, *, frozen: bool, order: bool, eq: bool) -> type:
         "__slots__": tuple(name for name in own if name not in inherited),
         "__match_args__": tuple(every),
         "__dataclass_fields__": _StandardFields(),
-        "__repr__": _repr,
         "__getstate__": _getstate,
         "__setstate__": _setstate,
         "__init__": _first_init,
     }
+    if shown:
+        made["__repr__"] = _repr
     if eq:
         made |= _comparisons(tuple(n for n, f in every.items() if f.compared), order=order)
         if not frozen:

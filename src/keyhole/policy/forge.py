@@ -34,6 +34,12 @@ class GitRequest:
     repository: Repository | None
     endpoint: GitEndpoint
 
+    def reads(self, query: str) -> bool:
+        """Whether it belongs to a clone or a fetch."""
+        if self.endpoint is GitEndpoint.REFS:
+            return query == _READ_QUERY
+        return self.endpoint is GitEndpoint.FETCH
+
 
 _METHODS = {
     GitEndpoint.REFS: frozenset({"GET"}),

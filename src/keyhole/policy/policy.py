@@ -57,6 +57,8 @@ class ServiceHost:
     merge: tuple[tuple[str, str], ...] = ()
     git: bool = False
     encoded_slash: bool = False
+    ranges: bool = False
+    """Whether pieces of answers may be asked for although a secret in two pieces is not seen."""
     credential: Secret | None = None
     """Of a preset: found in the host's own settings rather than named by a reference."""
 
@@ -90,6 +92,8 @@ class Service:
     secret: SecretRef | None = None
     env: tuple[str, ...] = ()
     placeholder: Shape | None = None
+    placeholders: tuple[tuple[str, Shape], ...] = ()
+    """Of variables in `env` whose part of the credential has a shape of its own."""
     passthrough: tuple[HostPattern, ...] = ()
     git: GitGrant | None = None
     sources: tuple[str, ...] = ()

@@ -42,29 +42,6 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
     return replace(policy, services=(*policy.services, *services)), tuple(notes)
 
 
-def tunnel_presets(policy: Policy) -> tuple[Policy, tuple[str, ...]]:
-    """The policy for a gateway that does not inspect yet: presets without a credential tunnel.
-
-    That grants more than reads, which `keyhole check` and the question of trust say; a host that
-    needs its credential stays shut.
-    """
-    tunnelled, kept, notes = [], [], []
-    for service in policy.services:
-        if not service.name.startswith("preset."):
-            kept.append(service)
-            continue
-        open_hosts = [h for h in service.hosts if not h.credential]
-        tunnelled += [p for host in open_hosts for p in host.patterns if p not in tunnelled]
-        shut = [str(p) for host in service.hosts if host.credential for p in host.patterns]
-        if shut:
-            notes.append(f"{service.name}: {', '.join(shut)} needs a credential, not yet injected")
-            hosts = tuple(h for h in service.hosts if h.credential)
-            kept.append(replace(service, hosts=hosts))
-    shut_patterns = {p for service in kept for p in service.patterns}
-    allow = (*policy.allow, *(p for p in tunnelled if p not in shut_patterns))
-    return replace(policy, allow=allow, services=tuple(kept)), tuple(notes)
-
-
 def _host(name: str, host: PresetHost) -> ServiceHost:
     return ServiceHost(
         patterns=(host.pattern,),

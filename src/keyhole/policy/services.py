@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keyhole.inject.awsregion import region_for
 from keyhole.inject.catalogue import Catalogue, HostTemplate, Template
-from keyhole.inject.injection import BasicInjection, Injection
+from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
@@ -41,7 +42,7 @@ _GIT_USERS = {
 _REDIRECTING = frozenset({"hosts", "inject", "use"})
 """Keys by which a policy says itself where a secret goes and how it is written."""
 
-_NO_TEMPLATE = HostTemplate((), "", (), False, (), (), (), (), (), (), (), False)
+_NO_TEMPLATE = HostTemplate((), "", (), False, (), (), (), (), (), (), (), False, False)
 
 PLAIN_HTTP_PORT = 80
 
@@ -79,14 +80,17 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
     hosts = tuple(
         _host(words, template, index, entry, git) for index, entry in _entries(words, template)
     )
+    env = words.get("env") or (template.env if template else ())
+    shapes = template.placeholders if template else ()
     service = Service(
         name=words.name,
         title=template.title if template else words.name,
         template=template.name if template else None,
         hosts=hosts,
         secret=_secret(words),
-        env=words.get("env") or (template.env if template else ()),
+        env=env,
         placeholder=words.get("placeholder") or (template.placeholder if template else None),
+        placeholders=tuple((variable, shape) for variable, shape in shapes if variable in env),
         passthrough=words.get("unsafe_passthrough"),
         git=git,
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
@@ -153,6 +157,7 @@ def _host(
         merge=entry.merge,
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
+        ranges=entry.ranges,
     )
 
 
@@ -298,6 +303,21 @@ def _check(words: Words, service: Service) -> None:
             if pattern.port == PLAIN_HTTP_PORT:
                 message = "a credential is never sent over plain HTTP (port 80)"
                 words.fault("hosts", message, None, index)
+    for host in service.hosts:
+        for injection in host.inject:
+            if isinstance(injection, SignatureInjection):
+                _check_regions(words, injection, host.patterns)
+
+
+def _check_regions(
+    words: Words, injection: SignatureInjection, patterns: tuple[HostPattern, ...]
+) -> None:
+    """Said here and not at the first request: which region, and that keys are not minted."""
+    for index, pattern in enumerate(patterns):
+        try:
+            region_for(injection, pattern.host.name)
+        except Unparsable as error:
+            words.fault("hosts", error.message, error.hint, index)
 
 
 def _within(inner: HostPattern, outer: HostPattern) -> bool:

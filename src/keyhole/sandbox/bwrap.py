@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.files.fileplan import Bind, Symlink, Tmpfs
+from keyhole.sandbox.files.fileplan import Bind, Seed, Symlink, Tmpfs
 from keyhole.sandbox.gather import TREE, gathered
-from keyhole.sandbox.launch import FILTER_DESCRIPTOR
+from keyhole.sandbox.launch import FILTER_DESCRIPTOR, FIRST_SEED_DESCRIPTOR
 from keyhole.sandbox.staging import GATHERED
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
     for target, size in MEMORY_TREES:
         found += ["--perms", "1777", "--size", str(size), "--tmpfs", target]
     together = gathered(launch.files)
+    seeds = itertools.count(FIRST_SEED_DESCRIPTOR)
     for index, entry in enumerate(launch.files):
         if index in together:
             if index == min(together):
@@ -49,6 +51,8 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
             found += ["--tmpfs", entry.target]
         elif isinstance(entry, Symlink):
             found += ["--symlink", entry.to, entry.target]
+        elif isinstance(entry, Seed):
+            found += ["--perms", f"{entry.mode:o}", "--file", str(next(seeds)), entry.target]
         else:
             writable = isinstance(entry, Bind) and entry.writable
             found += ["--bind" if writable else "--ro-bind", staged[index], entry.target]

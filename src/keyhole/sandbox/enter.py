@@ -16,15 +16,17 @@ import struct
 import sys
 
 from keyhole.sandbox import bwrap, emptynet, inside, syscalls
-from keyhole.sandbox.files.fileplan import Bind, Entry, Mask, Symlink, Text
+from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Mask, Seed, Text, mounted
 from keyhole.sandbox.gather import TREE, gathered
 from keyhole.sandbox.helper import TOLD
 from keyhole.sandbox.launch import (
     ARGUMENTS_DESCRIPTOR,
     CONFIG_DESCRIPTOR,
     FILTER_DESCRIPTOR,
+    FIRST_SEED_DESCRIPTOR,
     HALT,
     INSIDE_DESCRIPTOR,
+    MAX_SEEDS,
     STATUS_DESCRIPTOR,
     Launch,
 )
@@ -152,11 +154,12 @@ def _become_bwrap(
         processes=launch.bounds.processes,
         memory=launch.bounds.memory,
         open_files=launch.bounds.open_files,
-        targets=(*together, *(e.target for e in launch.files if not isinstance(e, Symlink))),
+        targets=(*together, *mounted(launch.files)),
         read_only=(*together, *(e.target for e in launch.files if _is_read_only(e))),
     )
     words = "\0".join(bwrap.words(launch, staged)).encode() + b"\0"
     contents = given | {ARGUMENTS_DESCRIPTOR: words, CONFIG_DESCRIPTOR: config.packed()}
+    contents |= seed_contents(launch)
     descriptors = {STATUS_DESCRIPTOR: status} | {
         number: _memory_file(content) for number, content in contents.items()
     }
@@ -170,8 +173,16 @@ def _become_bwrap(
     os.execv(launch.bwrap, argv)  # noqa: S606 - an absolute path that the parent judged
 
 
+def seed_contents(launch: Launch) -> dict[int, bytes]:
+    """The sandbox's own files, by the descriptor that bubblewrap copies each from."""
+    found = [e.content.encode() for e in launch.files if isinstance(e, Seed)]
+    if len(found) > MAX_SEEDS:
+        raise RuntimeError(f"{len(found)} files are to be the sandbox's own, over {MAX_SEEDS}")
+    return dict(enumerate(found, FIRST_SEED_DESCRIPTOR))
+
+
 def _is_read_only(entry: Entry) -> bool:
-    return isinstance(entry, Mask | Text) or (isinstance(entry, Bind) and not entry.writable)
+    return isinstance(entry, Mask | Text | Blob) or (isinstance(entry, Bind) and not entry.writable)
 
 
 def _unshare_as_user() -> None:

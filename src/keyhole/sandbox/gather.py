@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.files.fileplan import Bind, Mask, Symlink, Text
+from keyhole.sandbox.files.fileplan import Bind, Blob, Mask, Symlink, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def gathered(entries: Sequence[Entry]) -> frozenset[int]:
         target = entry.target
         above = {target[:at] for at, letter in enumerate(target) if letter == "/"}
         if (
-            isinstance(entry, Bind | Mask | Text | Symlink)
+            isinstance(entry, Bind | Mask | Text | Blob | Symlink)
             and not (isinstance(entry, Bind) and entry.writable)
             and TREE in above
             and target not in taken

@@ -6,17 +6,23 @@ It holds no secret: the helper and everything after it is on the untrusted side 
 
 from __future__ import annotations
 
+import base64
 import json
 
 from keyhole.model.value import dataclass, field, field_names
-from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Text, Tmpfs
+from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Kind, Mask, Seed, Symlink, Text, Tmpfs
 
 STATUS_DESCRIPTOR = 3
 FILTER_DESCRIPTOR = 4
 ARGUMENTS_DESCRIPTOR = 5
 INSIDE_DESCRIPTOR = 6
 CONFIG_DESCRIPTOR = 7
-"""The descriptors that bubblewrap and `inside.py` find open; nothing above them is."""
+FIRST_SEED_DESCRIPTOR = 8
+"""The descriptors that bubblewrap and `inside.py` find open; above them are those of the seeds, one
+each, which bubblewrap copies and closes, and nothing else is."""
+
+MAX_SEEDS = 32
+"""Files that a sandbox begins with and owns; a few agents' settings."""
 
 STEPS = ("namespaces", "network", "capture", "files", "handed-over", "acknowledged", "identity")
 """The helper's set-up steps, in order; tests make it die after each of them."""
@@ -60,7 +66,7 @@ class Launch:
         table = _table(self)
         table["bounds"] = _table(self.bounds)
         table["files"] = [{"is": type(e).__name__, **_table(e)} for e in self.files]
-        return json.dumps(table).encode("ascii")
+        return json.dumps(table, default=_in_base64).encode("ascii")
 
     @classmethod
     def from_json(cls, data: bytes) -> Launch:
@@ -76,11 +82,19 @@ def _table(value: object) -> dict[str, object]:
     return {name: getattr(value, name) for name in field_names(type(value))}
 
 
-_ENTRIES: dict[str, type[Entry]] = {e.__name__: e for e in (Bind, Mask, Text, Symlink, Tmpfs)}
+_ENTRIES: dict[str, type[Entry]] = {
+    e.__name__: e for e in (Bind, Mask, Text, Blob, Seed, Symlink, Tmpfs)
+}
+
+
+def _in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
 
 
 def _entry(table: dict[str, object]) -> Entry:
     made = _ENTRIES[str(table.pop("is"))]
     if "kind" in table:
         table["kind"] = Kind(str(table["kind"]))
+    if made is Blob:
+        table["content"] = base64.b64decode(str(table["content"]))
     return made(**table)  # type: ignore[arg-type]

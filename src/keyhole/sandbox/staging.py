@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from keyhole.sandbox import syscalls
-from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Text
+from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Kind, Mask, Symlink, Text
 from keyhole.sandbox.files.walk import open_beneath_no_links
 from keyhole.sandbox.gather import gathered
 
@@ -48,10 +48,11 @@ def _filled(entries: tuple[Entry, ...], trees: dict[int, int]) -> dict[int, str]
         elif isinstance(entry, Mask):
             _make(place, entry.kind)
             os.chmod(place, _HIDDEN_MODES[entry.kind])
-        elif isinstance(entry, Text):
+        elif isinstance(entry, Text | Blob):
             _make(place, Kind.FILE)
-            with open(place, "w", encoding="utf-8") as file:
-                file.write(entry.content)
+            content = entry.content
+            with open(place, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             os.chmod(place, entry.mode)
         elif isinstance(entry, Symlink) and index in together:
             os.symlink(entry.to, _place_together(entry.target))
@@ -68,7 +69,7 @@ def _place_together(target: str) -> str:
     return place
 
 
-def _mounted_together(entry: Mask | Text, made: str) -> str:
+def _mounted_together(entry: Mask | Text | Blob, made: str) -> str:
     place = _place_together(entry.target)
     _make(place, entry.kind if isinstance(entry, Mask) else Kind.FILE)
     descriptor = os.open(made, os.O_PATH | os.O_CLOEXEC)

@@ -33,6 +33,17 @@ class Head:
     host: Host
     length: int = 0
     chunked: bool = False
+    method: str = ""
+    target: str = ""
+    """As sent: a path and its query, or a whole address of this host, or `*`."""
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """Path and query, whichever form the target has."""
+        whole = _ABSOLUTE.fullmatch(self.target.encode("ascii"))
+        text = (whole[2] or b"").decode("ascii") if whole else self.target
+        path, _, query = text.partition("?")
+        return path or "/", query
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,11 @@ def parse_head(data: bytes) -> Head | BadHead:
     host = _authority(hosts[0])
     if host is None or not _target_is_for(request[2], request[1], host):
         return _malformed("Host and target do not name one host")
-    return _framed(host, values, request[3] == b"1")
+    framed = _framed(host, values, request[3] == b"1")
+    if isinstance(framed, BadHead):
+        return framed
+    method, target = request[1].decode("ascii"), request[2].decode("ascii")
+    return Head(host, framed.length, framed.chunked, method, target)
 
 
 def _framed(host: Host, values: dict[bytes, list[bytes]], chunks_known: bool) -> Head | BadHead:

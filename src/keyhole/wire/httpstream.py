@@ -20,6 +20,8 @@ MAX_CHUNK_LINE = 18
 
 MALFORMED = "http-malformed"
 
+_WHY = {"host-mismatch": "Host is not the name that was connected to"}
+
 _END_OF_HEAD = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,12}")
 
@@ -72,7 +74,7 @@ class HttpStream:
             return self._refuse(head.reason, head.why)
         refusal = self._judge(head)
         if refusal is not None:
-            return self._refuse(refusal, "Host is not the name that was connected to")
+            return self._refuse(refusal, _WHY.get(refusal, "policy does not allow it"))
         if head.chunked:
             self._state = HttpStream._chunk_line
         elif head.length:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.sandbox.files.fileplan import Bind, Entry, FilePlan, Kind, Mask, Symlink, Text
+from keyhole.sandbox.files.fileplan import Bind, Entry, FilePlan, Kind, Mask, Symlink, Text, Tmpfs
 
 if TYPE_CHECKING:
     from tests.sandbox.files.worlds import World
@@ -34,6 +34,7 @@ def words(entry: Entry, scratch: Path) -> list[str]:
         else:
             place.write_text(entry.content if isinstance(entry, Text) else "")
         return ["--ro-bind", str(place), entry.target]
+    assert isinstance(entry, Tmpfs)  # a plan has no other
     return ["--size", str(entry.size), "--tmpfs", entry.target]
 
 

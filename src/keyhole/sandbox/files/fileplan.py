@@ -8,8 +8,12 @@ were not asked for are masked.
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Refused(Exception):
@@ -52,6 +56,27 @@ class Text:
     target: str
     content: str
     mode: int = 0o444
+    guards: bool = True
+    """Whether something under it must stay covered; then a run ends when the cover is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A read-only file with this content, which is no text; nothing under it is to be hidden."""
+
+    target: str
+    content: bytes
+    mode: int = 0o444
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A file in one of the trees in memory that the sandbox owns from then on: no mount, so that
+    clients which rewrite their settings, or replace them by renaming, can."""
+
+    target: str
+    content: str
+    mode: int = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +96,21 @@ class Tmpfs:
     mode: int = 0o755
 
 
-Entry = Bind | Mask | Text | Symlink | Tmpfs
+Entry = Bind | Mask | Text | Blob | Seed | Symlink | Tmpfs
+
+
+def mounted(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The targets that are mount points inside."""
+    return tuple(e.target for e in entries if not isinstance(e, Symlink | Seed))
+
+
+def guarding(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The mount points whose loss would show or open something: a run without them ends."""
+    return mounted(e for e in entries if not _is_expendable(e))
+
+
+def _is_expendable(entry: Entry) -> bool:
+    return isinstance(entry, Blob) or (isinstance(entry, Text) and not entry.guards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""An answer on its way back: framed anew, and scanned so that no secret is in it (I7).
+
+Made by `exchange.py` for each answer of an origin. Bytes in, bytes for the client out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.inject.encoded import EncodedScanner
+from keyhole.inject.scrub import Needles, Scrubber
+from keyhole.wire.httpresponse import Framing, ResponseHead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.wire.httpfield import Field
+
+_CLOSE = b"Connection: close\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+class Answer:
+    """One answer: its head is known when it is made."""
+
+    __slots__ = ("_chunked", "_needles", "_scanner", "closes", "head")
+
+    def __init__(
+        self, head: ResponseHead, needles: Needles, *, http10: bool, method: str, close: bool
+    ) -> None:
+        """May raise Undecodable: the answer cannot be scanned, so it cannot be passed."""
+        body = head.framing is not Framing.NONE
+        self._needles = needles
+        self._scanner: Scrubber | EncodedScanner | None = None
+        if needles and body:
+            self._scanner = (
+                EncodedScanner(needles, head.encoding) if head.encoding else Scrubber(needles)
+            )
+        # The length of an encoded answer tells how well it compressed, and so what is in it; it
+        # would leave before the scan.
+        hides_length = isinstance(self._scanner, EncodedScanner)
+        unbounded = head.framing in (Framing.CHUNKED, Framing.CLOSE) or hides_length
+        self._chunked = unbounded and not http10
+        self.closes = close or (unbounded and http10)
+        """Whether the client's connection ends with this answer."""
+        lines = [head.start, *head.lines]
+        if self._chunked:
+            lines.append(_CHUNKED)
+        elif head.framing is Framing.LENGTH or (not body and head.length >= 0):
+            lines.append(b"Content-Length: %d\r\n" % head.length)
+        if self.closes:
+            lines.append(_CLOSE)
+        lines.append(b"\r\n")
+        text = b"".join(lines)
+        self.head = needles.replace(text) if needles else text
+
+    @property
+    def hits(self) -> int:
+        """How often a secret was replaced in the body."""
+        return self._scanner.hits if isinstance(self._scanner, Scrubber) else 0
+
+    def body(self, data: bytes) -> bytes:
+        """What may go on now."""
+        if self._scanner is not None:
+            data = self._scanner.feed(data)
+        return self._frame(data) if self._chunked and data else data
+
+    def end(self, trailers: Iterable[Field]) -> bytes:
+        """The rest, once the origin has said its last."""
+        rest = self._scanner.end() if self._scanner is not None else b""
+        if not self._chunked:
+            return rest
+        lines = b"".join(field.line for field in trailers)
+        if self._needles:
+            lines = self._needles.replace(lines)
+        return b"%b0\r\n%b\r\n" % (self._frame(rest) if rest else b"", lines)
+
+    @staticmethod
+    def _frame(data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data)

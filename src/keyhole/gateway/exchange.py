@@ -1,0 +1,400 @@
+"""One request and its answer: the body up, the answer down, and what is written down of it.
+
+Made by `inspected.py` for a request that policy allowed. Fed by both ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.gateway import refusal
+from keyhole.gateway.answer import Answer
+from keyhole.gateway.relay import FrameScan
+from keyhole.inject.encoded import Reflected, Undecodable
+from keyhole.inject.scrub import Needles
+from keyhole.model.decision import Decision, Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.wire.httpfield import Malformed
+from keyhole.wire.websocket import accept_for
+
+if TYPE_CHECKING:
+    from keyhole.gateway.inspected import Inspected
+    from keyhole.gateway.inspection import Dressed
+    from keyhole.gateway.origin import Origin
+    from keyhole.model.decision import RequestDecision
+    from keyhole.wire.httpfield import Field
+    from keyhole.wire.httprequest import RequestHead
+    from keyhole.wire.httpresponse import ResponseHead
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""RFC 9110 §9.2.2: what may be sent again when a kept connection turns out to be closed."""
+
+_BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+"""RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
+
+_CONTINUE = 100
+_SWITCHING = 101
+_ERRORS = 400
+_NO_NEEDLES = Needles.none()
+
+
+class Exchange:
+    """A request in flight."""
+
+    __slots__ = (
+        "_answer", "_client", "_decision", "_frames", "_head", "_left", "_message", "_needles",
+        "_origin", "_reader", "_recorded", "_retried", "_sent", "_total", "_websocket_key",
+        "method", "service", "status", "trailers",
+    )  # fmt: skip
+
+    def __init__(
+        self, client: Inspected, head: RequestHead, decision: RequestDecision, dressed: Dressed
+    ) -> None:
+        credential = dressed.credential
+        self.method = head.method
+        self.service = dressed.service
+        self.status = 0
+        self.trailers: list[Field] = []
+        self._client: Inspected | None = client
+        self._head = head
+        self._decision = decision
+        self._message = dressed.message
+        self._needles = credential.needles if credential is not None else _NO_NEEDLES
+        self._websocket_key = dressed.websocket_key
+        self._origin: Origin | None = None
+        self._answer: Answer | None = None
+        self._frames: FrameScan | None = None
+        self._reader = client.chunks() if head.length < 0 else None
+        self._left = head.length
+        self._total = 0
+        self._sent = head.length == 0
+        self._recorded = False
+        self._retried = False
+
+    # ── up ────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sent(self) -> bool:
+        """Whether all of the request has gone up."""
+        return self._sent
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has got a part of its answer: nothing else can be said any more."""
+        return self._answer is not None or self._frames is not None
+
+    @property
+    def relays(self) -> bool:
+        """Whether it has become a WebSocket."""
+        return self._frames is not None
+
+    @property
+    def origin_is_slow(self) -> bool:
+        """Whether the client must wait."""
+        return self._origin is not None and self._origin.slow
+
+    def attach(self, origin: Origin, first: bytes) -> bytes:
+        """Send the request and what is here of its body; what is behind it comes back."""
+        self._origin = origin
+        origin.serve(self)
+        body, rest = self._take(first) if first and not self._sent else (b"", first)
+        self._message, message = b"", self._message
+        if not self._can_retry:
+            origin.send(message + body if body else message)
+        else:
+            self._message = message
+            origin.send(message)
+        return rest
+
+    def upload(self, data: bytes) -> bytes:
+        """Send bytes of the body on; what follows the request comes back."""
+        body, rest = self._take(data)
+        if body and self._origin is not None:
+            self._origin.send(body)
+        return rest
+
+    def _take(self, data: bytes) -> tuple[bytes, bytes]:
+        """What goes up of these bytes, framed, and what is behind the request. Raises Malformed."""
+        client = self._client
+        if client is None:
+            return b"", b""
+        if self._reader is None:
+            if len(data) > self._left:
+                body, rest = data[: self._left], data[self._left :]
+            else:
+                body, rest = data, b""
+            self._left -= len(body)
+            self._sent = not self._left
+            client.count_up(len(body))
+            return body, rest
+        pieces = self._reader.feed(data)
+        size = sum(map(len, pieces))
+        self._total += size
+        client.count_up(size)
+        client.check_body(self._total)
+        framed = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces])
+        if not self._reader.done:
+            return framed, b""
+        self._sent = True
+        trailers = b"".join(field.line for field in self._reader.trailers)
+        return b"%b0\r\n%b\r\n" % (framed, trailers), self._reader.rest
+
+    def relay_up(self, data: bytes) -> None:
+        """Bytes of a WebSocket, as they are."""
+        if self._origin is not None:
+            self._origin.send(data)
+
+    def origin_caught_up(self) -> None:
+        """The origin takes more."""
+        if self._client is not None:
+            self._client.go_on()
+
+    def client_caught_up(self) -> None:
+        """The client takes more."""
+        if self._origin is not None:
+            self._origin.resume()
+
+    # ── down ──────────────────────────────────────────────────────────────────────────────────────
+
+    def interim(self, head: ResponseHead) -> None:
+        """An answer before the answer."""
+        client = self._client
+        unexpected = head.status == _CONTINUE and not self._head.expects_continue
+        if client is None or self._head.http10 or unexpected:
+            return
+        text = b"".join([head.start, *head.lines, b"\r\n"])
+        client.queue(self._needles.replace(text) if self._needles else text)
+
+    def answered(self, head: ResponseHead) -> None:
+        """The answer's head."""
+        client = self._client
+        if client is None:
+            return
+        self.status = head.status
+        if head.status == _SWITCHING:
+            self._switch(client, head)
+            return
+        # A request that is not read to its end leaves bytes that would be the next one's head.
+        close = self._head.close or not self._sent
+        try:
+            self._answer = Answer(
+                head, self._needles, http10=self._head.http10, method=self.method, close=close
+            )
+        except Undecodable as error:
+            self.failed(refusal.ENCODING_REFUSED, str(error))
+            return
+        client.queue(self._answer.head)
+        self.record()
+
+    def _switch(self, client: Inspected, head: ResponseHead) -> None:
+        """RFC 6455 §4.1: relayed only after the very answer to our key, without extensions."""
+        right = (
+            self._websocket_key
+            and head.upgrade == b"websocket"
+            and head.websocket_accept == accept_for(self._websocket_key)
+            and not head.websocket_extensions
+        )
+        if not right:
+            self.failed(refusal.UPSTREAM_MALFORMED, "the answer to a WebSocket handshake is wrong")
+            return
+        self._frames = FrameScan(self._needles)
+        lines = [head.start, *head.lines, b"Connection: Upgrade\r\nUpgrade: websocket\r\n"]
+        lines.append(b"Sec-WebSocket-Accept: %b\r\n" % head.websocket_accept)
+        if head.websocket_protocol:
+            lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % head.websocket_protocol)
+        client.queue(self._needles.replace(b"".join([*lines, b"\r\n"])))
+        client.flush()
+        self.record()
+        client.go_on()
+
+    def body(self, data: bytes) -> None:
+        """Bytes of the answer."""
+        client, answer = self._client, self._answer
+        if client is None or answer is None:
+            return
+        client.count_down(len(data))
+        try:
+            data = answer.body(data)
+        except (Reflected, Undecodable) as error:
+            self._cut_answer(error)
+            return
+        if data:
+            client.queue(data)
+
+    def relayed(self, data: bytes) -> None:
+        """Bytes of a WebSocket from the origin: passed once they are known to hold no secret."""
+        client, frames = self._client, self._frames
+        if client is None or frames is None:
+            return
+        client.count_down(len(data))
+        try:
+            passed = frames.feed(data)
+        except (Reflected, Malformed) as error:
+            self._cut_answer(error)
+            return
+        if passed:
+            client.send(passed)
+            if client.slow and self._origin is not None:
+                self._origin.pause()
+
+    def flush(self) -> None:
+        """Send what was queued for the client."""
+        client = self._client
+        if client is not None:
+            client.flush()
+            if client.slow and self._origin is not None:
+                self._origin.pause()
+
+    def complete(self, *, reusable: bool) -> None:
+        """The answer is whole."""
+        client, answer, origin = self._client, self._answer, self._origin
+        if client is None or answer is None:
+            return
+        try:
+            rest = answer.end(self.trailers)
+        except (Reflected, Undecodable) as error:
+            self._cut_answer(error)
+            return
+        if rest:
+            client.queue(rest)
+        if answer.hits:
+            self._note(refusal.SECRET_SCRUBBED, Verdict.ALLOW)
+        had_body = self._head.length != 0
+        # A body that was refused, or that nobody expects, may still be read by the origin as the
+        # next request: its injected header would then end in whatever the first request stores.
+        left = had_body and (self.status >= _ERRORS or self.method in _BODILESS)
+        reusable = reusable and self._sent and not left
+        self._let_go(origin, reusable=reusable)
+        self._client = None
+        client.answered(close=answer.closes)
+
+    # ── when it does not work ─────────────────────────────────────────────────────────────────────
+
+    @property
+    def _can_retry(self) -> bool:
+        return not self._retried and self._head.length == 0 and self.method in IDEMPOTENT
+
+    def origin_lost(self, *, stale: bool) -> None:
+        """The origin is gone before its answer was whole."""
+        client, self._origin = self._client, None
+        if client is None:
+            return
+        if stale and self._answer is None and self._can_retry:
+            self._retried = True
+            client.dial(self)
+            return
+        self.failed(refusal.UPSTREAM_CLOSED, "the origin closed the connection before it answered")
+
+    def failed(self, reason: str, why: str, decision: Decision | None = None) -> None:
+        """No answer can be given: say so, or cut what has begun."""
+        client, self._client = self._client, None
+        origin, self._origin = self._origin, None
+        self._drop(origin)
+        if client is None:
+            return
+        self._client = client
+        spoken = self._allowed if decision is None else decision
+        if self._recorded:
+            self._note(reason, spoken.verdict)
+        self.record(reason, decision)
+        self._client = None
+        if self.begun:
+            client.cut(reason)
+        else:
+            client.refuse(reason, spoken, why, body=self.method != "HEAD")
+
+    def over(self, decision: Decision) -> None:
+        """A limit on bytes is reached."""
+        client, self._client = self._client, None
+        origin, self._origin = self._origin, None
+        self._drop(origin)
+        if client is not None:
+            client.over(decision)
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        if not self._recorded:
+            self.record(refusal.CLIENT_LEFT)
+        self._client = None
+        origin, self._origin = self._origin, None
+        if self._frames is not None and origin is not None:
+            # A WebSocket's goodbye may just have been sent up.
+            origin.release()
+            origin.close()
+        else:
+            self._drop(origin)
+
+    def relay_ended(self) -> None:
+        """The origin has ended a WebSocket properly."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _cut_answer(self, error: Exception) -> None:
+        reason = refusal.UPSTREAM_MALFORMED
+        if isinstance(error, Reflected):
+            reason = refusal.SECRET_REFLECTED
+        elif isinstance(error, Undecodable):
+            reason = refusal.ENCODING_REFUSED
+        self._note(reason, Verdict.DENY)
+        client, self._client = self._client, None
+        origin, self._origin = self._origin, None
+        self._drop(origin)
+        if client is not None:
+            client.cut(reason)
+
+    def _let_go(self, origin: Origin | None, *, reusable: bool) -> None:
+        self._origin = None
+        if origin is None:
+            return
+        origin.release()
+        if reusable and self._client is not None:
+            self._client.keep(origin, self.service)
+        else:
+            origin.close()
+
+    @staticmethod
+    def _drop(origin: Origin | None) -> None:
+        if origin is not None:
+            origin.release()
+            origin.abort()
+
+    # ── what is written down ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def _allowed(self) -> Decision:
+        return Decision(Verdict.ALLOW, self._decision.reason, self._decision.rule)
+
+    def record(self, reason: str = "", decision: Decision | None = None) -> None:
+        """One event per request: with its status, or with why there is none."""
+        client = self._client
+        if client is None or self._recorded:
+            return
+        self._recorded = True
+        spoken = self._decision if decision is None else decision
+        details: list[tuple[str, str | int]] = [
+            ("method", self.method),
+            ("path", self._head.path),
+            ("service", self.service),
+        ]
+        if self.status:
+            details.append(("status", self.status))
+        verdict = spoken.verdict
+        client.note(
+            Event(
+                EventKind.REQUEST,
+                verdict,
+                reason or spoken.reason,
+                spoken.rule,
+                client.host,
+                tuple(details),
+            )
+        )
+
+    def _note(self, reason: str, verdict: Verdict) -> None:
+        if self._client is not None:
+            details = (("method", self.method), ("path", self._head.path))
+            rule = self._decision.rule
+            self._client.note(
+                Event(EventKind.REQUEST, verdict, reason, rule, self._client.host, details)
+            )

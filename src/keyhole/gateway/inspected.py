@@ -1,0 +1,431 @@
+"""An inspected connection: its requests, one after the other.
+
+Made by the door for a host of a service. Protocol callbacks alone; a task only fetches what a
+request waits for. Pipelined requests wait in order, and nothing of the next is read before the last
+is answered.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from keyhole.gateway import refusal
+from keyhole.gateway.arrival import Arrival, Phase
+from keyhole.gateway.exchange import Exchange
+from keyhole.gateway.gathering import Gathering
+from keyhole.gateway.inspection import Misdressed
+from keyhole.gateway.minting import Minting, Unminted
+from keyhole.gateway.origin import Insecure
+from keyhole.gateway.reach import reach
+from keyhole.gateway.session import OverLimit
+from keyhole.gateway.upstream import AddressRefused, Unreachable
+from keyhole.model.decision import Decision, Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.policy.limit import decide_total
+from keyhole.wire.httpbody import ChunkedReader
+from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from keyhole.gateway.handle import Shared
+    from keyhole.gateway.inspection import Asked, Inspection
+    from keyhole.gateway.origin import Origin
+    from keyhole.gateway.session import Interception, SessionState
+    from keyhole.gateway.tunnel import Bound
+    from keyhole.model.decision import RequestDecision
+    from keyhole.wire.httprequest import RequestHead
+
+BODY_LIMIT = "limits.body"
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Inspected(Arrival):
+    """One connection."""
+
+    __slots__ = (
+        "_dials", "_exchange", "_gathering", "_inspection", "_interception", "_limits", "_queue",
+        "_searched", "_shared", "_task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shared: Shared,
+        dials: asyncio.Semaphore,
+        state: SessionState,
+        bound: Bound,
+        inspection: Inspection,
+        interception: Interception,
+        ended: Callable[[Arrival], None],
+    ) -> None:
+        super().__init__(shared.loop, state, bound, interception.leaf, ended)
+        self._shared = shared
+        self._dials = dials
+        self._inspection = inspection
+        self._interception = interception
+        self._limits = state.session.book.policy.limits
+        self._searched = 0
+        self._queue: list[bytes] = []
+        self._exchange: Exchange | None = None
+        self._gathering: Gathering | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────
+
+    def received(self, view: memoryview) -> None:
+        """Plain bytes of the client."""
+        data = self._held + view if self._held else bytes(view)
+        self._held = b""
+        self._advance(data)
+
+    def _advance(self, data: bytes) -> None:
+        try:
+            while data:
+                match self._phase:
+                    case Phase.HEAD if self.slow:
+                        # Whoever asks and does not read what is answered is not asked on (I9).
+                        self._held = data
+                        self.pause()
+                        return
+                    case Phase.HEAD:
+                        end = find_end(data, self._searched)
+                        if end < 0:
+                            self._hold_head(data)
+                            return
+                        self._searched = 0
+                        data = self._request(data[:end], data[end + len(END_OF_HEAD) :])
+                    case Phase.BODY if self._exchange is not None:
+                        data = self._exchange.upload(data)
+                        self._uploaded(self._exchange)
+                    case Phase.GATHER if self._gathering is not None:
+                        data = self._gather(self._gathering, data)
+                    case Phase.RELAY if self._exchange is not None:
+                        self.count_up(len(data))
+                        self._exchange.relay_up(data)
+                        self._uploaded(self._exchange)
+                        return
+                    case Phase.WAIT:
+                        # Reading stops only now that there is something to hold: a client that
+                        # leaves while it waits would not be noticed otherwise.
+                        self._held = data
+                        self.pause()
+                        return
+                    case _:
+                        return
+        except Malformed as error:
+            self._refuse_malformed(error.why)
+        except OverLimit as error:
+            self.over(error.decision)
+
+    def _hold_head(self, data: bytes) -> None:
+        if not self._searched:
+            self._since = self._loop.time()
+        self._held = data
+        self._searched = len(data)
+
+    def _request(self, raw: bytes, rest: bytes) -> bytes:
+        """Judge one request and send it on its way; what is behind it comes back."""
+        state, inspection = self._state, self._inspection
+        # 1. Authorise: what is asked, read in the one way there is (I4).
+        self._requests += 1
+        head = inspection.reader.parse(raw)
+        for service in inspection.decoys(raw):
+            self._note_decoy(service)
+        now = self._loop.time()
+        state.requests, limited = state.requests.take(now)
+        if not limited.allowed:
+            wait = 1 + int(state.requests.wait(now))
+            return self._refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
+        decision = inspection.decide(head)
+        if not decision.allowed:
+            return self._refuse_request(head, decision, rest)
+        # 2. Validate.
+        if head.length > self._limits.body:
+            return self._refuse_request(head, decision, rest, reason=refusal.BODY_TOO_LARGE)
+        # 3. Touch: what the request still needs, then the client's credentials off, ours on (I6).
+        asked = inspection.asked(raw, head, decision)
+        if isinstance(asked, Minting):
+            self._phase = Phase.WAIT
+            self._held = rest
+            self._start(self._mint(asked, raw, head, decision))
+            return b""
+        aging = inspection.aging(asked.service)
+        if aging is not None:
+            aging.renew(self._shared.upstream, self._interception.trust)
+        if not inspection.wants_body(asked):
+            return self._proceed(asked, None, rest)
+        self._phase = Phase.GATHER
+        self._gathering = Gathering(asked, self._state)
+        if head.expects_continue:
+            self.send(_CONTINUE)
+        return self._gather(self._gathering, rest)
+
+    def _proceed(self, asked: Asked, digest: str | None, rest: bytes) -> bytes:
+        """Write the request anew and send it to the origin."""
+        head, decision = asked.head, asked.decision
+        try:
+            dressed = self._inspection.dress(asked, digest)
+        except Misdressed as error:
+            return self._refuse_request(head, decision, rest, reason=error.reason, why=error.why)
+        exchange = self._exchange = Exchange(self, head, decision, dressed)
+        self._phase = Phase.WAIT
+        origin = self._inspection.take_idle(exchange.service)
+        if origin is None:
+            self._held = rest
+            self.dial(exchange)
+            return b""
+        return self._attach(exchange, origin, rest)
+
+    def _gather(self, gathering: Gathering, data: bytes) -> bytes:
+        """Take a body whole: its hash is part of a signature that stands before it."""
+        rest = gathering.feed(data, self._limits.body)
+        if gathering.done:
+            body, digest = gathering.finish()
+            return self._proceed(gathering.asked, digest, body + rest)
+        return rest
+
+    def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
+        rest = exchange.attach(origin, data)
+        self._phase = Phase.WAIT if exchange.sent else Phase.BODY
+        self._uploaded(exchange)
+        return rest
+
+    def _uploaded(self, exchange: Exchange) -> None:
+        if self._phase is Phase.BODY and exchange.sent:
+            self._phase = Phase.WAIT
+        if exchange.origin_is_slow:
+            self.pause()
+
+    def chunks(self) -> ChunkedReader:
+        """A reader for a request's chunks."""
+        return ChunkedReader(self._inspection.surgery.treat)
+
+    def check_body(self, total: int) -> None:
+        """A body of unknown length grows. Raises OverLimit."""
+        if total > self._limits.body:
+            raise OverLimit(decide_total("body", 0, total, self._limits.body))
+
+    # ── what a request waits for ──────────────────────────────────────────────────────────────────
+
+    def dial(self, exchange: Exchange) -> None:
+        """Get a connection to the origin for an exchange."""
+        self._start(self._dial(exchange))
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = self._task = self._loop.create_task(work)
+        task.add_done_callback(self._worked)
+
+    async def _dial(self, exchange: Exchange) -> None:
+        try:
+            async with self._dials:
+                origin = await reach(
+                    self._loop,
+                    self._shared.upstream,
+                    self._state.session.book,
+                    self._interception.trust,
+                    self._inspection,
+                    exchange.service,
+                )
+        except AddressRefused as error:
+            exchange.failed(error.decision.reason, "", error.decision)
+            return
+        except (Unreachable, Insecure) as error:
+            exchange.failed(error.reason, str(error))
+            return
+        if self._exchange is not exchange:
+            origin.abort()
+            return
+        self._go_on_with(partial(self._attach, exchange, origin))
+
+    async def _mint(
+        self, minting: Minting, raw: bytes, head: RequestHead, decision: RequestDecision
+    ) -> None:
+        try:
+            await minting.fetch(self._shared.upstream, self._interception.trust)
+        except Unminted as error:
+            self._go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
+            return
+        asked = self._inspection.asked(raw, head, decision)
+        if isinstance(asked, Minting):
+            why = "the token ends as soon as it is there"
+            self._go_on_with(partial(self._refuse_unminted, head, decision, why))
+        else:
+            self._go_on_with(partial(self._proceed, asked, None))
+
+    def _refuse_unminted(
+        self, head: RequestHead, decision: RequestDecision, why: str, rest: bytes
+    ) -> bytes:
+        reason = refusal.CREDENTIAL_UNAVAILABLE
+        return self._refuse_request(head, decision, rest, reason=reason, why=why)
+
+    def _go_on_with(self, work: Callable[[bytes], bytes]) -> None:
+        """Take up what was held while something was fetched."""
+        held, self._held = self._held, b""
+        try:
+            rest = work(held)
+        except Malformed as error:
+            self._refuse_malformed(error.why)
+            return
+        except OverLimit as error:
+            self.over(error.decision)
+            return
+        if not self._held:
+            if self._exchange is None or not self._exchange.origin_is_slow:
+                self.resume()
+            self._advance(rest)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        if self._task is task:
+            self._task = None
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._loop.call_exception_handler({"message": "a fault of ours", "exception": fault})
+            self.cut(refusal.INTERNAL)
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────
+
+    def queue(self, data: bytes) -> None:
+        """Send this with the next flush."""
+        self._queue.append(data)
+
+    def flush(self) -> None:
+        """Send what was queued, as one."""
+        queue = self._queue
+        if queue:
+            data = queue[0] if len(queue) == 1 else b"".join(queue)
+            queue.clear()
+            self.send(data)
+
+    def answered(self, *, close: bool) -> None:
+        """The answer is whole: the next request may be read."""
+        self.flush()
+        self._exchange = None
+        self._forget_body()
+        if close:
+            self._leave()
+            return
+        self._phase = Phase.HEAD
+        self._since = self._loop.time()
+        held, self._held = self._held, b""
+        self.resume()
+        if held:
+            self._advance(held)
+
+    def keep(self, origin: Origin, service: str) -> None:
+        """Keep an origin's connection for the next request."""
+        origin.resume()
+        self._inspection.keep_idle(service, origin, self._loop.time())
+
+    def go_on(self) -> None:
+        """The origin takes more, or has become a WebSocket's."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if exchange.relays and self._phase is not Phase.RELAY:
+            self._phase = Phase.RELAY
+            held, self._held = self._held, b""
+            if held:
+                self._advance(held)
+        if not (self._phase is Phase.WAIT and self._held):
+            self.resume()
+
+    def caught_up(self) -> None:
+        """The client takes more."""
+        if self._exchange is not None:
+            self._exchange.client_caught_up()
+        elif self._phase is Phase.HEAD:
+            held, self._held = self._held, b""
+            self.resume()
+            self._advance(held)
+
+    # ── refusals ──────────────────────────────────────────────────────────────────────────────────
+
+    def refuse(self, reason: str, decision: Decision, why: str, *, body: bool) -> None:
+        """No answer came from the origin: give one ourselves, and close."""
+        self._exchange = None
+        self._forget_body()
+        self._state.tell(self.host, self._bound.port, reason)
+        self._last_words(refusal.http_reply(reason, decision.rule, why, body=body))
+
+    def _refuse_request(
+        self,
+        head: RequestHead,
+        decision: Decision,
+        rest: bytes,
+        extra: str = "",
+        *,
+        reason: str = "",
+        why: str = "",
+    ) -> bytes:
+        """Answer a request that is not sent; without a body, the connection goes on."""
+        reason = reason or decision.reason
+        details = (("method", head.method), ("path", head.path))
+        rule = decision.rule
+        self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
+        self._forget_body()
+        self._state.tell_request(head.method, self.host, head.path, reason)
+        why = why or refusal.request_why(head.method, self.host, head.path, reason)
+        close = head.close or head.length != 0 or head.websocket
+        body = head.method != "HEAD"
+        reply = refusal.http_reply(reason, rule, why, close=close, extra=extra, body=body)
+        if close:
+            self._last_words(reply)
+            return b""
+        self._phase = Phase.HEAD
+        self.send(reply)
+        return rest
+
+    def _refuse_malformed(self, why: str) -> None:
+        """RFC 9112 §2.2: answered with 400, and the connection is closed."""
+        reason, rule = refusal.HTTP_MALFORMED, self._bound.decision.rule
+        if self._exchange is not None:
+            # In a body whose answer may be on its way: a 400 must not come in the midst of it.
+            self._exchange.failed(reason, why, Decision(rule=rule))
+            return
+        self._forsake()
+        details = (("why", why),)
+        self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
+        self._state.tell(self.host, self._bound.port, reason)
+        self._last_words(refusal.http_reply(reason, rule, why))
+
+    def _note_decoy(self, service: str) -> None:
+        """A placeholder stands for nothing here; somebody tries what it opens (I1)."""
+        rule = f"services.{service}"
+        self.note(Event(EventKind.DECOY, Verdict.DENY, refusal.DECOY_USED, rule, self.host))
+
+    def _last_words(self, reply: bytes) -> None:
+        self._queue.clear()
+        self.send(reply)
+        self._leave()
+
+    def over(self, decision: Decision) -> None:
+        """A limit on bytes is reached: everything of this connection ends."""
+        self._state.over_limit(decision, self.host)
+        exchange, gathering = self._exchange, self._gathering
+        if decision.rule == BODY_LIMIT and exchange is not None:
+            exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
+        elif decision.rule == BODY_LIMIT and gathering is not None:
+            self._forget_body()
+            self._refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
+        else:
+            if exchange is not None:
+                exchange.record(decision.reason, decision)
+            self.cut(decision.reason)
+
+    def _forsake(self) -> None:
+        """Let go of a request in flight."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abandon()
+        self._forget_body()
+        if self._task is not None:
+            self._task.cancel()
+        self._queue.clear()
+
+    def _forget_body(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None:
+            gathering.forget()

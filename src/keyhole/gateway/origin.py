@@ -1,0 +1,253 @@
+"""A connection to an origin over verified TLS, used for one request at a time and kept for more.
+
+Made by `reach.py` for a judged address. Reads answers strictly and hands them to the exchange that
+waits for one; what comes when nobody waits ends the connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from keyhole.gateway import refusal
+from keyhole.gateway.session import OverLimit
+from keyhole.gateway.tlsside import TlsSide
+from keyhole.wire.httpbody import ChunkedReader
+from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
+from keyhole.wire.httpresponse import Framing, ResponseHead, parse_response
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+
+    from keyhole.gateway.exchange import Exchange
+    from keyhole.gateway.inspection import Inspection
+
+MAX_INTERIM = 16
+"""Answers of class 1xx before the real one."""
+
+MAX_LAST_READS = 64
+"""Reads from a connection that was reset: no more than a kernel keeps for one."""
+
+_SWITCHING = 101
+
+
+class Insecure(Exception):
+    """The origin's TLS failed; `reason` is a stable code, and the text is for a person."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+class Origin(TlsSide):
+    """One connection."""
+
+    __slots__ = (
+        "_head", "_held", "_inspection", "_interim", "_left", "_reader", "_ready", "_relays",
+        "exchange", "idle_since", "service", "touched", "used",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        inspection: Inspection,
+        service: str,
+        sock: socket.socket,
+        ready: asyncio.Future[None],
+    ) -> None:
+        super().__init__()
+        self.sock = sock
+        self.service = service
+        self.exchange: Exchange | None = None
+        self.idle_since = 0.0
+        self.used = False
+        """Whether it has served a request before the present one."""
+        self.touched = False
+        """Whether a byte of the present answer has come."""
+        self._inspection = inspection
+        self._ready: asyncio.Future[None] | None = ready
+        self._head: ResponseHead | None = None
+        self._reader: ChunkedReader | None = None
+        self._left = 0
+        self._held = b""
+        self._interim = 0
+        self._relays = False
+
+    def serve(self, exchange: Exchange) -> None:
+        """Wait for the answer to this exchange's request."""
+        self.exchange = exchange
+        self.touched = False
+        self._head = None
+        self._interim = 0
+
+    def release(self) -> None:
+        """The exchange is over; whoever calls this decides what becomes of the connection."""
+        self.exchange = None
+        self.used = True
+
+    def close(self) -> None:
+        """Say goodbye, unless it would have to wait: what it does not take now is of no use."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.abort()
+        else:
+            super().close()
+
+    # ── TLS ───────────────────────────────────────────────────────────────────────────────────────
+
+    def secured(self) -> None:
+        """The origin is who it says it is."""
+        ready, self._ready = self._ready, None
+        if ready is not None and not ready.done():
+            ready.set_result(None)
+
+    def insecure(self, error: ssl.SSLError) -> None:
+        """Never a way around: the exchange is told why."""
+        self._fail(error)
+        self.abort()
+
+    def _fail(self, error: ssl.SSLError | None) -> None:
+        ready, self._ready = self._ready, None
+        if ready is None or ready.done():
+            return
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the origin's certificate is not accepted: {error.verify_message}"
+            ready.set_exception(Insecure(refusal.UPSTREAM_CERTIFICATE, why))
+            return
+        what = "the connection was closed" if error is None else error.reason or "an error"
+        ready.set_exception(Insecure(refusal.UPSTREAM_TLS, f"TLS with the origin failed: {what}"))
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────
+
+    def received(self, view: memoryview) -> None:
+        """Bytes of an answer."""
+        exchange = self.exchange
+        if exchange is None:
+            # Nobody asked: an answer that would be taken for the next request's.
+            self.abort()
+            return
+        self.touched = True
+        data = self._held + view if self._held else bytes(view)
+        self._held = b""
+        try:
+            self._advance(exchange, data)
+        except Malformed as error:
+            exchange.failed(refusal.UPSTREAM_MALFORMED, error.why)
+            return
+        except OverLimit as error:
+            exchange.over(error.decision)
+            return
+        exchange.flush()
+
+    def _advance(self, exchange: Exchange, data: bytes) -> None:
+        while self._head is None and not self._relays:
+            end = find_end(data)
+            if end < 0:
+                self._held = data
+                return
+            head = parse_response(data[:end], exchange.method, self._inspection.known_answers)
+            data = data[end + len(END_OF_HEAD) :]
+            if head.status < 200 and head.status != _SWITCHING:
+                self._interim += 1
+                if self._interim > MAX_INTERIM:
+                    raise Malformed("too many interim answers")
+                exchange.interim(head)
+                continue
+            self._begin_body(exchange, head)
+            if self.exchange is not exchange:
+                return  # it was refused, or needs nothing further
+        self._body(exchange, data)
+
+    def _begin_body(self, exchange: Exchange, head: ResponseHead) -> None:
+        self._head = head
+        self._left = head.length
+        self._reader = ChunkedReader(None) if head.framing is Framing.CHUNKED else None
+        if head.status == _SWITCHING:
+            self._relays = True
+        exchange.answered(head)
+
+    def _body(self, exchange: Exchange, data: bytes) -> None:
+        if self._relays:
+            if data:
+                exchange.relayed(data)
+            return
+        head = self._head
+        if head is None:
+            return
+        match head.framing:
+            case Framing.LENGTH:
+                left = self._left
+                if len(data) > left:
+                    piece, rest = data[:left], data[left:]
+                else:
+                    piece, rest = data, b""
+                self._left = left - len(piece)
+                if piece:
+                    exchange.body(piece)
+                if not self._left and self.exchange is exchange:
+                    exchange.complete(reusable=not rest and not head.close)
+            case Framing.CHUNKED:
+                reader = self._reader
+                if reader is None:
+                    return
+                for piece in reader.feed(data):
+                    exchange.body(piece)
+                    if self.exchange is not exchange:
+                        return
+                if reader.done:
+                    exchange.trailers = reader.trailers
+                    exchange.complete(reusable=not reader.rest and not head.close)
+            case Framing.CLOSE:
+                if data:
+                    exchange.body(data)
+            case Framing.NONE:
+                exchange.complete(reusable=not data and not head.close)
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────
+
+    def ended(self) -> None:
+        """TLS's own goodbye: the proper end of a body without a length."""
+        exchange, head = self.exchange, self._head
+        self.close()
+        if exchange is None:
+            return
+        if self._relays:
+            exchange.relay_ended()
+        elif head is not None and head.framing is Framing.CLOSE:
+            exchange.complete(reusable=False)
+            exchange.flush()
+        else:
+            self._broken(exchange)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone; but who refuses a body and closes has often said why before."""
+        if exc is not None and self.exchange is not None:
+            self._read_rest()
+        super().connection_lost(exc)
+
+    def _read_rest(self) -> None:
+        """Read what came before a reset, which writing has met first."""
+        sock, buffer = self.sock, self.get_buffer(0)
+        for _ in range(MAX_LAST_READS):
+            try:
+                count = sock.recv_into(buffer) if sock is not None else 0
+            except OSError:
+                return
+            if not count:
+                return
+            self.buffer_updated(count)
+
+    def lost(self, exc: Exception | None) -> None:
+        """Gone: whoever waits is told."""
+        self._fail(None)
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            self._broken(exchange)
+
+    def _broken(self, exchange: Exchange) -> None:
+        self.exchange = None
+        exchange.origin_lost(stale=self.used and not self.touched)
+
+    def caught_up(self) -> None:
+        """The client may send on."""
+        if self.exchange is not None:
+            self.exchange.origin_caught_up()

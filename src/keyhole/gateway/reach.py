@@ -1,0 +1,50 @@
+"""A connection to an inspected host's origin: resolved, judged, dialled, and verified (I4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from keyhole.gateway import refusal
+from keyhole.gateway.origin import Insecure, Origin
+
+if TYPE_CHECKING:
+    import ssl
+
+    from keyhole.gateway.inspection import Inspection
+    from keyhole.gateway.upstream import Upstream
+    from keyhole.policy.rulebook import Rulebook
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds for TLS with an origin."""
+
+
+async def reach(
+    loop: asyncio.AbstractEventLoop,
+    upstream: Upstream,
+    book: Rulebook,
+    trust: ssl.SSLContext,
+    inspection: Inspection,
+    service: str,
+) -> Origin:
+    """Raises AddressRefused, Unreachable or Insecure."""
+    dialled = await upstream.dial(book, inspection.host, inspection.port)
+    ready: asyncio.Future[None] = loop.create_future()
+    origin = Origin(inspection, service, dialled.sock, ready)
+    try:
+        await loop.create_connection(lambda: origin, sock=dialled.sock)
+    except OSError as error:
+        dialled.sock.close()
+        raise Insecure(refusal.UPSTREAM_UNREACHABLE, str(error)) from None
+    try:
+        origin.begin(trust, server_name=inspection.host.name, early=dialled.early)
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            await ready
+    except TimeoutError:
+        origin.abort()
+        raise Insecure(refusal.UPSTREAM_TLS, "TLS with the origin timed out") from None
+    except BaseException:
+        # Also when all went well and the client has left meanwhile: nobody else knows of it.
+        origin.abort()
+        raise
+    return origin

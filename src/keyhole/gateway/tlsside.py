@@ -1,0 +1,250 @@
+"""One end of an inspected connection: TLS in memory over a plain transport.
+
+The client's end (`inspected.py`) and the origin's (`origin.py`) are subclasses and see plain bytes.
+TLS is OpenSSL's, through memory buffers: the door peeks at the hello before TLS begins, and idle
+connections keep no receive buffer of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, cast
+
+from keyhole.gateway.side import WRITE_BUFFER, reset
+
+if TYPE_CHECKING:
+    import socket
+
+RECORD = 16 * 1024
+"""Bytes of the largest TLS record; asking OpenSSL for less strands the rest of one inside it."""
+
+MAX_UNSENT = 8 * WRITE_BUFFER
+"""Bytes waiting for a peer at which OpenSSL's own words are no longer added: one that asks for new
+keys again and again, and reads no answer, would fill the memory (I9)."""
+
+SEND_AT_ONCE = 4 * RECORD
+"""Bytes encrypted before the transport gets them: what OpenSSL's buffers may grow to."""
+
+# All connections of the loop share one buffer each: what arrives is used up before the next read.
+_RECEIVED = memoryview(bytearray(8 * RECORD))
+_PLAIN = memoryview(bytearray(9 * RECORD))
+_PLAIN_FULL = len(_PLAIN) - RECORD
+
+
+class TlsSide(asyncio.BufferedProtocol):
+    """A protocol whose subclass is handed plain bytes and sends them."""
+
+    __slots__ = ("_established", "_in", "_out", "_paused", "_tls", "slow", "sock", "transport")
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.sock: socket.socket | None = None
+        self.slow = False
+        self._tls: ssl.SSLObject | None = None
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._established = False
+        self._paused = False
+
+    # ── for the subclass ──────────────────────────────────────────────────────────────────────────
+
+    def secured(self) -> None:
+        """The handshake is done."""
+
+    def insecure(self, error: ssl.SSLError) -> None:
+        """The handshake failed; the alert has been sent."""
+
+    def received(self, view: memoryview) -> None:
+        """Plain bytes; the view is good for this call alone."""
+
+    def ended(self) -> None:
+        """The other end has said its last, properly: a cut connection does not come here."""
+
+    def lost(self, exc: Exception | None) -> None:
+        """The connection is gone. Nothing is called after this."""
+
+    def caught_up(self) -> None:
+        """What was written has left; `slow` is False again."""
+
+    # ── what it can do ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def alive(self) -> bool:
+        """Whether bytes can still be sent."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    @property
+    def secure(self) -> bool:
+        """Whether the handshake is done."""
+        return self._established
+
+    def begin(
+        self, context: ssl.SSLContext, *, server_name: str | None = None, early: bytes = b""
+    ) -> None:
+        """Begin TLS: as the server, or as a client of `server_name`. `early` came before."""
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=server_name is None, server_hostname=server_name
+        )
+        if early:
+            self._in.write(early)
+        self._work()
+
+    def send(self, data: bytes) -> None:
+        """Encrypt and send."""
+        tls, transport = self._tls, self.transport
+        if tls is None or transport is None or transport.is_closing():
+            return
+        size = len(data)
+        if size <= RECORD:
+            tls.write(data)
+            transport.write(self._out.read())
+            return
+        view, done = memoryview(data), 0
+        while done < size:
+            # OpenSSL takes one record at a time.
+            done += tls.write(view[done : done + RECORD])
+            if self._out.pending > SEND_AT_ONCE:
+                transport.write(self._out.read())
+        if self._out.pending:
+            transport.write(self._out.read())
+
+    def pause(self) -> None:
+        """Read no further for now."""
+        if not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        """Say goodbye and close once all is sent."""
+        transport, tls, self._tls = self.transport, self._tls, None
+        if transport is None or transport.is_closing():
+            return
+        if tls is not None and self._established:
+            self._say_goodbye(tls, transport)
+        transport.close()
+
+    def part(self) -> None:
+        """Say goodbye, and throw away what still comes: a plain close would lose the last words."""
+        transport, tls, self._tls = self.transport, self._tls, None
+        if transport is None or transport.is_closing():
+            return
+        if tls is not None:
+            self._say_goodbye(tls, transport)
+        transport.write_eof()
+
+    def abort(self) -> None:
+        """Reset now: a cut stream must not look like a finished one."""
+        self._tls = None
+        if self.transport is not None:
+            if self.sock is not None:
+                reset(self.sock)
+            self.transport.abort()
+
+    def _say_goodbye(self, tls: ssl.SSLObject, transport: asyncio.Transport) -> None:
+        # `unwrap` raises since it wants the other's goodbye too, which nobody waits for.
+        with contextlib.suppress(ssl.SSLError):
+            tls.unwrap()
+        if self._out.pending:
+            transport.write(self._out.read())
+
+    # ── the transport's calls ─────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(WRITE_BUFFER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End, and break the cycles with the transport and OpenSSL."""
+        self.transport = self.sock = self._tls = None
+        self.lost(exc)
+
+    def eof_received(self) -> bool:
+        """The end without TLS's goodbye: the transport closes, and `lost` follows."""
+        return False
+
+    def pause_writing(self) -> None:
+        """This end is slow."""
+        self.slow = True
+
+    def resume_writing(self) -> None:
+        """This end has caught up."""
+        self.slow = False
+        self.caught_up()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts what arrives."""
+        return _RECEIVED
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived."""
+        if self._tls is not None:
+            self._in.write(_RECEIVED[:nbytes])
+            self._work()
+
+    def _work(self) -> None:
+        if self._established or self._handshake():
+            self._read()
+
+    def _handshake(self) -> bool:
+        tls = self._tls
+        if tls is None:
+            return False
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._flush()
+            self.insecure(error)
+            return False
+        self._established = True
+        self._flush()
+        self.secured()
+        return True
+
+    def _read(self) -> None:
+        filled, over = 0, False
+        tls, incoming = self._tls, self._in
+        if tls is None:
+            return
+        try:
+            # Nothing is left to decrypt when the buffer is empty: asking would raise.
+            while incoming.pending:
+                count = cast("int", tls.read(RECORD, _PLAIN[filled:]))
+                if not count:
+                    over = True
+                    break
+                filled += count
+                if filled > _PLAIN_FULL:
+                    self.received(_PLAIN[:filled])
+                    filled = 0
+                    if self._tls is None:
+                        return
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            # A forged or cut record: what came before it was whole.
+            self.abort()
+            return
+        if filled:
+            self.received(_PLAIN[:filled])
+        if self._tls is not None:
+            self._flush()
+            if over:
+                self.ended()
+
+    def _flush(self) -> None:
+        if self._out.pending and self.transport is not None:
+            self.transport.write(self._out.read())
+            if self.slow and self.transport.get_write_buffer_size() > MAX_UNSENT:
+                self.abort()

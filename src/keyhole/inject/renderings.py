@@ -1,0 +1,170 @@
+"""How a secret may be written when an upstream echoes it: as it is, encoded, escaped.
+
+Used by `scrub.py`, which searches for these. Each rendering comes with a stand-in of the same
+length, and with the part of it that is searched for.
+
+How long a search takes depends on what is searched for, and who chooses the text can measure it:
+256 KiB of one repeated character take between 23 and 795 µs, by where that character is in a token
+of 40. So a search never uses the last characters of a secret: they are compared in constant time
+once all before them were found.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, quote_plus
+
+from keyhole.inject.placeholder import MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIN_SCRUBBED = 16
+"""Characters from which on a secret is searched for; shorter ones are found where none is."""
+
+UNSEARCHED = 16
+"""Characters at the end of a secret that no search uses: 64 bits of a key in hex, 95 of a token in
+letters and digits, for which there is no other way than to try them at the service."""
+
+MIN_SHARED = 12
+"""Characters of a stretch that is searched for in the place of several spellings: below, searching
+for each of them is quicker."""
+
+LAST_LATIN_1 = "\xff"
+"""The last character that a header can carry as it is (RFC 9110 §5.5, obs-text)."""
+
+_BASE64_SKIPPED = (0, 2, 3)
+"""Characters of base64 that bytes before the secret have a part in, by their number modulo 3."""
+
+
+class Rendering(NamedTuple):
+    """One way in which a secret is written."""
+
+    needle: bytes
+    stand_in: bytes
+    probe: bytes
+    """The part of the needle that is searched for."""
+
+
+def renderings(secret: str, placeholder: str) -> tuple[Rendering, ...]:
+    """The ways in which a secret may come back; none for a short one."""
+    if len(secret) < MIN_SCRUBBED:
+        return ()
+    searched = _searched(secret)
+    stand = _fit(placeholder, len(secret))
+    shared = max(_PLAIN.findall(searched), key=len, default="").encode()
+    found: dict[bytes, Rendering] = {}
+    for write, shares in ((_spelled, len(shared) >= MIN_SHARED), (_encoded, False)):
+        for needle, other, begun in zip(write(secret), write(stand), write(searched), strict=True):
+            probe = shared if shares else begun
+            found[needle] = Rendering(needle, _stand_in(other, needle), probe)
+    return tuple(found.values())
+
+
+def as_it_is(name: str, placeholder: str) -> tuple[Rendering, ...]:
+    """Of what is no secret but belongs to one, as an access key's id: the plain text alone."""
+    if len(name) < MIN_SCRUBBED:
+        return ()
+    text = name.encode()
+    return (Rendering(text, _fit(placeholder, len(name)).encode(), text),)
+
+
+def rendered_base64(
+    before: str, secret: str, placeholder: str
+) -> tuple[str, tuple[Rendering, ...]]:
+    """Base64 of a secret with something before it, as Basic wants it, and how to find it again."""
+    text = base64.b64encode((before + secret).encode())
+    if len(secret) < MIN_SCRUBBED:
+        return text.decode("ascii"), ()
+    stand = base64.b64encode((before + _fit(placeholder, len(secret))).encode())
+    probe = _base64(_searched(secret), len(before.encode()) % 3)
+    return text.decode("ascii"), (Rendering(text, _stand_in(stand, text), probe),)
+
+
+def _searched(secret: str) -> str:
+    return secret[: max(len(secret) - UNSEARCHED, len(secret) // 2)]
+
+
+def _fit(placeholder: str, length: int) -> str:
+    text = placeholder or MARKS[0]
+    return (text * (length // len(text) + 1))[:length]
+
+
+def _stand_in(rendered: bytes, needle: bytes) -> bytes:
+    """The placeholder in the same rendering; cut or repeated, where that has another length."""
+    return (rendered * (len(needle) // len(rendered) + 1))[: len(needle)]
+
+
+# ── spellings: most characters stay as they are ───────────────────────────────────────────────────
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+"""What every spelling leaves as it is."""
+
+_PERCENT_SAFE = ("", "/", "!'()*", "/?:@!$'()*,;", "/?:@!$'()*,;&=+#")
+"""What is left as it is: nothing, by Python's `quote`, by `encodeURIComponent`, in a query by
+RFC 3986, by `encodeURI`."""
+
+
+def _units(characters: str, form: str) -> dict[str, str]:
+    return {c: form.format(ord(c)) for c in characters}
+
+
+_LOWER, _UPPER = "\\u{:04x}", "\\u{:04X}"
+_JSON_SHORT = {'"': '\\"', "\\": "\\\\"}
+_JSON: tuple[Mapping[str, str], ...] = (
+    _JSON_SHORT,
+    _JSON_SHORT | {"/": "\\/"},
+    _JSON_SHORT | _units("<>&", _LOWER),  # Go
+    _JSON_SHORT | _units("<>&='", _LOWER),  # Gson
+    _JSON_SHORT | _units("\"&'+<>`", _UPPER),  # .NET
+    _JSON_SHORT | {"/": "\\/"} | _units("<>&'\"", _UPPER),  # PHP, for use in HTML
+    _units('"\\/', _LOWER),
+    _units('"\\/', _UPPER),
+)
+_GO_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
+_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+
+
+def _spelled(text: str) -> list[bytes]:
+    """A text in every spelling, always in this order."""
+    escaped = [quote(text, safe=safe) for safe in _PERCENT_SAFE]
+    # A form by Python, and by PHP, Java and browsers.
+    escaped += (quote_plus(text), quote_plus(text, safe="*").replace("~", "%7E"))
+    escaped += [_ESCAPE.sub(lambda found: found[0].lower(), upper) for upper in escaped]
+    for table in _JSON:
+        json_text = "".join(table.get(c, c) for c in text)
+        escaped += (json_text, _ascii(json_text))
+    escaped += (html.escape(text), html.escape(text, quote=False))
+    escaped.append("".join(_GO_HTML.get(c, c) for c in text))
+    # In a header, characters beyond ASCII are a byte each; elsewhere they are two or more.
+    narrow = "latin-1" if max(text) <= LAST_LATIN_1 else "utf-8"
+    return [text.encode(), text.encode(narrow), *map(str.encode, escaped)]
+
+
+def _ascii(json_text: str) -> str:
+    return "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in json_text)
+
+
+# ── encodings: every character becomes others ─────────────────────────────────────────────────────
+
+
+def _encoded(text: str) -> list[bytes]:
+    """A text in every encoding, always in this order."""
+    data = text.encode()
+    digits = data.hex()
+    escaped = "".join(f"%{byte:02x}" for byte in data)
+    aligned = [_base64(text, before, chars) for before in range(3) for chars in (None, b"-_")]
+    return aligned + [t.encode() for t in (digits, digits.upper(), escaped, escaped.upper())]
+
+
+def _base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
+    """The characters of base64 that this text alone decides, with so many bytes before it.
+
+    At both ends there may be one more that holds some of its bits and some of a neighbour's.
+    """
+    data = bytes(before) + text.encode()
+    return base64.b64encode(data, altchars)[_BASE64_SKIPPED[before] : len(data) * 8 // 6]

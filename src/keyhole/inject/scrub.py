@@ -1,0 +1,188 @@
+"""Secrets found in what an upstream sends, and replaced by stand-ins of the same length (I7).
+
+`Needles` are made by `credential.py`; the gateway asks them about headers and runs bodies through a
+`Scrubber`. The attacker may choose what the upstream echoes, and sees content and timing of what is
+passed. So what is held back depends on which bytes could belong to any token, never on the secret:
+were it a partial match, the secret could be guessed character by character.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from keyhole.inject.renderings import Rendering, as_it_is, rendered_base64, renderings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOKEN_BYTES = bytes(range(0x21, 0x7F))
+"""What a token may be made of: printable ASCII. A space or the end of a line is not among it."""
+
+HOLD_STEP = 256
+"""Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
+
+
+class Span(NamedTuple):
+    """Where a needle was found, and what takes its place."""
+
+    start: int
+    end: int
+    stand_in: bytes
+
+
+class Needles:
+    """The renderings of some secrets, ready to be searched for. Cannot be printed or pickled."""
+
+    __slots__ = ("_probes", "_renderings", "longest", "tight")
+
+    def __init__(self, found: Iterable[Rendering] = ()) -> None:
+        self._renderings = {rendering.needle: rendering for rendering in found}
+        self.longest = max(map(len, self._renderings), default=0)
+        """Bytes of the longest needle."""
+        self.tight = all(not needle.translate(None, TOKEN_BYTES) for needle in self._renderings)
+        """Whether every needle is made of token bytes alone."""
+        probes: dict[bytes, list[tuple[int, Rendering]]] = {}
+        # Every search costs; where one probe is part of another's needle, it finds both.
+        for rendering in sorted(self._renderings.values(), key=lambda r: len(r.probe)):
+            needle = rendering.needle
+            probe = next((probe for probe in probes if probe in needle), rendering.probe)
+            probes.setdefault(probe, []).append((needle.index(probe), rendering))
+        self._probes = tuple((probe, tuple(aims)) for probe, aims in probes.items())
+
+    @classmethod
+    def none(cls) -> Needles:
+        """Nothing to search for."""
+        return _NONE
+
+    @classmethod
+    def of(cls, secret: str, placeholder: str) -> Needles:
+        """All renderings of one secret, or none of one that is too short."""
+        return cls(renderings(secret, placeholder))
+
+    @classmethod
+    def of_name(cls, name: str, placeholder: str) -> Needles:
+        """What belongs to a secret and is none itself: it is replaced where it is spelled out."""
+        return cls(as_it_is(name, placeholder))
+
+    @classmethod
+    def encoded(cls, before: str, secret: str, placeholder: str) -> tuple[str, Needles]:
+        """Base64 of a secret with something before it, and that text as a needle."""
+        text, found = rendered_base64(before, secret, placeholder)
+        return text, cls(found)
+
+    def __or__(self, other: Needles) -> Needles:
+        if not other:
+            return self
+        return Needles((*self._renderings.values(), *other._renderings.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._renderings)
+
+    def __len__(self) -> int:
+        return len(self._renderings)
+
+    def __repr__(self) -> str:
+        return f"Needles({len(self)})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("needles cannot be pickled or copied")
+
+    def found_in(self, data: bytes) -> bool:
+        """Whether a secret is in this text, in any rendering."""
+        return bool(self.spans(data))
+
+    def replace(self, data: bytes) -> bytes:
+        """The text with every byte replaced that belongs to a needle."""
+        spans = self.spans(data)
+        return _masked(data, spans) if spans else data
+
+    def spans(self, data: bytes) -> list[Span]:
+        """Every place where a needle is, also where they overlap; in order of their beginnings."""
+        spans: list[Span] = []
+        find = data.find
+        for probe, aims in self._probes:
+            at = find(probe)
+            while at >= 0:
+                for offset, (needle, stand_in, _) in aims:
+                    start = at - offset
+                    end = start + len(needle)
+                    # Not `==`, which ends at the first byte that is wrong.
+                    if start >= 0 and compare_digest(data[start:end], needle):
+                        spans.append(Span(start, end, stand_in))
+                at = find(probe, at + 1)
+        spans.sort(key=lambda span: (span.start, -span.end))
+        return spans
+
+
+_NONE = Needles()
+
+
+def _masked(data: bytes, spans: list[Span]) -> bytes:
+    """Of needles that overlap, the first one's stand-in is written whole, then the others' rest."""
+    parts: list[bytes] = []
+    at = 0
+    for start, end, stand_in in spans:
+        if end > at:
+            parts += (data[at:start], stand_in[max(at - start, 0) :])
+            at = end
+    parts.append(data[at:])
+    return b"".join(parts)
+
+
+class Scrubber:
+    """One body on its way: what is fed comes out again, as long, and without a secret.
+
+    A needle of token bytes lies within one run of them, so whatever precedes a byte of another kind
+    may go. Of a run that is not over, as many bytes wait as a needle could have. A secret that has
+    other bytes itself makes that many wait always.
+    """
+
+    __slots__ = ("_hold", "_kept", "_needles", "_sent", "hits")
+
+    def __init__(self, needles: Needles) -> None:
+        self._needles = needles
+        self._hold = -(-needles.longest // HOLD_STEP) * HOLD_STEP
+        self._kept = b""
+        self._sent = 0
+        """How many bytes of what is kept have been passed: a needle that overlaps one which is
+        partly gone is known by them."""
+        self.hits = 0
+        """How many needles were replaced."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that were fed and not passed yet."""
+        return len(self._kept) - self._sent
+
+    def feed(self, data: bytes) -> bytes:
+        """What may go on now."""
+        if not self._hold:
+            return data
+        text = self._kept + data if self._kept else data
+        sent, hold = self._sent, self._hold
+        if self._needles.tight:
+            tail = text[-hold:]
+            held = len(tail) - len(tail.rstrip(TOKEN_BYTES))
+        else:
+            held = min(hold, len(text) - sent)
+        cut = len(text) - held
+        # Before a shorter run is a byte that is in no needle: nothing reaches across it.
+        known = min(cut, self._needles.longest - 1) if held == hold else 0
+        self._kept = text[cut - known :]
+        self._sent = known
+        passed = self._clean(text, sent, cut)
+        return passed if not sent and not held else passed[sent:cut]
+
+    def end(self) -> bytes:
+        """The rest, and ready for another body."""
+        kept, sent = self._kept, self._sent
+        self._kept, self._sent = b"", 0
+        return self._clean(kept, sent, len(kept))[sent:]
+
+    def _clean(self, text: bytes, sent: int, cut: int) -> bytes:
+        spans = self._needles.spans(text)
+        if not spans:
+            return text
+        self.hits += sum(sent <= span.start < cut for span in spans)
+        return _masked(text, spans)

@@ -1,0 +1,251 @@
+"""AWS Signature Version 4: the client's is checked, then the request is signed anew.
+
+The client inside signs with placeholder keys. `check` verifies that signature and that its scope is
+the policy's; `sign` writes the headers of a signature with the real keys over what goes upstream.
+Called by the gateway for hosts whose injection is `sigv4`, after the request was allowed, so its
+path has one reading already. Only headers are signed anew: a body passes as bytes, and forms that
+sign the body piece by piece are refused. Reads no clock; `now` is seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+import re
+from typing import TYPE_CHECKING
+
+from keyhole.inject.awsregion import region_for
+from keyhole.inject.canonical import (
+    SignedRequest,
+    canonical_form,
+    only,
+    query_fields,
+    read_headers,
+)
+from keyhole.inject.stamp import moment_of, stamp_of
+from keyhole.model.errors import Unparsable
+from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass, field
+
+if TYPE_CHECKING:
+    from keyhole.inject.injection import SignatureInjection
+
+MAX_SKEW = 15 * 60
+"""Seconds between the client's date and now: what S3 grants; other services grant less."""
+
+MAX_HASHED_BODY = 32 * 1024 * 1024
+"""Bytes of a body that is read before its head goes on, for clients that do not declare its hash:
+Bedrock takes at most 25 MB, and whoever sends more declares it or does not sign it (I9)."""
+
+MAX_SIGNED_HEADERS = 100
+"""Headers that a client may sign: more than a head may have anyway (I9)."""
+
+MAX_KEY_LENGTH = 8192
+"""Characters of a secret key or a session token: tokens have grown to 2,000, and AWS names no
+bound but that of a header."""
+
+EMPTY_BODY = hashlib.sha256().hexdigest()
+"""The digest of a request without a body, which need not be read for it."""
+
+WRITTEN_NAMES = frozenset(
+    (b"authorization", b"x-amz-date", b"x-amz-security-token", b"x-amz-content-sha256")
+)
+"""Lower-case names of what `sign` writes; the client's own never go on beside it (I6)."""
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_END = "aws4_request"
+# Separated as every SDK does; AWS documents no other order.
+_AUTHORIZATION = re.compile(
+    rf"{_ALGORITHM} +Credential=([^/,\s]+)/([0-9]{{8}})/([^/,\s]+)/([^/,\s]+)/{_END}, *"
+    r"SignedHeaders=([!#$%&'*+\-.^_`|~0-9a-z;]+), *Signature=([0-9a-f]{64})"
+)
+_HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNSIGNED = frozenset(("UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"))
+
+_ACCESS_KEY = re.compile(r"[A-Za-z0-9._~+=-]{3,128}")
+_PRINTABLE = re.compile(rf"[\x21-\x7e]{{8,{MAX_KEY_LENGTH}}}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SigningKey:
+    """The real keys, what they sign for, and what the client inside has in their place."""
+
+    access_key: str = field(repr=False)
+    secret_key: Secret
+    session_token: Secret | None
+    injection: SignatureInjection
+    placeholder_id: str
+    placeholder_secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What of a client's right signature is needed to sign anew."""
+
+    region: str
+    signed: frozenset[bytes]
+    """The headers that the client signed, in lower case."""
+    payload: str
+    """What stands for the body in a signature: its digest, or a word for 'not signed'."""
+    declared: bool
+    """Whether the client sent that as a header too."""
+
+
+class Flaw(enum.StrEnum):
+    """Stable codes of what is wrong with a client's signature."""
+
+    MISSING = "signature-missing"
+    FORM = "signature-form"
+    KEY = "signature-key"
+    SCOPE = "signature-scope"
+    HEADERS = "signature-headers"
+    DATE = "signature-date"
+    PAYLOAD = "signature-payload"
+    WRONG = "signature-wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not signed anew; `why` is for a person and holds no client bytes."""
+
+    flaw: Flaw
+    why: str
+
+
+def read_keys(
+    secret: Secret, injection: SignatureInjection, placeholder_id: str, placeholder_secret: str
+) -> SigningKey:
+    """A secret of two or three lines (access key id, secret key, session token), or Unparsable."""
+    lines = [line.strip() for line in secret.reveal().strip().splitlines()]
+    if len(lines) not in (2, 3):
+        raise Unparsable(
+            "a secret for 'sigv4' has two or three lines: access key id, secret access key, and "
+            "the session token of temporary keys"
+        )
+    if not _ACCESS_KEY.fullmatch(lines[0]) or not all(map(_PRINTABLE.fullmatch, lines[1:])):
+        raise Unparsable("a line of the secret for 'sigv4' does not look like an AWS key")
+    return SigningKey(
+        access_key=lines[0],
+        secret_key=Secret(lines[1]),
+        session_token=Secret(lines[2]) if lines[2:] else None,
+        injection=injection,
+        placeholder_id=placeholder_id,
+        placeholder_secret=placeholder_secret,
+    )
+
+
+def wants_digest(request: SignedRequest) -> bool:
+    """Whether the body's digest must be known to check: the client signed it and does not say it.
+
+    boto3 does so for all services but S3. The head cannot go on before its body was read.
+    """
+    return b"x-amz-content-sha256" not in read_headers(request.lines)
+
+
+def check(
+    signing: SigningKey, request: SignedRequest, now: float, digest: str | None = None
+) -> Checked | Refusal:
+    """Whether the client signed this request with its placeholders, for what the policy says.
+
+    `digest` is the hex SHA-256 of the body where `wants_digest`.
+    """
+    # 1. One signature, in the header, of the one form that is understood.
+    if any(name.lower() == b"x-amz-signature" for name, _ in query_fields(request.query)):
+        return Refusal(Flaw.FORM, "signed addresses are not signed anew; sign in the header")
+    headers = read_headers(request.lines)
+    found = only(headers, b"authorization")
+    if not found:
+        return Refusal(Flaw.MISSING, "the request is not signed once, in an Authorization header")
+    parts = _AUTHORIZATION.fullmatch(found)
+    if parts is None:
+        return Refusal(Flaw.FORM, f"only {_ALGORITHM} in its usual form can be signed anew")
+    key_id, day, region, service, names, signature = parts.groups()
+
+    # 2. With this sandbox's placeholder, for the policy's service and region (I4).
+    if key_id != signing.placeholder_id:
+        return Refusal(Flaw.KEY, "the access key id is not this sandbox's placeholder")
+    try:
+        wanted = region_for(signing.injection, request.host)
+    except Unparsable as error:
+        return Refusal(Flaw.SCOPE, error.message)
+    if (service, region) != (signing.injection.service, wanted):
+        scope = f"'{signing.injection.service}' in '{wanted}'"
+        return Refusal(Flaw.SCOPE, f"signed for another service or region than {scope}")
+
+    # 3. Over headers that are there, the host among them: it ties a signature to where it goes.
+    signed = tuple(name.encode("ascii") for name in names.split(";"))
+    if b"host" not in signed or len(signed) > MAX_SIGNED_HEADERS:
+        return Refusal(Flaw.HEADERS, "the signature must cover the host")
+    if any(name not in headers for name in signed) or list(signed) != sorted(set(signed)):
+        return Refusal(Flaw.HEADERS, "the signed headers are not those of the request, in order")
+
+    # 4. Now.
+    stamp = only(headers, b"x-amz-date")
+    moment = moment_of(stamp)
+    if moment is None or stamp[:8] != day:
+        return Refusal(Flaw.DATE, "X-Amz-Date is missing, or is not the day that was signed for")
+    if abs(now - moment) > MAX_SKEW:
+        return Refusal(Flaw.DATE, f"signed more than {MAX_SKEW // 60} minutes before or after now")
+
+    # 5. Over a body that passes as it is.
+    declared = b"x-amz-content-sha256" in headers
+    payload = only(headers, b"x-amz-content-sha256") if declared else digest
+    if payload is None:
+        return Refusal(Flaw.PAYLOAD, "the body's hash is not declared in X-Amz-Content-Sha256")
+    if payload.startswith("STREAMING-AWS4-"):
+        why = "the body is signed piece by piece, which cannot be signed anew while it passes"
+        return Refusal(Flaw.PAYLOAD, f"{why}; have the client send it unsigned (HTTPS protects it)")
+    if payload not in _UNSIGNED and not _HEX_DIGEST.fullmatch(payload):
+        return Refusal(Flaw.PAYLOAD, "X-Amz-Content-Sha256 is neither a digest nor a known word")
+
+    # 6. And rightly.
+    canonical = canonical_form(request, service, {name: headers[name] for name in signed}, payload)
+    right = _signature(signing.placeholder_secret, f"{day}/{region}/{service}", stamp, canonical)
+    if not hmac.compare_digest(right, signature):
+        return Refusal(Flaw.WRONG, "the signature is not that of the placeholder key")
+    return Checked(wanted, frozenset(signed), payload, declared)
+
+
+def sign(
+    signing: SigningKey, checked: Checked, request: SignedRequest, now: float
+) -> tuple[bytes, ...]:
+    """The header lines to add to what goes upstream; none of `WRITTEN_NAMES` may be in it yet.
+
+    Signed are the host, every x-amz-* header, and what else the client signed and still goes on.
+    """
+    headers = read_headers(request.lines)
+    if b"host" not in headers or not WRITTEN_NAMES.isdisjoint(headers):
+        raise ValueError("a request is signed with its Host and without an earlier signature")
+    stamp = stamp_of(now)
+    written = [(b"X-Amz-Date", stamp)]
+    if signing.session_token is not None:
+        written.append((b"X-Amz-Security-Token", signing.session_token.reveal()))
+    if checked.declared:
+        written.append((b"X-Amz-Content-Sha256", checked.payload))
+    lines = [b"%s: %s\r\n" % (name, value.encode("ascii")) for name, value in written]
+    headers |= read_headers(lines)
+    covered = {
+        name: values
+        for name, values in headers.items()
+        if name == b"host" or name.startswith(b"x-amz-") or name in checked.signed
+    }
+    service = signing.injection.service
+    scope = f"{stamp[:8]}/{checked.region}/{service}"
+    canonical = canonical_form(request, service, covered, checked.payload)
+    signature = _signature(signing.secret_key.reveal(), scope, stamp, canonical)
+    names = b";".join(sorted(covered)).decode("ascii")
+    authorization = (
+        f"Authorization: {_ALGORITHM} Credential={signing.access_key}/{scope}/{_END}, "
+        f"SignedHeaders={names}, Signature={signature}\r\n"
+    )
+    return (authorization.encode("ascii"), *lines)
+
+
+def _signature(secret_key: str, scope: str, stamp: str, canonical: bytes) -> str:
+    key = f"AWS4{secret_key}".encode()
+    for part in (*scope.split("/"), _END):
+        key = hmac.digest(key, part.encode("ascii"), "sha256")
+    hashed = hashlib.sha256(canonical).hexdigest()
+    to_sign = f"{_ALGORITHM}\n{stamp}\n{scope}/{_END}\n{hashed}"
+    return hmac.digest(key, to_sign.encode("ascii"), "sha256").hex()

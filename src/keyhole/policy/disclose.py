@@ -1,0 +1,101 @@
+"""What a sandbox may do, as JSON for the code in it: `/etc/keyhole/policy.json`.
+
+An agent that reads it need not try what will be refused. It tells grants and bounds, never how they
+are kept: no reference to a secret, no command, path, address or certificate of the host (I1).
+
+Its keys, of which one may be added under the same version but none changes its meaning:
+
+`version`    1
+`note`       what holds for whatever is not named, in words
+`tunnelled`  host patterns that are passed on untouched, `name[:port]`, port 443 unless given
+`presets`    package managers whose hosts are open
+`services`   whose hosts are inspected; a preset that is not tunnelled is one, `preset.NAME`:
+  `name`, `title`, `credential` (whether the gateway adds one), `variables` (in which clients look
+  for it; they hold a placeholder), `tunnelled` (hosts that are not inspected after all)
+  `hosts`    each with its `hosts` and four lists of rules: `deny`, `opened`, `guarded`, `allow`.
+             The first list that names a request speaks; in none, it is refused. `{repo}` in a rule
+             stands for each granted repository
+  `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
+             `create`, `force`, `delete`, `deny_paths`, `api`, as in keyhole.toml
+`limits`     as in keyhole.toml; sizes in bytes, durations in seconds
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from keyhole.policy.policy import Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.policy.policy import GitGrant, Policy, Service, ServiceHost
+
+VERSION = 1
+
+NOTE = (
+    "Whatever is not named here is refused, and trying again does not help. Only the person who "
+    "started this sandbox can grant more: they change keyhole.toml and start it anew. "
+    "`keyhole why TARGET`, typed on the host, tells what would."
+)
+
+_LISTS = {
+    "deny": Tier.DENY,
+    "opened": Tier.OPENING,
+    "guarded": Tier.GUARD,
+    "allow": Tier.ALLOW,
+}
+"""Rules by how strongly they speak, the strongest first."""
+
+
+def disclose(policy: Policy) -> str:
+    """The policy as the text of a JSON file."""
+    told = {
+        "version": VERSION,
+        "note": NOTE,
+        "tunnelled": _texts(policy.allow),
+        "presets": list(policy.presets),
+        "services": [_service(service) for service in policy.services],
+        "limits": asdict(policy.limits),
+    }
+    return json.dumps(told, indent=2) + "\n"
+
+
+def _service(service: Service) -> dict[str, object]:
+    return {
+        "name": service.name,
+        "title": service.title,
+        "credential": bool(service.secret) or any(h.credential for h in service.hosts),
+        "variables": list(service.env) if service.secret else [],
+        "tunnelled": _texts(service.passthrough),
+        "hosts": [_host(host) for host in service.hosts],
+        "git": _git(service.git) if service.git else None,
+    }
+
+
+def _host(host: ServiceHost) -> dict[str, object]:
+    told: dict[str, object] = {"hosts": _texts(host.patterns)}
+    for name, tier in _LISTS.items():
+        told[name] = list(dict.fromkeys(r.rule.text for r in host.rules if r.tier is tier))
+    return told
+
+
+def _git(git: GitGrant) -> dict[str, object]:
+    return {
+        "forge": git.forge.value,
+        "repos": _texts(sorted(git.repos)),
+        "push": _texts(git.push),
+        "tags": _texts(git.tags),
+        "protect": None if git.protect is None else _texts(git.protect),
+        "create": git.create,
+        "force": git.force,
+        "delete": git.delete,
+        "deny_paths": _texts(git.deny_paths),
+        "api": git.api.value,
+    }
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [str(value) for value in values]

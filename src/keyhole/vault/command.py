@@ -1,0 +1,124 @@
+"""`exec:COMMAND`: a secret that a program of the host prints.
+
+The program is the one that the person accepted with the policy, by its absolute path; no shell
+reads the words, and it sees an environment of its own. A caller has refused programs that lie where
+the sandbox can write, and should refuse `trusted_paths` there as well (I11).
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.model.text import visible
+from keyhole.vault.custody import MAX_SIZE, seal
+from keyhole.vault.interface import Reading, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.model.secret import SecretRef
+    from keyhole.vault.child import Children, Ended
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What a program finds others by: the system's, whatever the person's own PATH leads through."""
+
+MAX_AT_ONCE = 8
+"""Programs at a time: each may be a password manager's interpreter with some 100 MiB."""
+
+MAX_SHOWN = 600
+"""Characters of a complaint that are shown: a few lines, which is where programs say why."""
+
+REPEATED = 8
+"""Bytes in a row which, printed to both outputs, are taken for a part of the secret."""
+
+_PLACES = """
+HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR GNUPGHOME
+PASSWORD_STORE_DIR
+""".split()
+_WORDS = "USER LOGNAME LANG LC_ALL DBUS_SESSION_BUS_ADDRESS DISPLAY WAYLAND_DISPLAY".split()
+
+
+def trusted_paths(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Directories that variables name and whose settings programs believe, as GnuPG does."""
+    return tuple(Path(env[name]) for name in _PLACES if env.get(name, "").startswith("/"))
+
+
+class CommandSource:
+    """Commands of the policy, each by the program that was accepted for it."""
+
+    def __init__(
+        self,
+        programs: Mapping[SecretRef, Path],
+        directory: Path,
+        home: Path,
+        env: Mapping[str, str],
+        children: Children,
+    ) -> None:
+        self._programs = programs
+        self._directory = directory
+        self._home = home
+        self._env = _minimal(env, home)
+        self._children = children
+        self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
+
+    def read(self, ref: SecretRef) -> Reading:
+        """What the command prints, if it ends well."""
+        program = self._programs.get(ref)
+        if program is None or not program.is_absolute():
+            name = visible(ref.argv[0]) if ref.argv else "?"
+            raise Unavailable(ref, f"{name} was not found; install it, or write its whole path")
+        argv = [str(program), *map(self._located, ref.argv[1:])]
+        with self._places:
+            try:
+                ended = self._children.run(argv, self._env, MAX_SIZE)
+            except OSError as error:
+                why = (error.strerror or "cannot be started").lower()
+                raise Unavailable(ref, f"{visible(argv[0])}: {why}") from None
+        failed = _failure(ended)
+        if failed:
+            raise Unavailable(ref, failed)
+        if not ended.printed:
+            raise Unavailable(ref, f"the command printed nothing{_said(ended)}")
+        return seal(ended.printed)
+
+    def _located(self, word: str) -> str:
+        """The file that a word names by a path, as it was judged: beside the policy, not in `/`."""
+        if "/" not in word:
+            return word
+        path = self._home / word[2:] if word.startswith("~/") else self._directory / word
+        return str(path) if path.is_file() else word
+
+
+def _minimal(env: Mapping[str, str], home: Path) -> dict[str, str]:
+    """No token of the person's shell, no PYTHONPATH or LD_PRELOAD, and no relative place."""
+    found = {name: env[name] for name in _WORDS if name in env}
+    found |= {name: env[name] for name in _PLACES if env.get(name, "").startswith("/")}
+    return {"LANG": "C.UTF-8"} | found | {"HOME": str(home), "PATH": SEARCH_PATH}
+
+
+def _failure(ended: Ended) -> str:
+    if ended.stopped:
+        return f"the command {ended.stopped}{_said(ended)}"
+    if ended.status < 0:
+        return f"the command was ended by signal {-ended.status}{_said(ended)}"
+    if ended.status:
+        return f"the command ended with {ended.status}{_said(ended)}"
+    return ""
+
+
+def _said(ended: Ended) -> str:
+    """The end of what it wrote to standard error, unless that repeats what it printed."""
+    # `set -x`, or a tool that logs what it answers, and fails then.
+    if not _runs(ended.printed).isdisjoint(_runs(ended.complaint)):
+        return "; what it complained of repeats what it printed, so it is not shown"
+    lines = ended.complaint.decode("utf-8", "replace").split("\n")
+    text = " | ".join(visible(line.strip()) for line in lines if line.strip())
+    if not text:
+        return ""
+    return f" and said: {text if len(text) <= MAX_SHOWN else '…' + text[-MAX_SHOWN:]}"
+
+
+def _runs(data: bytes) -> set[bytes]:
+    return {data[at : at + REPEATED] for at in range(len(data) - REPEATED + 1)}

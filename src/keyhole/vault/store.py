@@ -1,0 +1,218 @@
+"""Keyhole's own store: a directory of the user's alone, one file for each secret.
+
+`keyhole secret` keeps and lists entries; the vault reads them by `store:NAME`. Each is encrypted
+or, when a person said so, plain. A replacement is atomic: whoever reads meanwhile has the old one
+or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from keyhole.model.secret import SecretRef, Source
+from keyhole.model.text import visible
+from keyhole.vault.custody import admit
+from keyhole.vault.storefile import (
+    MAX_FILE,
+    MAX_HEADER,
+    Entry,
+    Kept,
+    read_entry,
+    read_file,
+    write_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from keyhole.model.secret import Secret
+    from keyhole.vault.envelope import StoreKey
+    from keyhole.vault.interface import Reading
+
+DIRECTORY = "secrets"
+"""Its name in Keyhole's state directory."""
+
+MAX_NAME = 64
+"""Characters of a name: no file system's limit is near, and most keys that someone pastes in the
+place of the name are longer."""
+
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
+_SUFFIX = ".secret"
+_KEY_FILE = "passphrase.key"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class StoreUnusable(Exception):
+    """The store cannot be read or written here; the message says why and what to do."""
+
+
+class Store:
+    """The directory. It is opened anew for each act, and nothing of it is held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All that is stored, by name."""
+        with self._opened() as directory:
+            names = os.listdir(directory) if directory is not None else []
+        found = (self.find(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+        return tuple(sorted((entry for entry in found if entry), key=lambda entry: entry.name))
+
+    def find(self, name: str) -> Entry | None:
+        """What is stored under a name."""
+        data = self._read(name + _SUFFIX, MAX_HEADER) if is_name(name) else None
+        return read_entry(name, data) if data is not None else None
+
+    def load(self, name: str, key: StoreKey | None) -> Reading:
+        """The secret, or why it cannot be used; an encrypted one wants the key."""
+        data = self._read(name + _SUFFIX, MAX_FILE + 1) if is_name(name) else None
+        return read_file(name, data or b"", key)
+
+    def keep_plain(self, name: str, reading: Reading, *, unsafe_short: bool = False) -> None:
+        """Store it in a file that only its owner can read; Unavailable where it must not be."""
+        from keyhole.vault.envelope import plain
+
+        secret = self._admitted(name, reading, unsafe_short=unsafe_short)
+        header = write_header(Entry(name, Kept.PLAIN, int(time.time())), insisted=reading.short)
+        self._write(name + _SUFFIX, lambda: header + plain(secret))
+
+    def keep_encrypted(
+        self, name: str, reading: Reading, key: StoreKey, *, unsafe_short: bool = False
+    ) -> None:
+        """Store it encrypted; Unavailable where it must not be."""
+        secret = self._admitted(name, reading, unsafe_short=unsafe_short)
+        entry = Entry(name, Kept.ENCRYPTED, int(time.time()))
+        header = write_header(entry, insisted=reading.short)
+        body = key.encrypt(secret, header)
+        self._write(name + _SUFFIX, lambda: header + body + b"\n")
+
+    def remove(self, name: str) -> bool:
+        """Forget a secret, and with the last encrypted one the passphrase; False: there is none."""
+        if not is_name(name) or not self._unlink(name + _SUFFIX):
+            return False
+        if all(entry.kept is Kept.PLAIN for entry in self.entries()):
+            self._unlink(_KEY_FILE)
+        return True
+
+    @property
+    def key_file(self) -> bytes | None:
+        """By which the passphrase opens the store's key; None while nothing is encrypted."""
+        return self._read(_KEY_FILE, MAX_HEADER)
+
+    def keep_key_file(self, file: bytes) -> None:
+        """Written before the first encrypted secret, and never over another."""
+        self._write(_KEY_FILE, lambda: file, replace=False)
+
+    def _admitted(self, name: str, reading: Reading, *, unsafe_short: bool) -> Secret:
+        if not is_name(name):
+            raise StoreUnusable(f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-'")
+        return admit(SecretRef(Source.STORE, name), reading, unsafe_short=unsafe_short).secret
+
+    # ── the directory ─────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool = False) -> Iterator[int | None]:
+        """The directory, the user's alone; None where there is none."""
+        try:
+            if create:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory = os.open(self.path, _READ | os.O_DIRECTORY)
+        except FileNotFoundError:
+            yield None
+            return
+        except OSError as error:
+            raise self._unusable(error) from None
+        try:
+            self._refuse_shared(os.fstat(directory), self._shown, "700")
+            yield directory
+        finally:
+            os.close(directory)
+
+    def _read(self, name: str, limit: int) -> bytes | None:
+        """The first bytes of a file; None where there is none."""
+        with self._opened() as directory:
+            if directory is None:
+                return None
+            try:
+                descriptor = os.open(name, _READ, dir_fd=directory)
+                with os.fdopen(descriptor, "rb", buffering=0) as file:
+                    found = os.fstat(descriptor)
+                    if not stat.S_ISREG(found.st_mode):
+                        raise StoreUnusable(f"{self._shown}/{visible(name)} is no regular file")
+                    self._refuse_shared(found, f"{self._shown}/{visible(name)}", "600")
+                    return file.read(limit)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise self._unusable(error) from None
+
+    def _refuse_shared(self, found: os.stat_result, path: str, mode: str) -> None:
+        if found.st_uid != os.geteuid():
+            raise StoreUnusable(f"{path} belongs to uid {found.st_uid}; move it away")
+        if found.st_mode & 0o077:
+            raise StoreUnusable(f"others can reach {path}: chmod {mode} {path}")
+
+    def _write(self, name: str, compose: Callable[[], bytes], *, replace: bool = True) -> None:
+        """`compose` makes what is written where nothing raises."""
+        with self._opened(create=True) as directory:
+            if directory is None:
+                raise StoreUnusable(f"{self._shown} vanished while it was opened")
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            error = _write_file(directory, name, compose, replace=replace)
+        if error:
+            raise StoreUnusable(f"{self._shown}: {error}")
+
+    def _unlink(self, name: str) -> bool:
+        with self._opened() as directory:
+            if directory is None:
+                return False
+            try:
+                os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise self._unusable(error) from None
+        return True
+
+    def _unusable(self, error: OSError) -> StoreUnusable:
+        return StoreUnusable(f"{self._shown}: {(error.strerror or 'cannot be used').lower()}")
+
+    @property
+    def _shown(self) -> str:
+        return visible(str(self.path))
+
+
+def is_name(text: str) -> bool:
+    """Whether a secret can be stored under it."""
+    return _NAME.fullmatch(text) is not None
+
+
+def _write_file(directory: int, name: str, compose: Callable[[], bytes], *, replace: bool) -> str:
+    """Written whole beside its place, then moved there; returns what went wrong."""
+    temporary = f".{secrets.token_hex(8)}"
+    try:
+        if not replace and name in os.listdir(directory):
+            return "it was changed meanwhile; try again"
+        descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(compose())
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except OSError as error:
+        return (error.strerror or "cannot be written").lower()
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+    return ""

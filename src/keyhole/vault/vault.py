@@ -1,0 +1,115 @@
+"""The vault: every source behind one `fetch`, and all that a session needs fetched at once.
+
+Made by `app` for one policy from what `cli` hands over; it reads neither argv nor environment. It
+keeps nothing: what it gives is the caller's to hold, and only what was asked for is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from keyhole.model.secret import SecretRef, Source
+from keyhole.model.value import dataclass, field
+from keyhole.vault.child import Children
+from keyhole.vault.command import CommandSource
+from keyhole.vault.custody import admit
+from keyhole.vault.files import FileSource
+from keyhole.vault.interface import Given, SeveralUnavailable, Unavailable
+from keyhole.vault.store import Store
+from keyhole.vault.stored import Ask, StoreSource
+from keyhole.vault.variable import VariableSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from keyhole.vault.interface import SecretSource
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the sources stand on, as values."""
+
+    home: Path
+    directory: Path
+    """The policy's, which relative paths start from."""
+    store: Path
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold tokens
+    programs: Mapping[SecretRef, Path] = field(default_factory=dict)
+    """For each `exec:` reference the program that was accepted with the policy."""
+    writable: tuple[Path, ...] = ()
+    """Trees that the sandbox can write."""
+    ask: Ask | None = None
+    """Asks for the store's passphrase; None without a terminal."""
+
+
+class Vault:
+    """Fetches secrets by reference. Make one for each session's policy."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._children = Children()
+        self._sources: dict[Source, SecretSource] = {
+            Source.FILE: FileSource(ground.directory, ground.home, ground.writable),
+            Source.EXEC: CommandSource(
+                ground.programs, ground.directory, ground.home, ground.env, self._children
+            ),
+            Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
+            Source.STORE: StoreSource(Store(ground.store), ground.ask),
+        }
+
+    def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> Given:
+        """One secret, read now; Unavailable says why not."""
+        source = self._sources.get(ref.source)
+        if source is None:
+            raise Unavailable(ref, f"{ref.source}: is not yet in this version; store: is")
+        return admit(ref, source.read(ref), unsafe_short=unsafe_short)
+
+    def fetch_all(
+        self, refs: Iterable[SecretRef], *, unsafe_short: bool = False
+    ) -> dict[SecretRef, Given]:
+        """Each once, all commands at the same time; Unavailable names all that cannot be had."""
+        wanted = tuple(dict.fromkeys(refs))
+        found: dict[SecretRef, Given | Unavailable] = {}
+
+        def fetch(ref: SecretRef) -> None:
+            try:
+                found[ref] = self.fetch(ref, unsafe_short=unsafe_short)
+            except Unavailable as error:
+                found[ref] = error
+
+        slow = [ref for ref in wanted if ref.source is Source.EXEC]
+        threads = [threading.Thread(target=fetch, args=(ref,)) for ref in slow]
+        try:
+            for thread in threads:
+                thread.start()
+            # Meanwhile, and here: a question for a passphrase belongs to the caller's thread.
+            for ref in wanted:
+                if ref not in slow:
+                    fetch(ref)
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            self._children.close()  # a person who gave up does not wait for a time limit
+            raise
+        return _all(wanted, found)
+
+
+def _all(
+    wanted: tuple[SecretRef, ...], found: Mapping[SecretRef, Given | Unavailable]
+) -> dict[SecretRef, Given]:
+    given: dict[SecretRef, Given] = {}
+    missing: list[Unavailable] = []
+    for ref in wanted:
+        match found.get(ref):
+            case Given() as one:
+                given[ref] = one
+            case Unavailable() as error:
+                missing.append(error)
+            case None:
+                missing.append(Unavailable(ref, "it was not read, for a fault of Keyhole's"))
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        raise SeveralUnavailable(tuple(missing))
+    return given

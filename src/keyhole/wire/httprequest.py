@@ -1,0 +1,274 @@
+"""The head of a request to an inspected host, read strictly into what goes on (RFC 9112 §3, 5–7).
+
+Called by the gateway's interception for every request, so it is quick where a line was seen before.
+A request is for one host, has one length, and is written anew from what was read here, never copied
+(I4). Which fields carry credentials is the caller's knowledge (`Treatment`); who may ask for what
+is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+
+from keyhole.model.value import dataclass
+from keyhole.wire.httpfield import (
+    FIELD,
+    HOP_BY_HOP,
+    NO_FIELD,
+    TOKEN_CHARACTER,
+    Field,
+    Malformed,
+    check_chunked,
+    folded,
+    parse_length,
+    parse_tokens,
+    remember,
+    split_head,
+    without,
+)
+
+MAX_METHOD = 32
+"""Bytes of a method; the longest registered one has 17."""
+
+CHUNKED = -1
+"""The length of a body that comes in chunks."""
+
+METHOD_OVERRIDES = frozenset(b"x-http-method-override x-http-method x-method-override".split())
+"""With these, what was judged as a POST is served as a DELETE."""
+
+TARGET_OVERRIDES = frozenset(
+    b"forwarded x-forwarded-host x-forwarded-server x-forwarded-port x-forwarded-proto"
+    b" x-forwarded-scheme x-forwarded-prefix x-forwarded-uri x-forwarded-path x-host"
+    b" x-original-host x-http-host-override x-original-url x-original-uri x-rewrite-url"
+    b" x-override-url destination".split()
+)
+"""With these, some frameworks serve another path or host than the one that was judged."""
+
+
+class Treatment(enum.Enum):
+    """What becomes of a field that has no meaning to the framing."""
+
+    DROP = 0
+    KEEP = 1
+    COLLECT = 2
+
+
+Treat = Callable[[bytes], Treatment]
+"""From a name in lower case to what becomes of its field."""
+
+
+class _Special(enum.Enum):
+    """A field that has a meaning here."""
+
+    READ = 0
+    MEDIA = 1
+
+
+_DROP, _KEEP, _COLLECT = Treatment
+_READ, _MEDIA = _Special
+_SPECIAL: dict[bytes, _Special | Treatment] = (
+    dict.fromkeys(HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES, _DROP)
+    | dict.fromkeys((b"accept", b"content-type"), _MEDIA)
+    | dict.fromkeys(
+        b"host content-length transfer-encoding connection upgrade expect".split(), _READ
+    )
+)
+_ONCE = {
+    b"host": "a request has exactly one Host",
+    b"content-length": "a request has at most one Content-Length",
+    b"transfer-encoding": "a request has at most one Transfer-Encoding",
+}
+ROUTING_AND_FRAMING = frozenset(_SPECIAL)
+"""Fields that the gateway reads, removes or writes itself."""
+
+_OPTIONS = frozenset(b"close keep-alive upgrade te".split())
+"""What stands in Connection and nominates no field that could be in `lines`."""
+
+# A target is visible ASCII without '#', in origin-form, or in absolute-form, whose path may be
+# empty; `*` and authority-form do not match. A backslash in a path is a slash to some servers.
+_REQUEST_LINE = re.compile(
+    rf"(?!(?i:CONNECT) )({TOKEN_CHARACTER.decode()}{{1,{MAX_METHOD}}}) "
+    r"(?:(?i:https)://([A-Za-z0-9.:-]+)(?=[/? ])|(?=/))"
+    r"((?:/[!\"$->@-\[\]-~]*)?)(?:\?([!\"$-~]*))? HTTP/1\.([01])",
+    re.ASCII,
+)
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """What was asked, and the fields that go on."""
+
+    method: str
+    path: str
+    query: str | None
+    """Path and query as sent: ASCII, undecoded, split at the first `?`."""
+    http10: bool
+    lines: list[bytes]
+    """Fields that go on, as `Name: value` and CRLF, in the client's order."""
+    collected: list[Field]
+    """Fields that the caller wants to see."""
+    length: int = 0
+    """Bytes of the body, CHUNKED when it comes in chunks."""
+    close: bool = False
+    """The client will not use the connection again."""
+    expects_continue: bool = False
+    websocket: bool = False
+    """The client asks to speak WebSocket, and nothing else."""
+    dns_message: bool = False
+    """A media type of DNS over HTTPS is named."""
+
+
+class RequestReader:
+    """Reads the heads of requests to one host; it keeps nothing of a request or a connection."""
+
+    __slots__ = ("_authorities", "_kinds", "_known", "_reads", "_treat")
+
+    def __init__(self, host: str, port: int, treat: Treat, known: dict[bytes, bytes]) -> None:
+        """`host` is canonical. `known` may be shared by all readers with this host and `treat`.
+
+        It maps a line as sent to the line that goes on. Only fields that are kept enter it, so
+        it never holds a credential.
+        """
+        name = host.encode("ascii")
+        self._authorities = frozenset((name, b"%b:%d" % (name, port)))
+        self._treat = treat
+        self._known = known
+        # From a name as sent to what becomes of its fields.
+        self._kinds: dict[bytes, _Special | Treatment] = {}
+        # From a line as sent to name and value, for the fields that are read here.
+        self._reads: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def parse(self, head: bytes) -> RequestHead:
+        """Read a head, which ends before the empty line."""
+        rows = split_head(head)
+        request = self._request_line(rows[0])
+        del rows[0]
+        lines = request.lines
+        read: dict[bytes, bytes] = {}
+        known, reads = self._known.get, self._reads.get
+        for row in rows:
+            line = known(row)
+            if line is not None:
+                lines.append(line)
+                continue
+            pair = reads(row) or self._take(row, request)
+            if pair is not None:
+                name, value = pair
+                read[name] = _join(name, read[name], value) if name in read else value
+        host = read.get(b"host")
+        if host is None:
+            raise Malformed(_ONCE[b"host"])
+        if host not in self._authorities and host.lower() not in self._authorities:
+            raise Malformed("Host is not the name that was connected to")
+        _apply(request, read)
+        return request
+
+    def _request_line(self, row: bytes) -> RequestHead:
+        found = _REQUEST_LINE.fullmatch(str(row, "latin-1"))
+        if found is None:
+            raise Malformed("the request line is not `METHOD /path HTTP/1.1`")
+        method, authority, path, query, minor = found.groups()
+        if authority is not None and authority.lower().encode() not in self._authorities:
+            # RFC 9112 §3.2.2: an origin takes the authority from here and ignores Host.
+            raise Malformed("the target is not on the host that was connected to")
+        http10 = minor == "0"
+        return RequestHead(method, path or "/", query, http10, [], [], close=http10)
+
+    def _take(self, row: bytes, request: RequestHead) -> tuple[bytes, bytes] | None:
+        """Read a line that is in no memo: name and value, if they are to be read here."""
+        found = FIELD.fullmatch(row)
+        if found is None:
+            raise Malformed(NO_FIELD)
+        sent, value = found.groups()
+        kind = self._kinds.get(sent)
+        if kind is None:
+            kind = self._learn(sent)
+        if kind is _DROP:
+            return None
+        name, value = sent.lower(), value.strip(b" \t")
+        if kind is _READ:
+            remember(self._reads, row, (name, value))
+            return name, value
+        if kind is _MEDIA:
+            if _names_dns(value):
+                request.dns_message = True
+                return None
+            kind = self._treat(name)
+        line = b"%b: %b\r\n" % (sent, value)
+        if kind is _KEEP:
+            request.lines.append(line)
+            remember(self._known, row, line)
+        elif kind is _COLLECT:
+            request.collected.append(Field(name, value, line))
+        return None
+
+    def _learn(self, sent: bytes) -> _Special | Treatment:
+        """What becomes of fields with a name that was not seen before."""
+        name = sent.lower()
+        kind = _SPECIAL[name] if name in _SPECIAL else self._treat(name)
+        plain = folded(name)
+        if plain != name:
+            if plain in _SPECIAL:
+                raise Malformed("a field has almost the name of one that has a meaning here")
+            if kind is _KEEP and self._treat(plain) is not _KEEP:
+                kind = _DROP
+        remember(self._kinds, sent, kind)
+        return kind
+
+
+def _join(name: bytes, earlier: bytes, value: bytes) -> bytes:
+    """A field that comes in several lines is one list, or refused."""
+    if name in _ONCE:
+        raise Malformed(_ONCE[name])
+    return earlier + b"," + value
+
+
+def _apply(request: RequestHead, read: dict[bytes, bytes]) -> None:
+    """What the fields beside Host mean for the request."""
+    if b"transfer-encoding" in read:
+        check_chunked(read[b"transfer-encoding"], b"content-length" in read, request.http10)
+        request.length = CHUNKED
+    elif b"content-length" in read:
+        request.length = parse_length(read[b"content-length"])
+    if b"expect" in read:
+        if read[b"expect"].lower() != b"100-continue":
+            raise Malformed("Expect is something else than `100-continue`")
+        # RFC 9110 §10.1.1: without a body, or from HTTP/1.0, it means nothing.
+        request.expects_continue = request.length != 0 and not request.http10
+    connection = read.get(b"connection")
+    if connection is not None:
+        if connection.lower() == b"keep-alive":
+            request.close = False
+        else:
+            _connect(request, parse_tokens(connection), read.get(b"upgrade", b""))
+
+
+def _connect(request: RequestHead, options: set[bytes], upgrade: bytes) -> None:
+    """Do what Connection says, and drop what it nominates (RFC 9110 §7.6.1).
+
+    It speaks of the client's fields only: what the gateway adds comes later, and Host and the
+    framing are read whatever it says.
+    """
+    if b"close" in options:
+        request.close = True
+    elif b"keep-alive" in options:
+        request.close = False
+    if not options <= _OPTIONS:
+        request.lines = without(request.lines, options)
+        request.collected = [field for field in request.collected if field.name not in options]
+    request.websocket = (
+        b"upgrade" in options
+        and upgrade.lower() == b"websocket"
+        and request.method == "GET"
+        and not request.http10
+        # Where a body ends and frames begin, two readers need not agree.
+        and request.length == 0
+    )
+
+
+def _names_dns(value: bytes) -> bool:
+    """RFC 8484, 8427 and their kin: names would be resolved past the gateway."""
+    plain = value.lower().translate(None, b' \t"')
+    return b"application/dns" in plain or b"dns-message" in plain

@@ -1,0 +1,194 @@
+"""The head of an origin's response, read strictly into what goes to the client (RFC 9112 §4–7).
+
+Called by the gateway's interception for every response. The origin is trusted for its own data, not
+for the connection: where its body ends must not be a matter of opinion, or the client reads one
+response as two. Secrets in a head are looked for elsewhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from keyhole.model.value import dataclass
+from keyhole.wire.httpfield import (
+    FIELD,
+    HOP_BY_HOP,
+    NO_FIELD,
+    Malformed,
+    check_chunked,
+    parse_length,
+    parse_tokens,
+    remember,
+    split_head,
+    without,
+)
+
+NO_LENGTH = -1
+"""The length of a body that announces none."""
+
+
+class Framing(enum.Enum):
+    """How the end of the body is found."""
+
+    NONE = 0
+    LENGTH = 1
+    CHUNKED = 2
+    CLOSE = 3
+
+
+# RFC 9112 §4: the reason may be empty; without its space, too, as common servers send it.
+_STATUS_LINE = re.compile(
+    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\x20-\x7e\x80-\xff\t]*))?",
+)
+_SWITCHING = 101
+_NO_CONTENT = 204
+_NOT_MODIFIED = 304
+
+_READ = frozenset(
+    b"content-length transfer-encoding connection upgrade"
+    b" sec-websocket-accept sec-websocket-protocol sec-websocket-extensions".split()
+)
+_LISTS = frozenset(b"connection upgrade sec-websocket-extensions".split())
+"""Fields of `_READ` that may come in several lines."""
+
+# Alt-Svc would send the client to HTTP/3 or another port, where no door is.
+NOT_FOR_THE_CLIENT = HOP_BY_HOP | {b"alt-svc"} | _READ
+"""Fields that speak of the origin's connection, or that the gateway writes itself."""
+
+_OPTIONS = frozenset(b"close keep-alive upgrade".split())
+"""What stands in Connection and nominates no field that could be in `lines`."""
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """What was answered, and the fields that go on."""
+
+    status: int
+    minor: int
+    """The origin speaks HTTP/1.`minor`."""
+    start: bytes
+    """The status line for the client, CRLF included; always HTTP/1.1."""
+    lines: list[bytes]
+    """Fields that go on, as `Name: value` and CRLF, in the origin's order."""
+    framing: Framing = Framing.NONE
+    length: int = NO_LENGTH
+    """Bytes of the body; with `Framing.NONE`, what a GET would have had if the origin said so."""
+    close: bool = False
+    """The origin will not use the connection again, or should not be trusted to."""
+    encoding: bytes = b""
+    """Content-Encoding in lower case, empty when there is none."""
+    upgrade: bytes = b""
+    """The protocol that a 101 switches to, in lower case."""
+    websocket_accept: bytes = b""
+    websocket_protocol: bytes = b""
+    websocket_extensions: bytes = b""
+
+
+def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> ResponseHead:
+    """Read the answer to a request; `head` ends before the empty line.
+
+    `known` is a memo as of `RequestReader`, but not the same.
+    """
+    rows = split_head(head)
+    response = _parse_status_line(rows[0])
+    del rows[0]
+    lines = response.lines
+    read: dict[bytes, bytes] = {}
+    for row in rows:
+        line = known.get(row)
+        if line is None:
+            line = _take(row, known, read, response)
+            if line is None:
+                continue
+        lines.append(line)
+    connection = read.get(b"connection")
+    if connection is not None:
+        if connection.lower() == b"keep-alive":
+            response.close = False
+        else:
+            _connect(response, parse_tokens(connection), read)
+    _frame(response, read, method)
+    return response
+
+
+def _parse_status_line(row: bytes) -> ResponseHead:
+    found = _STATUS_LINE.fullmatch(row)
+    if found is None:
+        raise Malformed("the status line is not `HTTP/1.1 CODE reason`")
+    minor, status, reason = found.groups(b"")
+    start = b"HTTP/1.1 %b %b\r\n" % (status, reason)
+    return ResponseHead(int(status), int(minor), start, [], close=minor == b"0")
+
+
+def _take(
+    row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
+) -> bytes | None:
+    """Read a line that is not in the memo: the line that goes on, if it does."""
+    found = FIELD.fullmatch(row)
+    if found is None:
+        raise Malformed(NO_FIELD)
+    sent, value = found.groups()
+    name, value = sent.lower(), value.strip(b" \t")
+    if name in _READ:
+        if name not in read:
+            read[name] = value
+        elif name in _LISTS:
+            read[name] += b"," + value
+        else:
+            # Two lengths that are equal today are two lengths for whoever reads only one.
+            raise Malformed("a field that may stand once in a response stands twice")
+        return None
+    if name in NOT_FOR_THE_CLIENT:
+        return None
+    line: bytes = b"%b: %b\r\n" % (sent, value)
+    if name == b"content-encoding":
+        _note_encoding(response, value.lower())
+    elif name != b"set-cookie":
+        # A cookie may be a credential of the user's; it is not kept longer than needed.
+        remember(known, row, line)
+    return line
+
+
+def _note_encoding(response: ResponseHead, value: bytes) -> None:
+    if value == b"x-gzip":
+        value = b"gzip"  # RFC 9110 §8.4.1.3: "equivalent".
+    if value not in {b"", b"identity"}:
+        response.encoding = b"%b,%b" % (response.encoding, value) if response.encoding else value
+
+
+def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> None:
+    """Where the body ends (RFC 9112 §6.3)."""
+    coding = read.get(b"transfer-encoding")
+    length = read.get(b"content-length")
+    if coding is not None:
+        check_chunked(coding, length is not None, response.minor == 0)
+    size = NO_LENGTH if length is None else parse_length(length)
+    status = response.status
+    if status < 200 or status == _NO_CONTENT:
+        # "MUST NOT" announce a body (RFC 9110 §8.6, 9112 §6.1); if one comes, it must not be taken
+        # for the next response.
+        response.close = response.close or size > 0 or coding is not None
+    elif status == _NOT_MODIFIED or method == "HEAD":
+        response.length = size
+    elif coding is not None:
+        response.framing = Framing.CHUNKED
+    elif length is not None:
+        response.framing, response.length = Framing.LENGTH, size
+    else:
+        response.framing, response.close = Framing.CLOSE, True
+
+
+def _connect(response: ResponseHead, options: set[bytes], read: dict[bytes, bytes]) -> None:
+    """Do what Connection says, and drop what it nominates (RFC 9110 §7.6.1)."""
+    if b"close" in options:
+        response.close = True
+    elif b"keep-alive" in options:
+        response.close = False
+    if not options <= _OPTIONS:
+        response.lines = without(response.lines, options)
+    if response.status == _SWITCHING and b"upgrade" in options:
+        response.upgrade = read.get(b"upgrade", b"").lower()
+        response.websocket_accept = read.get(b"sec-websocket-accept", b"")
+        response.websocket_protocol = read.get(b"sec-websocket-protocol", b"")
+        response.websocket_extensions = read.get(b"sec-websocket-extensions", b"")

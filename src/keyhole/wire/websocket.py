@@ -1,0 +1,155 @@
+"""WebSocket as far as the gateway has to know it: handshake, and the origin's frames (RFC 6455).
+
+Called by the gateway's interception. No extension is ever offered to the origin, so every payload
+is in the clear and can be searched; frames pass as they came, or the connection is cut. The
+client's frames are masked, go to an origin that was judged, and are not read.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import hashlib
+import re
+from typing import NamedTuple
+
+from keyhole.wire.httpfield import Malformed
+
+MAX_CONTROL = 125
+"""Bytes in a control frame (RFC 6455 §5.5)."""
+
+MAX_FRAME = 2**63 - 1
+"""Bytes in a frame: "the most significant bit MUST be 0" (§5.2). Frames are never held."""
+
+# 16 octets in base64: the last digit before the padding carries two bits.
+_KEY = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+_FIN = 0x80
+_RESERVED = 0x70
+_OPCODE = 0x0F
+_MASKED = 0x80
+_LENGTH_16 = 126
+_LENGTH_64 = 127
+
+
+class _Opcode(enum.IntEnum):
+    CONTINUATION = 0
+    TEXT = 1
+    BINARY = 2
+    CLOSE = 8
+    PING = 9
+    PONG = 10
+
+
+_OPCODES = frozenset(_Opcode)
+
+
+def valid_key(key: bytes) -> bool:
+    """Whether this is the value of a Sec-WebSocket-Key."""
+    return _KEY.fullmatch(key) is not None
+
+
+def accept_for(key: bytes) -> bytes:
+    """The Sec-WebSocket-Accept that an origin gives for a key (§4.2.2)."""
+    digest = hashlib.sha1(key + _GUID, usedforsecurity=False).digest()
+    return base64.b64encode(digest)
+
+
+class Piece(NamedTuple):
+    """A part of a frame, as much as has come. Control frames come whole."""
+
+    data: bytes
+    """The bytes on the wire, to be passed unchanged."""
+    payload: bytes
+    """What of them is payload."""
+    ends_message: bool
+    """The message that this is part of is whole; always so for control frames."""
+    control: bool
+    """Of a control frame, which may stand between the frames of a message."""
+
+
+class FrameReader:
+    """Reads what an origin sends after the handshake."""
+
+    __slots__ = ("_final", "_held", "_in_message", "_left", "closed")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._left = 0
+        self._final = False
+        self._in_message = False
+        self.closed = False
+        """The origin has said that nothing more comes."""
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """Take the next bytes: all that is whole enough to pass."""
+        pieces: list[Piece] = []
+        if self._held:
+            data, self._held = self._held + data, b""
+        at, size = 0, len(data)
+        while at < size:
+            if self._left:
+                part = data[at : at + self._left]
+                self._left -= len(part)
+                pieces.append(Piece(part, part, self._final and not self._left, control=False))
+                at += len(part)
+                continue
+            end = self._frame(data, at, pieces)
+            if end == at:
+                self._held = data[at:]
+                break
+            at = end
+        return pieces
+
+    def _frame(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+        """Read the start of a frame, or all of a control frame; `at` while that is not there."""
+        if self.closed:
+            raise Malformed("a frame comes after the one that closes")
+        first = data[at]
+        opcode, final = first & _OPCODE, bool(first & _FIN)
+        if first & _RESERVED or opcode not in _OPCODES:
+            raise Malformed("a frame uses an extension that was not agreed on")
+        control = opcode >= _Opcode.CLOSE
+        if not control and (opcode != _Opcode.CONTINUATION) is self._in_message:
+            raise Malformed("the frames of a message are out of order")
+        found = _length(data, at + 1)
+        if found is None:
+            return at
+        length, start = found
+        if not control:
+            part = data[start : start + length]
+            self._left = length - len(part)
+            self._final, self._in_message = final, not final
+            pieces.append(
+                Piece(data[at : start + len(part)], part, final and not self._left, control=False)
+            )
+            return start + len(part)
+        if not final or length > MAX_CONTROL or (opcode == _Opcode.CLOSE and length == 1):
+            raise Malformed("a control frame is fragmented, too long, or closes without a reason")
+        end = start + length
+        if end > len(data):
+            return at
+        self.closed = opcode == _Opcode.CLOSE
+        pieces.append(Piece(data[at:end], data[start:end], ends_message=True, control=True))
+        return end
+
+
+def _length(data: bytes, at: int) -> tuple[int, int] | None:
+    """The length at `at`, in its shortest form, and where the payload starts; None if cut."""
+    if at >= len(data):
+        return None
+    if data[at] & _MASKED:
+        # §5.1: "A server MUST NOT mask any frames"; masked, a payload could not be searched.
+        raise Malformed("an origin's frame is masked")
+    length = data[at]
+    if length < _LENGTH_16:
+        return length, at + 1
+    width, least = (2, _LENGTH_16) if length == _LENGTH_16 else (8, 1 << 16)
+    end = at + 1 + width
+    if end > len(data):
+        return None
+    length = int.from_bytes(data[at + 1 : end], "big")
+    if not least <= length <= MAX_FRAME:
+        raise Malformed("a frame's length is not in its shortest form, or too large")
+    return length, end

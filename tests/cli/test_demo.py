@@ -1,0 +1,41 @@
+"""How the demo ends: it fails, and says of what, when a claim does not hold (I10)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from keyhole.app.demo import Shown
+from keyhole.app.demoproof import Claim
+from keyhole.cli import demo
+from keyhole.cli.parser import CliError
+
+NOTHING = Shown("", "k" * 38, "p" * 38, 0, "", (), (), (), log_whole=False)
+
+
+def test_what_does_not_hold_is_named_and_ends_the_demo_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = [Claim("one is so", True), Claim("two is so", False), Claim("three is so", False)]
+    monkeypatch.setattr(demo, "judge", lambda shown: tuple(claims))
+    with pytest.raises(CliError) as caught:
+        demo.conclude(NOTHING)
+    assert caught.value.code == 1
+    assert str(caught.value) == "the demo did not show that two is so; nor that three is so"
+    printed = capsys.readouterr().out
+    assert "holds  one is so\n  FAILS  two is so\n" in printed
+    claims[:] = [dataclasses.replace(claim, held=True) for claim in claims]
+    demo.conclude(NOTHING)
+    assert "FAILS" not in capsys.readouterr().out
+
+
+def test_a_key_that_the_client_printed_ends_the_demo_with_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """I1: with the demo's own judge. A run that holds everything is in test_outside.py."""
+    seen = dataclasses.replace(NOTHING, transcript=f"env HELLO_API_KEY\t{NOTHING.key}\n")
+    with pytest.raises(CliError, match="nothing that the client printed holds the key") as caught:
+        demo.conclude(seen)
+    assert caught.value.code == 1
+    assert "FAILS  nothing that the client printed holds the key" in capsys.readouterr().out

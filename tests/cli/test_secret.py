@@ -1,0 +1,221 @@
+"""`keyhole secret`: values come from a prompt or standard input, and are never shown (I1, I8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyhole.vault.store import MAX_NAME, Store
+from keyhole.vault.storefile import Kept
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Keyhole, Ran
+
+pytestmark = pytest.mark.outside
+
+VALUE = "tok-5f2c9d417ab0-correct-horse"
+PASSPHRASE = "a passphrase of some length"
+
+
+def store_of(keyhole: Keyhole) -> Store:
+    return Store(keyhole.home / ".local" / "state" / "keyhole" / "secrets")
+
+
+def shown(ran: Ran) -> str:
+    return ran.out + ran.err
+
+
+def without_terminal(keyhole: Keyhole, *words: str, stdin: str) -> tuple[int, str]:
+    """In a session of its own, where /dev/tty leads nowhere."""
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("keyhole")), *words],
+        cwd=keyhole.project,
+        env=keyhole.env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def on_a_terminal(keyhole: Keyhole, *words: str, answers: tuple[str, ...]) -> tuple[int, str]:
+    """Run on a pty, and type an answer at each prompt."""
+    program = str(Path(sys.executable).with_name("keyhole"))
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(keyhole.project)
+        os.execve(program, [program, *words], keyhole.env | {"TERM": "dumb"})  # noqa: S606
+    text, waiting, answered = "", list(answers), 0
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if not select.select([master], [], [], 0.1)[0]:
+            continue
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        text += data.decode()
+        if waiting and text.endswith(": ") and len(text) > answered:
+            answered = len(text)
+            os.write(master, (waiting.pop(0) + "\n").encode())
+    os.close(master)
+    assert not waiting
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+
+# set
+
+
+def test_a_plain_secret_comes_from_standard_input(keyhole: Keyhole) -> None:
+    ran = keyhole("secret", "set", "github", "--plain", stdin=f"{VALUE}\n")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == 'kept github (plain); a policy names it by secret = "store:github"\n'
+    again = keyhole("secret", "set", "github", "--plain", stdin="another-0123456789")
+    assert again.out.startswith("replaced github")
+    reading = store_of(keyhole).load("github", None)
+    assert reading.secret is not None
+    assert reading.secret.reveal() == "another-0123456789"
+
+
+def test_an_encrypted_secret_wants_a_terminal_for_its_passphrase(keyhole: Keyhole) -> None:
+    """And it is never kept plain because there is none."""
+    code, said = without_terminal(keyhole, "secret", "set", "github", stdin=VALUE)
+    assert code == 2
+    assert "--plain" in said
+    assert VALUE not in said
+    assert store_of(keyhole).entries() == ()
+
+
+def test_on_a_terminal_nothing_that_is_typed_is_echoed(keyhole: Keyhole) -> None:
+    """I8: neither the value nor the passphrase; the prompts are."""
+    answers = (VALUE, PASSPHRASE, PASSPHRASE)
+    code, said = on_a_terminal(keyhole, "secret", "set", "github", answers=answers)
+    assert code == 0, said
+    assert "value of github (not shown): " in said
+    assert "kept github (encrypted)" in said
+    assert VALUE not in said
+    assert PASSPHRASE not in said
+    code, said = on_a_terminal(keyhole, "secret", "set", "b", answers=(VALUE, "no", PASSPHRASE))
+    assert code == 0, said
+    assert "that is not it; once more: " in said
+    kept = store_of(keyhole).entries()
+    assert [(e.name, e.kept) for e in kept] == [
+        ("b", Kept.ENCRYPTED),
+        ("github", Kept.ENCRYPTED),
+    ]
+    disk = "".join(p.read_text() for p in store_of(keyhole).path.iterdir())
+    assert VALUE not in disk
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        (("",), "nothing was typed"),
+        ((VALUE, "short"), "12 characters or more; nothing is kept"),
+        ((VALUE, PASSPHRASE, PASSPHRASE + "x"), "the two differ; nothing is kept"),
+        ((VALUE + "\x01",), "control"),
+    ],
+)
+def test_what_cannot_be_kept_leaves_nothing(
+    keyhole: Keyhole, answers: tuple[str, ...], why: str
+) -> None:
+    code, said = on_a_terminal(keyhole, "secret", "set", "github", answers=answers)
+    assert code == 2
+    assert why in said
+    assert not store_of(keyhole).path.exists()
+
+
+def test_a_value_as_an_argument_is_refused_and_not_repeated(keyhole: Keyhole) -> None:
+    """I8: a CI log would keep it."""
+    for words in ((VALUE,), (VALUE, "more"), ("--plain", VALUE), (f"--value={VALUE}",)):
+        ran = keyhole("secret", "set", "github", *words, stdin="")
+        assert ran.code == 2
+        assert "never an argument" in ran.err
+        assert VALUE not in shown(ran)
+    assert store_of(keyhole).entries() == ()
+
+
+@pytest.mark.parametrize("name", ["sk-ant/" + VALUE, VALUE * 3, "a b", "é", "x" * (MAX_NAME + 1)])
+@pytest.mark.parametrize("action", ["set", "rm"])
+def test_a_name_that_is_none_may_be_the_secret_and_is_not_repeated(
+    keyhole: Keyhole, action: str, name: str
+) -> None:
+    ran = keyhole("secret", action, name, stdin=VALUE)
+    assert ran.code == 2
+    assert "letters, digits" in ran.err
+    assert name not in shown(ran)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "empty"),
+        ("hunter2", "shorter than 16"),
+        (f"{VALUE}\x1b[2J", "control"),
+        ("x" * 70_000, "larger than"),
+    ],
+)
+def test_what_is_no_secret_is_refused_and_not_repeated(
+    keyhole: Keyhole, value: str, why: str
+) -> None:
+    """I7, I8."""
+    ran = keyhole("secret", "set", "a", "--plain", stdin=value)
+    assert ran.code == 2
+    assert why in ran.err
+    assert not value or value not in shown(ran)
+    assert store_of(keyhole).entries() == ()
+
+
+def test_who_insists_on_a_short_secret_is_told_what_that_means(keyhole: Keyhole) -> None:
+    """I7."""
+    ran = keyhole("secret", "set", "a", "--plain", "--unsafe-short", stdin="hunter2")
+    assert ran.code == 0
+    assert "too short to be removed from answers" in ran.err
+    assert store_of(keyhole).load("a", None).insisted
+
+
+# list and rm
+
+
+def test_a_listing_has_names_and_neither_values_nor_lengths(keyhole: Keyhole) -> None:
+    assert "nothing is stored yet" in keyhole("secret", "list").out
+    assert json.loads(keyhole("secret", "list", "--json").out) == []
+    keyhole("secret", "set", "long", "--plain", stdin=VALUE * 9)
+    keyhole("secret", "set", "brief", "--plain", "--unsafe-short", stdin="hunter2")
+    plain = keyhole("secret", "list")
+    assert [line.split()[0] for line in plain.out.splitlines()] == ["store:brief", "store:long"]
+    assert all(line.endswith("plain") for line in plain.out.splitlines())
+    found = json.loads(keyhole("secret", "list", "--json").out)
+    assert [row["id"] for row in found] == ["brief", "long"]
+    assert all(set(row) == {"id", "reference", "kept", "since"} for row in found)
+    assert VALUE not in plain.out + json.dumps(found)
+
+
+def test_a_secret_is_forgotten(keyhole: Keyhole) -> None:
+    keyhole("secret", "set", "a", "--plain", stdin=VALUE)
+    assert keyhole("secret", "rm", "a").out == "removed a\n"
+    ran = keyhole("secret", "rm", "a")
+    assert (ran.code, ran.out) == (2, "")
+    assert "the store has no a" in ran.err
+    assert list(store_of(keyhole).path.iterdir()) == []
+
+
+def test_a_store_that_others_can_reach_is_said_with_what_to_type(keyhole: Keyhole) -> None:
+    keyhole("secret", "set", "a", "--plain", stdin=VALUE)
+    store_of(keyhole).path.chmod(0o755)
+    for words in (("list",), ("rm", "a"), ("set", "a", "--plain")):
+        ran = keyhole("secret", *words, stdin=VALUE)
+        assert ran.code == 2
+        assert f"chmod 700 {store_of(keyhole).path}" in ran.err
+        assert VALUE not in shown(ran)

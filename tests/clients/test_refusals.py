@@ -1,0 +1,144 @@
+"""What does not work says why: to the client, to the person, and in the log (I4, I8)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.clients.errands import Household
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trustme
+
+    from tests.clients.conftest import Inside
+    from tests.clients.services import Services
+    from tests.sandbox.projects import Project, Ran
+
+pytestmark = pytest.mark.outside
+
+URL = "https://billing.example/v1/echo"
+
+ERRANDS = {
+    "good": f"curl -sS {URL}",
+    "untrusted": "curl -sS -w '\\n%{http_code}' https://untrusted.example/v1/echo",
+    "distrusting": f"for i in 1 2 3; do curl -sS --cacert stranger.pem {URL}; echo $?; done",
+    "pinned": "curl -sS --cacert origin-ca.pem -H 'Authorization: Bearer of-the-client' "
+    "https://pinned.example/anything",
+    "decoy": f'curl -sS -H "Authorization: Bearer $ANTHROPIC_API_KEY" {URL}',
+    "own": 'curl -sS -H "X-Api-Key: $ANTHROPIC_API_KEY" https://api.anthropic.com/v1/models/x',
+    "denied": f"curl -sS -X DELETE {URL}",
+    "elsewhere": "curl -sS https://evil.example/ || echo no",
+    "env": "printf %s $ANTHROPIC_API_KEY",
+}
+
+
+class Ruin:
+    """One run in which much goes wrong."""
+
+    def __init__(self, household: Household, stranger: trustme.CA) -> None:
+        household.project.write("stranger.pem", stranger.cert_pem.bytes().decode())
+        ended, self.ran = household.errands(ERRANDS)
+        self.said: dict[str, str] = {name: each["out"] for name, each in ended.items()}
+        self.events = household.project.events()
+        self.log: Ran = household.project("log")
+
+    def event(self, **wanted: str) -> list[dict[str, Any]]:
+        """The events of which all this is true."""
+        return [e for e in self.events if all(e.get(k) == v for k, v in wanted.items())]
+
+
+@pytest.fixture(scope="module")
+def ruin(
+    new_project: Callable[[], Project], services: Services, inside: Inside, stranger: trustme.CA
+) -> Ruin:
+    """All of it in one sandbox."""
+    return Ruin(Household(new_project(), services, inside), stranger)
+
+
+def test_an_origin_whose_certificate_nobody_trusts_is_a_502_that_says_so(
+    ruin: Ruin, services: Services
+) -> None:
+    """I4: never a bypass. Control: the same service's other host is reached in the same run."""
+    body, _, status = ruin.said["untrusted"].rpartition("\n")
+    answer = json.loads(body)
+    assert status == "502"
+    assert (answer["error"], answer["reason"]) == ("failed", "upstream-certificate")
+    assert "issuer certificate" in answer["why"]
+    assert services.requests("untrusted.example") == []
+    assert json.loads(ruin.said["good"])["host"] == "billing.example"
+    assert "failed untrusted.example:443 (the origin's certificate" in ruin.ran.err
+
+
+def test_a_client_that_does_not_trust_the_ca_is_reported_once_with_what_to_do(
+    ruin: Ruin,
+) -> None:
+    """Control: with the CA of the sandbox's own bundle, the same client is served."""
+    assert ruin.said["distrusting"].split() == ["60"] * 3
+    lines = [line for line in ruin.ran.err.splitlines() if "does not trust" in line]
+    assert len(lines) == 1
+    assert "billing.example" in lines[0]
+    for word in ("/etc/keyhole/bundle.pem", "SSL_CERT_FILE", "unsafe_passthrough"):
+        assert word in lines[0]
+    assert ruin.event(reason="client-distrusts", host="billing.example")
+
+
+def test_a_host_that_is_passed_through_gets_the_clients_bytes_and_no_credential(
+    ruin: Ruin, services: Services
+) -> None:
+    """I6's other side: TLS is the origin's own (the client verified it), and so is the header."""
+    assert json.loads(ruin.said["pinned"])["headers"]["authorization"] == "Bearer of-the-client"
+    assert services.keys.billing not in json.dumps(services.requests("pinned.example"))
+    tunnels = ruin.event(kind="connect", host="pinned.example")
+    assert tunnels
+    assert not ruin.event(kind="request", host="pinned.example")
+
+
+def test_a_placeholder_that_turns_up_elsewhere_is_an_event_of_its_own(
+    ruin: Ruin, services: Services
+) -> None:
+    """I1, I8. It does not arrive there. Control: where it belongs it is no event."""
+    decoys = ruin.event(kind="decoy")
+    assert [(e["reason"], e["host"]) for e in decoys] == [("decoy-used", "billing.example")]
+    held = ruin.said["env"]
+    assert held.startswith("sk-ant-api03-")
+    assert held not in json.dumps(services.requests("billing.example"))
+    assert json.loads(ruin.said["own"])["id"] == "fake"
+
+
+def test_a_placeholder_authorises_nothing(ruin: Ruin, services: Services) -> None:
+    """I1: whoever takes it out of the sandbox has nothing. Control: the key itself."""
+    host, header = "api.anthropic.com", "x-api-key"
+    assert services.ask_directly(host, header, ruin.said["env"]) == 401
+    assert services.ask_directly(host, header, services.keys.anthropic) == 200
+
+
+def test_the_log_shows_each_request_and_which_rule_spoke(ruin: Ruin) -> None:
+    """I8."""
+    good = ruin.event(kind="request", verdict="allow", host="billing.example")
+    told = {(e["rule"], e["details"]["method"], e["details"]["path"]) for e in good}
+    assert told == {("services.billing.allow[0]", "GET", "/v1/echo")}
+    assert {e["reason"] for e in good} == {"rule", "secret-scrubbed"}
+    denied = ruin.event(kind="request", verdict="deny", host="billing.example")
+    assert [(e["reason"], e["details"]["method"]) for e in denied] == [("no-rule", "DELETE")]
+    assert ruin.event(verdict="deny", host="evil.example")
+    assert ruin.log.code == 0
+    for words in (
+        "allow  request   billing.example",
+        "deny   request   billing.example",
+        "deny   decoy     billing.example",
+        "decoy-used",
+        "upstream-certificate",
+        "client-distrusts",
+    ):
+        assert words in ruin.log.out
+
+
+def test_neither_the_log_nor_the_person_is_told_a_secret(ruin: Ruin, services: Services) -> None:
+    """I8."""
+    everything = ruin.log.out + json.dumps(ruin.events) + ruin.ran.err
+    assert "billing.example" in everything
+    assert not [key for key in services.keys.all() if key in everything]

@@ -1,0 +1,95 @@
+"""A secret that is asked for, and one that cannot be had.
+
+In test_clients.py every kind of source brings one to a service: `store:`, `exec:`, `unsafe-env:`
+and `file:`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.errands import Household
+from tests.clients.services import random_text
+from tests.sandbox.screens import Screen, on_a_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.clients.conftest import Inside
+    from tests.clients.services import Services
+    from tests.sandbox.projects import Project
+
+pytestmark = pytest.mark.outside
+
+SERVICE = """
+[services.billing]
+hosts = ["billing.example"]
+inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
+secret = "{reference}"
+allow = ["GET /v1/**"]
+"""
+CURL = ("curl", "-sS", "https://billing.example/v1/sources")
+
+
+@pytest.fixture(scope="module")
+def household(new_project: Callable[[], Project], services: Services, inside: Inside) -> Household:
+    """Whose policy each test writes."""
+    return Household(new_project(), services, inside)
+
+
+def received(services: Services) -> list[str]:
+    """The credentials that came with what these tests ask."""
+    requests = services.requests("billing.example")
+    asked = [dict(r["headers"]) for r in requests if r["path"] == "/v1/sources"]
+    return [headers["authorization"] for headers in asked]
+
+
+def test_an_encrypted_secret_is_used_after_its_passphrase_is_typed(
+    household: Household, services: Services
+) -> None:
+    """I1: asked of the person on their terminal, not of the sandbox. Control: a wrong one."""
+    project = household.project
+    secret, passphrase = random_text("encrypted-"), random_text("passphrase ")
+    with Screen(lambda **ends: project.start("secret", "set", "locked", **ends)) as screen:
+        for question, answer in (
+            ("value of locked", secret),
+            ("a passphrase", passphrase),
+            ("the same once more", passphrase),
+        ):
+            screen.until(question)
+            screen.type(f"{answer}\n")
+        assert screen.wait() == 0
+    household.policy(SERVICE.format(reference="store:locked"))
+    with on_a_terminal(project, *CURL) as screen:
+        screen.until("passphrase of Keyhole's store")
+        screen.type("not the passphrase\n")
+        screen.until("not it")
+        screen.type(f"{passphrase}\n")
+        screen.until("Bearer keyhole-")
+        assert screen.wait() == 0
+        assert secret not in screen.seen
+    assert received(services)[-1] == f"Bearer {secret}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("store:nothing", "store:nothing"),
+        ("exec:false", "exec:false"),
+        ("unsafe-env:UNSET_KEY", "UNSET_KEY"),
+        ("file:~/no/such", "no/such"),
+    ],
+)
+def test_a_secret_that_cannot_be_had_stops_the_run(
+    household: Household, services: Services, reference: str, words: str
+) -> None:
+    """I2: before anything inside has started. Control: the test above, with the same service."""
+    before = len(received(services))
+    household.policy(SERVICE.format(reference=reference))
+    ran = household.project.run(*CURL)
+    assert (ran.code, ran.out) == (125, "")
+    assert "nothing was run" in ran.err
+    assert words in ran.err
+    assert len(received(services)) == before

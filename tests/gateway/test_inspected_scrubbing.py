@@ -1,0 +1,347 @@
+"""A secret that an origin gives back does not reach the sandbox, in content or timing (I7)."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import queue
+import socket
+import ssl
+import zlib
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from tests.gateway.origins import Handler, Service
+from tests.gateway.stage import SECRET, STAND_IN, Stage, service, serving, set_up
+from tests.gateway.talk import END, Talk, get, ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import trustme
+
+PATIENCE = 20.0
+RAW = SECRET.encode()
+HEAD_200 = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD_200 + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+class Play:
+    """One open door; what is behind it is each test's own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.handler: Handler = Service()
+
+    def __call__(self, sock: socket.socket) -> None:
+        self.handler(sock)
+
+    def serve(self, handler: Handler) -> None:
+        """What the next connection to the origin meets; what was kept is closed."""
+        self.handler = handler
+        handle = self.stage.handle
+        assert handle is not None
+        self.stage.rig.call(lambda: [each.close() for each in handle._inspections.values()])
+
+    def answer(self, reply: bytes) -> Talk:
+        """Ask; the origin replies with these bytes."""
+        self.serve(Service(lambda _: reply))
+        return self.stage.ask(get("/a"))
+
+
+@pytest.fixture(scope="module")
+def play(authority: trustme.CA, tls: ssl.SSLContext) -> Iterator[Play]:
+    """One door for all tests."""
+    with set_up(authority) as stage:
+        made = Play(stage)
+        with serving(made, tls) as server:
+            stage.open(service("own", "ok.example"), ok_example=server)
+            yield made
+            stage.close_talks()
+
+
+RENDERINGS = {
+    "raw": RAW,
+    "base64": base64.b64encode(RAW),
+    "base64, one before": base64.b64encode(b"x" + RAW),
+    "base64, two before": base64.b64encode(b"xy" + RAW),
+    "base64url": base64.urlsafe_b64encode(RAW),
+    "hex": RAW.hex().encode(),
+    "HEX": RAW.hex().upper().encode(),
+    "percent": "".join(f"%{byte:02X}" for byte in RAW).encode(),
+    "quoted": quote(SECRET).encode(),
+}
+
+
+def holds_secret(data: bytes) -> bool:
+    """Whether any rendering of the secret, or most of one, is in there."""
+    longest = [rendering[4:-4] for rendering in RENDERINGS.values()]
+    return any(piece in data for piece in longest)
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_a_reflected_secret_is_replaced_wherever_it_stands(play: Play, name: str) -> None:
+    """I7."""
+    text = RENDERINGS[name]
+    reply = ok(b'{"you sent": "%b"} %b' % (text, text), b"X-Echo: a %b z" % text)
+    answer = play.answer(reply).answer()
+    assert not holds_secret(answer.head)
+    assert not holds_secret(answer.body)
+    assert len(answer.body) == len(b'{"you sent": ""} ') + 2 * len(text)
+    assert answer.body.startswith(b'{"you sent": "')
+    assert play.stage.watch.until("secret-scrubbed", path="/a")
+
+
+def test_what_stands_there_instead_is_the_placeholder(play: Play) -> None:
+    reply = ok(b"key=%b." % RAW, b"X-Echo: %b" % RAW, b"Location: https://x/?k=%b" % RAW)
+    answer = play.answer(reply).answer()
+    assert answer.body == f"key={STAND_IN}.".encode()
+    assert answer.one("x-echo") == STAND_IN
+    assert answer.one("location") == f"https://x/?k={STAND_IN}"
+
+
+def test_an_answer_without_a_secret_passes_as_it_is(play: Play) -> None:
+    """The control."""
+    body = bytes(range(256)) * 40 + RAW[:-1] + b" " + RAW[1:]
+    assert play.answer(ok(body)).answer().body == body
+    assert play.answer(ok(STAND_IN.encode())).answer().body == STAND_IN.encode()
+
+
+def chunks_of(text: bytes, *cuts: int) -> bytes:
+    ends = [*cuts, len(text)]
+    pieces = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+    framed = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece]
+    return b"".join(framed) + b"0\r\n\r\n"
+
+
+def test_a_secret_across_chunks_is_replaced_at_every_cut(play: Play) -> None:
+    """I7: its first half must not leave before its second is seen."""
+    text = b"before " + RAW + b" after"
+    for cut in range(1, len(text)):
+        answer = play.answer(CHUNKED + chunks_of(text, cut)).answer()
+        assert answer.body == text.replace(RAW, STAND_IN.encode())
+
+
+@pytest.mark.parametrize("framing", ["chunks", "length", "end"])
+def test_a_secret_a_byte_at_a_time_is_replaced(play: Play, framing: str) -> None:
+    """I7: also where each byte is a record, and a packet, of its own."""
+    text = b"before " + RAW + b" " + RENDERINGS["base64"] + b" after"
+
+    def origin(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        bits = [text[at : at + 1] for at in range(len(text))]
+        if framing == "chunks":
+            talk.send(CHUNKED, *(b"1\r\n%b\r\n" % bit for bit in bits), b"0\r\n\r\n")
+        elif framing == "length":
+            talk.send(HEAD_200 + b"Content-Length: %d\r\n\r\n" % len(text), *bits)
+            talk.rest()
+        else:
+            talk.send(HEAD_200 + b"\r\n", *bits)
+            talk.goodbye()
+
+    play.serve(origin)
+    answer = play.stage.ask(get("/a")).answer()
+    assert len(answer.body) == len(text)
+    assert answer.body.startswith(b"before " + STAND_IN.encode() + b" ")
+    assert answer.body.endswith(b" after")
+    assert not holds_secret(answer.body)
+
+
+def test_nothing_of_a_secret_leaves_before_an_answer_breaks(play: Play) -> None:
+    """I7, CVE-2026-101998: what is held back when the origin fails is not let go."""
+    def origin(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(HEAD_200 + b"Content-Length: 1000\r\n\r\n", b"text " + RAW)
+
+    play.serve(origin)
+    talk = play.stage.ask(get("/a"))
+    talk.until(END)
+    seen = talk.cut()
+    assert RAW[:4] not in seen
+    assert seen in (b"text ", b"")
+
+
+# ── encodings ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def encoded(encoding: str, text: bytes) -> bytes:
+    match encoding:
+        case "gzip" | "x-gzip":
+            return gzip.compress(text)
+        case "deflate":
+            return zlib.compress(text)
+        case _:
+            return text
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
+def test_an_encoded_answer_passes_unchanged_when_it_is_clean(play: Play, encoding: str) -> None:
+    body = encoded(encoding, b"words " * 1000 + STAND_IN.encode())
+    answer = play.answer(ok(body, f"Content-Encoding: {encoding}".encode())).answer()
+    assert answer.body == body
+    assert answer.one("content-encoding") == encoding
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_an_encoded_answer_with_a_secret_is_cut(play: Play, encoding: str) -> None:
+    """I7: a stand-in cannot be put into a compressed text."""
+    body = encoded(encoding, b"words " + RAW + b" words")
+    seen = play.answer(ok(body, f"Content-Encoding: {encoding}".encode())).cut()
+    assert body not in seen
+    assert play.stage.watch.until("secret-reflected", path="/a")
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress", "gzip, br"])
+def test_an_encoding_that_cannot_be_looked_into_is_refused(play: Play, encoding: str) -> None:
+    """I7."""
+    answer = play.answer(ok(b"whatever", f"Content-Encoding: {encoding}".encode())).answer()
+    assert answer.status == 502
+    assert b"encoding-refused" in answer.body
+    # The control: the same bytes as they are.
+    assert play.answer(ok(b"whatever")).answer().body == b"whatever"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [gzip.compress(b"words")[:-4], b"no gzip at all", gzip.compress(bytes(64 * 2**20))],
+    ids=["cut", "something else", "a bomb"],
+)
+def test_an_encoded_answer_that_does_not_decode_is_cut(play: Play, body: bytes) -> None:
+    """I7, I9."""
+    play.answer(ok(body, b"Content-Encoding: gzip")).cut()
+    assert play.stage.watch.until("encoding-refused", path="/a")
+
+
+def test_an_answer_of_many_members_is_read_to_its_end(play: Play) -> None:
+    """I7: RFC 1952 §2.2; a secret in the second member is in the text."""
+    body = gzip.compress(b"words ") + gzip.compress(RAW)
+    seen = play.answer(ok(body, b"Content-Encoding: gzip")).cut()
+    assert body not in seen
+
+
+# ── timing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Wiretap:
+    """A TLS client that sees the records as they are on the wire."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._plain = stage.namespace.connect("ok.example")
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = stage.client_context().wrap_bio(
+            self._in, self._out, server_hostname="ok.example"
+        )
+        self._buffer = b""
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self._plain.sendall(self._out.read())
+                self._in.write(self._plain.recv(65536))
+        self._plain.sendall(self._out.read())
+
+    def ask(self, request: bytes) -> None:
+        self._tls.write(request)
+        self._plain.sendall(self._out.read())
+
+    def record(self) -> tuple[int, bytes]:
+        """The next record: its size on the wire, and what is in it."""
+        while len(self._buffer) < 5 or len(self._buffer) < 5 + self._size:
+            data = self._plain.recv(65536)
+            assert data
+            self._buffer += data
+        size = self._size
+        self._in.write(self._buffer[: 5 + size])
+        self._buffer = self._buffer[5 + size :]
+        return size, self._tls.read(65536)
+
+    def close(self) -> None:
+        self._plain.close()
+
+    @property
+    def _size(self) -> int:
+        return int.from_bytes(self._buffer[3:5], "big")
+
+
+def observed(play: Play, text: bytes, step: int) -> list[tuple[int, int]]:
+    """What a client sees of an answer that comes `step` bytes at a time: after how many of the
+    origin's pieces each record came, and its size. A line's end after each round makes sure that
+    all that may leave has left."""
+    go: queue.Queue[bytes] = queue.Queue()
+    sent: queue.Queue[int] = queue.Queue()
+
+    def origin(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(CHUNKED)
+        while piece := go.get(timeout=PATIENCE):
+            talk.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+            sent.put(len(piece))
+        talk.send(b"0\r\n\r\n")
+        talk.rest()
+
+    play.serve(origin)
+    tap = Wiretap(play.stage)
+    tap.ask(get("/timed"))
+    tap.record()
+    records: list[tuple[int, int]] = []
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    for number, piece in enumerate(pieces):
+        go.put(piece)
+        sent.get(timeout=PATIENCE)
+        settle(play)
+        tap._plain.setblocking(False)
+        try:
+            tap._buffer += tap._plain.recv(65536)
+        except BlockingIOError:
+            pass
+        tap._plain.setblocking(True)
+        while tap._buffer:
+            records.append((number, tap.record()[0]))
+    go.put(b"")
+    while True:
+        size, data = tap.record()
+        records.append((len(pieces), size))
+        if data.endswith(b"0\r\n\r\n"):
+            break
+    tap.close()
+    return records
+
+
+def settle(play: Play) -> None:
+    """Until the gateway has seen, and dealt with, what the origin has sent.
+
+    The origin's bytes are in the kernel when `send` returns; two turns of the loop read them.
+    """
+    for _ in range(3):
+        play.stage.rig.call(lambda: None)
+
+
+def test_a_right_guess_looks_like_a_wrong_one_on_the_wire(play: Play) -> None:
+    """I7: neither which records come, nor when, nor their sizes tell how much of a guess is right.
+
+    The attacker has the origin echo guesses of growing length, a few bytes at a time.
+    """
+    for step in (1, 7):
+        for right in (1, 5, 12, len(RAW) - 1):
+            guess = RAW[:right]
+            wrong = RAW[: right - 1] + (b"X" if RAW[right - 1 : right] != b"X" else b"Y")
+            texts = [b"you said " + each + b" , thank you" for each in (guess, wrong)]
+            assert observed(play, texts[0], step) == observed(play, texts[1], step)
+    # The control: what is no token is seen at once, so the wire does tell differences.
+    assert observed(play, b"you said a_b", 1) != observed(play, b"you said a b", 1)
+    # A run that does not end is held back alike, whatever it is.
+    assert observed(play, b"a " + RAW[:-1], 4) == observed(play, b"a " + b"z" * (len(RAW) - 1), 4)
+
+
+def test_even_the_whole_secret_comes_when_anything_else_would(play: Play) -> None:
+    """I7: a hit is replaced by as many bytes at the same time; only its content is another's."""
+    for step in (1, 7):
+        texts = [b"you said " + each + b" , thank you" for each in (RAW, b"z" * len(RAW))]
+        assert observed(play, texts[0], step) == observed(play, texts[1], step)
