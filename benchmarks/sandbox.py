@@ -29,10 +29,10 @@ IDLE_DOORS_AT_MOST = 1.5
 REQUESTS = 500
 
 PARTS = (
-    ("interpreter and imports", "begun", "imported"),
+    ("interpreter, the helper begun, imports", "begun", "imported"),
     ("policy and file plan", "imported", "planned"),
-    ("set-up: helper, network, ruleset, files", "planned", "door"),
-    ("bwrap, and the walls asserted inside", "door", "walls"),
+    ("ruleset, files; walls remembered, log open", "planned", "door"),
+    ("bwrap, the walls asserted; loop imported", "door", "walls"),
     ("the command, and the end", "walls", "ended"),
     ("exit", "ended", "gone"),
 )

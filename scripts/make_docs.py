@@ -48,7 +48,7 @@ from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
 from keyhole.policy.schema import KEYS, Arrives
-from keyhole.sandbox import emptynet, environment, launch, start
+from keyhole.sandbox import emptynet, environment, helper, launch
 from keyhole.sandbox.files import (
     comparison,
     credentialfiles,
@@ -235,7 +235,7 @@ def bound_table() -> str:
         ("looking through them", _seconds(survey.MAX_SECONDS), "the run is refused"),
         ("masks and protected files", f"{overlay.MAX_MOUNTS:,}", "the run is refused"),
         ("findings named after a run", f"{comparison.MAX_LINES}", "counted"),
-        ("setting a sandbox up", _seconds(start.SETUP_SECONDS), "the run is refused"),
+        ("setting a sandbox up", _seconds(helper.SETUP_SECONDS), "the run is refused"),
         ("audit lines of a session", _size(audit.session), "counted"),
         ("the whole audit log", _size(audit.total), "oldest files are removed"),
     ]

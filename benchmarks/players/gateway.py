@@ -31,8 +31,9 @@ from keyhole.model.secret import Secret
 from keyhole.policy.build import World
 from keyhole.policy.load import File, load
 from keyhole.policy.rulebook import Rulebook
+from keyhole.sandbox.helper import Streams
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, Streams, start
+from keyhole.sandbox.start import Running, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

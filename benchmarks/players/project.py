@@ -33,7 +33,7 @@ class _Composed(Exception):
 
 def launch_of(directory: Path, *command: str) -> Launch:
     """What `keyhole run` would launch in a new project under `directory`; this process moves in."""
-    import keyhole.cli.run as verb
+    import keyhole.app.run as composed
     from keyhole.cli.main import main
 
     def stop(run: Run) -> NoReturn:
@@ -44,7 +44,7 @@ def launch_of(directory: Path, *command: str) -> Launch:
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["keyhole", "run", "--trust", "--", *command]
-    verb.execute = stop
+    composed.execute = stop
     try:
         main()
     except _Composed as composed:

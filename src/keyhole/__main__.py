@@ -1,8 +1,6 @@
 """`python -m keyhole`: the same command as the installed `keyhole`."""
 
-import sys
-
-from keyhole.cli.main import main
+from keyhole.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.app.selftest import Remembered, Wall, key_of, refuse_unless_held
+from keyhole.app.selftest import Wall, refuse_unless_held
+from keyhole.app.tried import Remembered, key_of
 from keyhole.sandbox.files.fileplan import Bind, Kind, Mask
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.launch import Bounds, Launch
-from keyhole.sandbox.start import SetupFailed
 
 if TYPE_CHECKING:
     from pathlib import Path

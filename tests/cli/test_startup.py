@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from keyhole.cli.parser import build_parser
+
 VERSION_MODULES = {"keyhole", "keyhole.cli", "keyhole.cli.main"}
 """All of Keyhole's own that `--version` may import; of others, only what Python itself brings."""
 
@@ -47,3 +49,25 @@ def test_check_leaves_the_network_and_the_heavy_alone(
     unwanted = {"asyncio", "ssl", "socket", "subprocess", "http.client", "urllib.request", "email",
                 "xml", "publicsuffixlist", "shtab", "pip", "logging"}  # fmt: skip
     assert found & unwanted == set()
+
+
+def test_a_run_that_is_refused_imports_neither_loop_nor_gateway(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """They are imported while bubblewrap works, and not before."""
+    policy = tmp_path_factory.mktemp("p") / "keyhole.toml"
+    policy.write_text("version = 2\n")
+    found = imported("run", "--policy", str(policy), "--", "true")
+    assert "keyhole.sandbox.helper" in found
+    unwanted = {"asyncio", "uvloop", "ssl", "dns", "logging", "dataclasses", "inspect",
+                "subprocess", "cryptography", "keyhole.gateway", "keyhole.app.run"}  # fmt: skip
+    assert found & unwanted == set()
+
+
+def test_one_verb_s_parser_is_that_of_all() -> None:
+    every, one = build_parser(), build_parser("run")
+    words = ["run", "-q", "--policy", "p.toml", "--", "make", "-j2"]
+    assert one.parse_args(words) == every.parse_args(words)
+    with pytest.raises(SystemExit):
+        one.parse_args(["check"])
+    assert build_parser("nonsense").format_help() == every.format_help()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -303,3 +306,25 @@ def test_the_hosts_file_speaks_before_dns_and_names_there_are_exact(
         system.close()
 
     asyncio.run(conversation())
+
+
+OWN = """
+from ipaddress import ip_address
+from keyhole.gateway.upstream import is_own
+print([is_own(ip_address(text)) for text in ("203.0.113.9", "2001:db8::9", "203.0.113.10")])
+"""
+
+
+@pytest.mark.skipif(not shutil.which("ip"), reason="iproute2 gives an interface its address")
+def test_a_public_address_of_this_host_is_known_as_its_own() -> None:
+    """I4: in a namespace whose only interface has such addresses. Control: without them."""
+    addresses = "ip addr add 203.0.113.9/32 dev lo && ip addr add 2001:db8::9/128 dev lo nodad"
+    unshare = str(shutil.which("unshare"))
+    seen = []
+    for made in (addresses, "true"):
+        script = f'ip link set lo up && {made} && exec "$0" -c "$1"'
+        words = [unshare, "-rn", "sh", "-c", script, sys.executable, OWN]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        seen.append(done.stdout.strip())
+    assert seen == ["[True, True, False]", "[False, False, False]"]
+    assert not upstream_module.is_own(ip_address("203.0.113.9"))

@@ -100,3 +100,13 @@ def test_connect_names_the_address_whatever_it_is_for_that_host_and_port_only() 
     assert decision.allowed
     assert (str(decision.address), decision.port) == ("127.0.0.1", 9443)
     assert decide_address(BOOK, LOCAL, 443, resolved).reason is Reason.PUBLIC_ADDRESS
+
+
+def test_an_address_of_this_host_is_like_loopback() -> None:
+    """I4: also a public or granted one; control: the same addresses when they are others'."""
+    public, private = ipaddress.ip_address("93.184.215.14"), ipaddress.ip_address("10.0.3.7")
+    for host, port, address in ((PUBLIC, 443, public), (CORP, 5432, private)):
+        refused = decide_address(BOOK, host, port, address, own=True)
+        assert (refused.allowed, refused.reason) == (False, Reason.ADDRESS_LOOPBACK)
+        assert decide_address(BOOK, host, port, address).allowed
+    assert decide_address(BOOK, LOCAL, 8443, public, own=True).reason is Reason.CONNECT_OVERRIDE

@@ -24,9 +24,10 @@ from keyhole.certs.truststore import java_truststore
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import build_environment
 from keyhole.sandbox.files.planning import Facts, plan_files
+from keyhole.sandbox.helper import Streams
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Streams, start
+from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
     import socket

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 
+import keyhole.inject
 from keyhole.inject.catalogue import Template, parse_template
 
 _SUFFIX = ".toml"
@@ -14,7 +15,7 @@ class FileCatalogue(Mapping[str, Template]):
     """The entries that ship with Keyhole, by name."""
 
     def __init__(self) -> None:
-        self._directory = resources.files("keyhole.inject") / "services"
+        self._directory = Path(keyhole.inject.__path__[0]) / "services"
         self._names: tuple[str, ...] = ()
         self._loaded: dict[str, Template] = {}
 

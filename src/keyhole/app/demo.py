@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from keyhole.app.ahead import new_session
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.demoservice import ASK, ECHO, NAME, Received, serve
 from keyhole.app.interception import prepare_with_services
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
-from keyhole.app.run import Run, execute, new_session
-from keyhole.app.selftest import Remembered
+from keyhole.app.run import Run, execute
+from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
 from keyhole.audit.directory import Directory
 from keyhole.audit.read import Entry, Story, Wanted
 from keyhole.audit.verify import verify
+from keyhole.model.value import dataclass, field
 from keyhole.sandbox import programs
 from keyhole.sandbox.terminal import Terminal
 

@@ -8,7 +8,6 @@ the other's. What was not seen does not hold.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.app.demo import DECODED, DENIED_ADDRESS, DENIED_HOST, DENIED_PATH, VARIABLE
@@ -16,6 +15,7 @@ from keyhole.app.demoservice import ASK, ECHO, NAME, RIGHT
 from keyhole.gateway.refusal import SECRET_SCRUBBED
 from keyhole.model.decision import Reason
 from keyhole.model.event import EventKind
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.app.demo import Shown

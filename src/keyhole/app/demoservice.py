@@ -11,11 +11,11 @@ import http.server
 import json
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.certs.authority import Authority
 from keyhole.model.host import Host
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,12 @@ from keyhole.app.prepare import Intent, prepare
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
 from keyhole.audit.directory import AuditUnusable
+from keyhole.model.value import dataclass
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import SetupFailed
 from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ services: what it brings takes a while to load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,14 +21,16 @@ from keyhole.inject.credential import Credential, Unusable, make_credential
 from keyhole.inject.injection import GoogleInjection
 from keyhole.inject.serviceaccount import read_account
 from keyhole.model.errors import Unparsable
-from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.vault.vault import Ground, Vault
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.app.trust import Dossier
     from keyhole.model.host import HostPattern
-    from keyhole.model.secret import SecretRef
+    from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.policy import Policy, ServiceHost
     from keyhole.policy.rulebook import HostRules, Rulebook
     from keyhole.vault.stored import Ask

@@ -7,14 +7,13 @@ for which service. No private key is among its inputs and no secret is revealed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.inject.placeholder import Shape
 from keyhole.inject.stubs import Stub, stub_files
+from keyhole.model.value import dataclass
 from keyhole.policy.disclose import disclose
 from keyhole.sandbox.files.authorities import bundle_places, truststore_places
 from keyhole.sandbox.files.fileplan import Blob, Entry, Kind, Mask, Seed, Text, Tmpfs
@@ -22,6 +21,8 @@ from keyhole.sandbox.files.paths import canonical
 from keyhole.sandbox.files.sight import place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from keyhole.policy.policy import Policy, Service
 
 CA = "/etc/keyhole/ca.pem"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 POLICY_NAME = "keyhole.toml"
 

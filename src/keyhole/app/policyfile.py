@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import presets
 from keyhole.host.errors import NotFound
 from keyhole.host.suffixes import covered_suffix
+from keyhole.model.value import dataclass
 from keyhole.policy.build import World
 from keyhole.policy.document import MAX_DOCUMENT_SIZE
 from keyhole.policy.load import File, Loaded, load
 from keyhole.policy.presets import join_presets
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from keyhole.app.catalogue import FileCatalogue
     from keyhole.app.places import Places
-from keyhole.inject.preset import Preset
-from keyhole.policy.policy import Policy
+    from keyhole.inject.preset import Preset
+    from keyhole.policy.policy import Policy
 
 
 class Unreadable(Exception):

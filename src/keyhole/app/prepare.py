@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import pwd
 import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import Certificates, Kit, build
-from keyhole.app.places import Places
-from keyhole.app.policyfile import Joined
-from keyhole.app.trust import Dossier
 from keyhole.model.secret import Source
+from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import build_environment
@@ -29,7 +24,12 @@ from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.vault.command import trusted_paths
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.app.interception import Trust
+    from keyhole.app.places import Places
+    from keyhole.app.policyfile import Joined
+    from keyhole.app.trust import Dossier
     from keyhole.policy.policy import Policy
 
 SHELL = "/bin/sh"
@@ -53,7 +53,7 @@ class Prepared:
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
-        return dataclasses.replace(self.base, interactive=interactive, fault=fault)
+        return replace(self.base, interactive=interactive, fault=fault)
 
     def changes(self) -> tuple[str, ...]:
         """Files that the host may execute and that the run left or changed (I11)."""

@@ -6,33 +6,35 @@ import asyncio
 import contextlib
 import importlib
 import resource
-import secrets
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from keyhole.app.selftest import Remembered, key_of, probe_walls, refuse_unless_held
-from keyhole.audit.log import AuditLog
-from keyhole.model.decision import Verdict
-from keyhole.model.event import Event, EventKind
-from keyhole.policy.policy import Policy
+from keyhole.app.ahead import begin_session, new_session, session_event
+from keyhole.app.selftest import probe_walls, refuse_unless_held
+from keyhole.app.tried import Remembered, key_of
+from keyhole.model.value import dataclass, field
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import guarding
-from keyhole.sandbox.launch import Launch
+from keyhole.sandbox.helper import Helper, SetupFailed
 from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, SetupFailed, start
-from keyhole.sandbox.terminal import Terminal
+from keyhole.sandbox.start import Running, start
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable, Iterator
 
+    from keyhole.audit.log import AuditLog
     from keyhole.gateway.gateway import Gateway
-    from keyhole.gateway.session import Interception  # noqa: TC004 - nobody evaluates it
+    from keyhole.gateway.session import Interception
+    from keyhole.model.event import Event
+    from keyhole.policy.policy import Policy
+    from keyhole.sandbox.launch import Launch
+    from keyhole.sandbox.terminal import Terminal
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
@@ -41,11 +43,6 @@ DESCRIPTORS = 20_000
 """Two for each of the gateway's connections, and some for everything else."""
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-
-
-def new_session() -> str:
-    """An id that no other session has."""
-    return secrets.token_hex(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,10 @@ class Run:
     session: str = field(default_factory=new_session)
     interception: Callable[[Rulebook], Interception] | None = None
     """What inspects the policy's services; None where it has none."""
+    helper: Helper | None = None
+    """One that was started ahead and told of this launch."""
+    log: AuditLog | None = None
+    """Open, with the session begun in it, when the helper was also let go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +95,25 @@ async def _execute(run: Run) -> Outcome:
     loop = asyncio.get_running_loop()
     identifier = run.session
     book = Rulebook(run.policy)
+    # Before anything is let go on: a secret that cannot be written stops the run.
     interception = run.interception(book) if run.interception else None
-    filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
-    await _try_walls(run, await filter_ready)
-    log = AuditLog(run.audit_directory)
+    filter_ready: asyncio.Future[bytes] = loop.create_future()
+    log = run.log
+    if log is None:
+        filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
+        await _try_walls(run, await filter_ready)
+        rate = run.policy.limits.audit_per_second
+        log = begin_session(identifier, run.audit_directory, run.launch, rate)
     with log:
-        log.begin(identifier, run.policy.limits.audit_per_second)
 
         def record(event: Event) -> None:
             log.record(identifier, event)
 
+        doors: list[list[socket.socket]] = []
         gateways: list[Gateway] = []
 
-        def admit(sockets: list[socket.socket]) -> None:
+        async def open_door() -> None:
+            await _load_gateway()
             from keyhole.gateway.door import Door
             from keyhole.gateway.gateway import Gateway
             from keyhole.gateway.resolver import SystemResolver
@@ -116,33 +123,61 @@ async def _execute(run: Run) -> Outcome:
                 identifier, book, record, lambda: log.admitting, run.report, interception
             )
             gateways.append(Gateway(loop, SystemResolver(loop)))
-            gateways[0].open_door(Door(*sockets), session)
+            gateways[0].open_door(Door(*doors.pop()), session)
 
-        record(_session_event("started", command=run.launch.command[0]))
         code, uncovered = 125, ""
+        opening: asyncio.Task[None] | None = None
         try:
+            # The door is ours before the command exists; what connects waits until it is answered.
             running = await start(
-                run.launch, run.terminal.streams, admit, filter_ready, _load_gateway
+                run.launch, run.terminal.streams, doors.append, filter_ready, run.helper
             )
+            opening = asyncio.ensure_future(open_door())
             with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
                 run.terminal.start(lambda: _is_stopped(running))
-                code = await _wait(running, run.policy.limits.ttl)
+                code = await _wait(running, run.policy.limits.ttl, opening)
             running.close()
             if lost:
-                record(_session_event("cover-lost", path=lost[0]))
+                record(session_event("cover-lost", path=lost[0]))
                 code, uncovered = 125, lost[0]
         finally:
+            if opening:
+                opening.cancel()
             for gateway in gateways:
                 gateway.close()
             run.terminal.close()
-            record(_session_event("ended", code=code))
+            record(session_event("ended", code=code))
             log.finish(identifier)
     return Outcome(code, identifier, log.head(), uncovered)
 
 
-def _load_gateway() -> None:
-    """Import the data plane, a third of a run's start, while the helper makes the namespaces."""
-    importlib.import_module("keyhole.gateway.gateway")
+async def _load_gateway() -> None:
+    """Import the data plane while the command starts on another core.
+
+    In a thread that nobody waits for: the loop sees a short command end before it is done.
+    """
+    loop = asyncio.get_running_loop()
+    loaded = loop.create_future()
+
+    def load() -> None:
+        error = None
+        try:
+            importlib.import_module("keyhole.gateway.gateway")
+        except BaseException as raised:  # noqa: BLE001 - it is raised again where it is awaited
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
+            loop.call_soon_threadsafe(tell, error)
+
+    def tell(error: BaseException | None) -> None:
+        if loaded.cancelled():
+            return
+        if error:
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(None)
+
+    threading.Thread(target=load, daemon=True).start()
+    await loaded
 
 
 async def _try_walls(run: Run, program: bytes) -> None:
@@ -153,18 +188,23 @@ async def _try_walls(run: Run, program: bytes) -> None:
         run.tried.keep(key)
 
 
-def _session_event(what: str, **details: str | int) -> Event:
-    return Event(EventKind.SESSION, Verdict.ALLOW, what, details=tuple(details.items()))
-
-
-async def _wait(running: Running, seconds: float) -> int:
+async def _wait(running: Running, seconds: float, opening: asyncio.Task[None]) -> int:
+    ended = asyncio.ensure_future(running.wait())
     try:
         async with asyncio.timeout(seconds):
-            return await running.wait()
+            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()  # without a gateway the command would only meet silence
+            return await ended
     except TimeoutError:
         running.kill()
         await running.wait()
         return TIMED_OUT
+    except BaseException:
+        running.kill()
+        raise
+    finally:
+        ended.cancel()
 
 
 @contextlib.contextmanager
@@ -185,7 +225,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
         try:
             watch = CoverWatch(running.init, targets, notice)
         except OSError as error:
-            if running.lives:  # else a short command has ended, and nothing is left to watch
+            if running.lives_on:  # else a short command has ended, and nothing is left to watch
                 running.kill()
                 raise SetupFailed(f"the mounts inside cannot be watched: {error}") from None
     try:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
 import json
 import os
 import secrets
 import socket
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from keyhole.model.host import HostPattern
+from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox import probe
-from keyhole.sandbox.emptynet import RULESET
-from keyhole.sandbox.start import SetupFailed, Streams, start
+from keyhole.sandbox.helper import SetupFailed, Streams
+from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,52 +104,6 @@ def refuse_unless_held(walls: list[Wall]) -> None:
     fallen = [f"{wall.id} ({wall.seen})" for wall in walls if not wall.held]
     if fallen or not walls:
         raise SetupFailed("the self-test failed: " + (", ".join(fallen) or "nothing was tried"))
-
-
-class Remembered:
-    """Which set-ups were tried since this boot; a file that cannot be read remembers nothing."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def holds(self, key: str) -> bool:
-        """Whether this set-up was tried and held."""
-        try:
-            return key in json.loads(self._file.read_text("ascii"))
-        except (OSError, ValueError, TypeError):
-            return False
-
-    def keep(self, key: str) -> None:
-        """Remember it, beside the most recent others."""
-        try:
-            known = [k for k in json.loads(self._file.read_text("ascii")) if k != key]
-        except (OSError, ValueError, TypeError):
-            known = []
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps([*known[-63:], key]), "ascii")
-        temporary.replace(self._file)
-
-
-def key_of(launch: Launch, program: bytes) -> str:
-    """What a set-up is: boot, programs, our own code, ruleset, filter, identity and bind plan."""
-    digest = hashlib.sha256()
-    code = sorted(Path(probe.__file__).parent.rglob("*.py"))
-    for path in (
-        Path("/proc/sys/kernel/random/boot_id"),
-        Path(launch.bwrap),
-        Path(launch.nft),
-        *code,
-    ):
-        digest.update(path.read_bytes())
-    plan = [
-        (type(entry).__name__, entry.target, getattr(entry, "writable", False))
-        for entry in launch.files
-    ]
-    who = (os.getuid(), launch.uid, launch.maps_root, launch.python)
-    digest.update(json.dumps([RULESET, plan, who]).encode())
-    digest.update(program)
-    return digest.hexdigest()
 
 
 def _probe_command(python: str, targets: dict[str, object]) -> tuple[str, ...]:

@@ -7,18 +7,16 @@ accepted text (for a diff), never a secret.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
 import shutil
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from keyhole.app.policyfile import PolicyFile, Unreadable, read_bounded
 from keyhole.model.secret import Source
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 
 MAX_REFERRED_SIZE = 16 * 1024 * 1024
 """Bytes of a file that a policy refers to: certificate bundles and scripts are far smaller."""
@@ -141,6 +139,8 @@ class TrustStore:
             "referred": {r.role: r.digest for r in dossier.referred},
         }
         target = self._file(dossier.file.path)
+        import tempfile  # only an acceptance is written
+
         descriptor, name = tempfile.mkstemp(dir=self._directory)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(record, file)
@@ -153,6 +153,8 @@ class TrustStore:
 def changes(dossier: Dossier, before: Acceptance) -> list[str]:
     """What changed since it was accepted, as lines that are safe to show."""
     now = dossier.file.data.decode("utf-8")
+    import difflib  # only a changed policy needs it
+
     diff = difflib.unified_diff(
         before.text.split("\n"), now.split("\n"), "accepted", "now", lineterm="", n=2
     )

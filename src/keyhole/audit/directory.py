@@ -12,9 +12,10 @@ import fcntl
 import os
 import secrets
 import stat
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from keyhole.audit.chain import Chain
@@ -19,10 +17,13 @@ from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Draft, Fold, draft, own_event
 from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota
 from keyhole.audit.retention import Keep, prune
-from keyhole.model.event import Event
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from keyhole.model.event import Event
 
 LOST = "lost"
 

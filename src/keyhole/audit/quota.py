@@ -6,12 +6,12 @@ Called by the writer's thread, which hands it the time. A flood becomes one line
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.audit.line import Draft, Fold, draft
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass, field
 from keyhole.policy.limit import Bucket, decide_total
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ event is handed on as such, never an exception.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Record, digest, parse
 from keyhole.audit.tail import Line, Tail
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,13 +7,13 @@ digest of the file's last line, so that the verifier can tell a removal from a t
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.audit.chain import ROTATED
 from keyhole.audit.directory import try_lock
 from keyhole.audit.line import digest, own_event, parse
 from keyhole.audit.tail import Tail
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ line takes more memory than the longest that Keyhole writes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.audit.line import MAX_LINE
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.audit.directory import Directory

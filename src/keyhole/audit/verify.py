@@ -7,13 +7,12 @@ that a run printed when it ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from keyhole.audit.chain import CLOSED, OPENED, ROTATED
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Record, digest, parse
 from keyhole.audit.retention import REMOVED
 from keyhole.audit.tail import Line, Tail
+from keyhole.model.value import dataclass, field
 
 MAX_FINDINGS = 100
 """Problems of one file that are told; a file with more is broken enough."""

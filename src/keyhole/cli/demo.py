@@ -32,8 +32,8 @@ from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import parse_target
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
-from keyhole.sandbox.start import SetupFailed
 from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:

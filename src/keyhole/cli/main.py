@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
+from typing import NoReturn
 
 from keyhole import __version__
 
@@ -20,7 +24,7 @@ def main() -> int:
         return EXIT_OK
     from keyhole.cli.parser import build_parser, run_verb
 
-    parser = build_parser()
+    parser = build_parser(arguments[0] if arguments else None)
     try:
         return run_verb(parser, arguments)
     except KeyboardInterrupt:
@@ -29,3 +33,14 @@ def main() -> int:
         # `keyhole services | head`: the reader has seen enough.
         sys.stderr.close()
         return EXIT_OK
+
+
+def entry() -> NoReturn:
+    """The installed command: `main`, and an end that does not take Python's modules apart first,
+    which takes longer than many commands do."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)

@@ -6,13 +6,15 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keyhole import __version__
 from keyhole.cli.main import EXIT_UNUSABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    _Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DESCRIPTION = """\
 Run code that nobody trusts with your services but without your credentials.
@@ -39,8 +41,24 @@ class CliError(Exception):
         self.code = code
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Every verb with its flags."""
+class _Unasked:
+    """Stands for a verb that was not typed: its flags are described to nobody."""
+
+    def __getattr__(self, _: str) -> Callable[..., _Unasked]:
+        return lambda *_, **__: self
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Every verb with its flags; or one alone, if there is one of that name, which is quicker."""
+    parser = _build(only)
+    return parser if only is None or _knows(parser, only) else _build(None)
+
+
+def _knows(parser: argparse.ArgumentParser, verb: str) -> bool:
+    return any(verb in (action.choices or ()) for action in parser._actions)
+
+
+def _build(only: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keyhole",
         description=_DESCRIPTION,
@@ -49,6 +67,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-V", "--version", action="version", version=f"keyhole {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def _verb(verbs: _Verbs, name: str, text: str) -> Any:  # noqa: ANN401 - a parser, or unasked
+        return _add_verb(verbs, name, text) if only in (None, name) else _Unasked()
 
     run = _verb(verbs, "run", "run a command in a sandbox under this project's policy")
     run.add_argument("-q", "--quiet", action="store_true", help="say nothing but the command's own")
@@ -145,6 +166,10 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     options, unknown = parser.parse_known_args(_protected(arguments), known)
     if unknown:
         parser.error(_unrecognised(options.verb, unknown))
+    if options.verb == "run" and options.command:
+        from keyhole.cli.ahead import begin
+
+        options.helper = begin()
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
@@ -190,9 +215,7 @@ def _protected(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> argparse.ArgumentParser:
+def _add_verb(verbs: _Verbs, name: str, text: str) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(verb=name)
     return parser

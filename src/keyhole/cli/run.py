@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.ahead import new_session, release
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.kit import inspects
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import Intent, prepare
-from keyhole.app.run import Run, execute, new_session
-from keyhole.app.selftest import Remembered
+from keyhole.app.tried import Remembered
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
@@ -22,8 +22,8 @@ from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.model.text import visible
 from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
-from keyhole.sandbox.start import SetupFailed
 from keyhole.sandbox.terminal import Terminal
 from keyhole.vault.interface import Unavailable
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from keyhole.app.interception import Services
 
 EXIT_REFUSED = 125
-FAULT = "KEYHOLE_UNSAFE_FAULT"
-"""For tests: the name of a set-up step after which the helper dies."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
         raise CliError(f"nothing was run: {visible(str(error))}", EXIT_REFUSED) from None
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
+    finally:
+        options.helper.close()
 
 
 def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -85,18 +85,30 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     terminal = Terminal(0, 1, 2)
     for line in (*joined.notes, *prepared.notices, *(services.warnings if services else ())):
         say(line)
-    # 3. Touch: the sandbox, its door and the gateway, until the command ends.
+    # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
+    # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
+    launch = prepared.launch(interactive=terminal.interactive)
+    options.helper.tell(launch, terminal.streams)
+    tried = Remembered(places.tried)
+    log = None
+    if not options.self_test and services is None:
+        rate = policy.limits.audit_per_second
+        log = release(session, launch, options.helper, tried, places.audit, rate)
+    from keyhole.app.run import Run, execute
+
     outcome = execute(
         Run(
             policy,
-            prepared.launch(interactive=terminal.interactive, fault=env.get(FAULT, "")),
+            launch,
             terminal,
             places.audit,
-            Remembered(places.tried),
+            tried,
             options.self_test,
             say,
             session,
             services.intercept if services else None,
+            options.helper,
+            log,
         )
     )
     if outcome.uncovered:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+
+from keyhole.model.value import dataclass
 
 SO_NETNS_COOKIE = 71
 """From <asm-generic/socket.h>, Linux 5.14: which namespace a socket belongs to, for good."""

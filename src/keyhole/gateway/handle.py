@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import connection, refusal
@@ -19,11 +18,10 @@ from keyhole.gateway.inspection import Inspection
 from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
-from keyhole.gateway.slots import Slots
 from keyhole.gateway.tunnel import Bound, Tunnel
-from keyhole.gateway.upstream import Upstream
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.request import Request, decide_request
 from keyhole.wire.httphead import HTTP_PORT
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.arrival import Arrival
     from keyhole.gateway.session import Interception
+    from keyhole.gateway.slots import Slots
+    from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
 
 ACCEPTS_PER_TICK = 16

@@ -7,13 +7,11 @@ off, writes the one that the service gets (I6), and keeps the connections that c
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.minting import Minting
 from keyhole.gateway.refusal import HTTP_MALFORMED
 from keyhole.inject.canonical import SignedRequest
-from keyhole.inject.credential import Credential
 from keyhole.inject.injection import SignatureInjection
 from keyhole.inject.sigv4 import WRITTEN_NAMES, Refusal, SigningKey, check, sign, wants_digest
 from keyhole.inject.slots import Place, Slot
@@ -21,6 +19,7 @@ from keyhole.inject.surgery import Surgery, written_slots
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
+from keyhole.model.value import dataclass
 from keyhole.policy.forge import find_git_request
 from keyhole.policy.request import Request, decide_request
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.session import Interception
+    from keyhole.inject.credential import Credential
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 MAX_DECISIONS = 1024

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
@@ -16,6 +15,7 @@ from keyhole.inject.credential import Credential, Unusable, make_credential
 from keyhole.inject.scrub import Needles
 from keyhole.inject.serviceaccount import MAX_ANSWER, NoToken, read_token, token_request
 from keyhole.model.host import DEFAULT_PORT, Host
+from keyhole.model.value import replace
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed
 from keyhole.wire.httpresponse import Framing, parse_response

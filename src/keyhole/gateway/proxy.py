@@ -6,10 +6,10 @@ Called by `upstream.py`. No credential is sent: the policy holds none for a prox
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.host import Host, HostPattern
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     import asyncio

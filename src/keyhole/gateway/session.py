@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
-from keyhole.gateway.minting import Minting
 from keyhole.gateway.synthetic import SyntheticNames
-from keyhole.inject.credential import Credential
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.host import Host
+from keyhole.model.value import dataclass
 from keyhole.policy.limit import Bucket, decide_total
-from keyhole.policy.rulebook import HostRules, Rulebook
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+
+    from keyhole.gateway.minting import Minting
+    from keyhole.inject.credential import Credential
+    from keyhole.model.host import Host
+    from keyhole.policy.rulebook import HostRules, Rulebook
 
 RATE_NOTE_INTERVAL = 10.0
 """Seconds between two events that say that a door is over a rate."""

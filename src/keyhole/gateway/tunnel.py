@@ -6,14 +6,13 @@ copied by `side.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.side import ClientSide, OriginSide, Side
 from keyhole.model.decision import NO_RULE, AddressDecision, Decision, EgressDecision, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.host import Host
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.gate import Gate
     from keyhole.gateway.session import SessionState
+    from keyhole.model.host import Host
 
 LINGER = 2.0
 """Seconds that a refused client has to read why; a plain close would reset it before it does."""

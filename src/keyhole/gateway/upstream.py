@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import proxy, refusal
 from keyhole.gateway.resolver import Resolver, Unresolved
 from keyhole.model.decision import AddressDecision
+from keyhole.model.value import dataclass
 from keyhole.policy.address import decide_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from keyhole.model.decision import Address
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import Rulebook
 
@@ -27,6 +28,9 @@ CONNECT_TIMEOUT = 10.0
 
 ATTEMPT_DELAY = 0.25
 """Seconds before the next address is tried beside the first (RFC 8305 §5)."""
+
+_DISCARD = 9
+"""A port, since one is needed."""
 
 MAX_ADDRESSES = 8
 """Addresses of a name that are tried."""
@@ -85,7 +89,7 @@ class Upstream:
             decision = decide_address(book, host, port, override.address)
             return Dialled(await self._connect(decision), decision)
         resolved = await self._resolver.resolve(host)
-        judged = [decide_address(book, host, port, address) for address in resolved]
+        judged = [decide_address(book, host, port, a, own=is_own(a)) for a in resolved]
         allowed = interleave([d for d in judged if d.allowed])[:MAX_ADDRESSES]
         if not allowed:
             raise AddressRefused(judged[0]) if judged else Unresolved("no address")
@@ -169,6 +173,21 @@ class Upstream:
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error)) from None
+
+
+def is_own(address: Address) -> bool:
+    """Whether an address is one of this host's, by the kernel's routes; nothing is sent.
+
+    Only then is the source that the kernel chooses the destination itself. Asked for every
+    connection: addresses come and go.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), _DISCARD))
+        except OSError:
+            return False  # no route: it will not be reached either
+        return str(probe.getsockname()[0]) == str(address)
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import cargosettings
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.host.draft import Draft

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keyhole.host.credential import Credential
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,10 @@ the `Secret`; what is shown, logged or given inside is built without them (I1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from keyhole.inject.injection import HeaderInjection, Injection, parse_injection
 from keyhole.model.errors import Unparsable
 from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass, field, replace
 
 MAX_SECRET = 8192
 """Characters of a credential: the longest known, a cloud's access token, has some 4,000."""

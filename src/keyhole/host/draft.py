@@ -6,22 +6,22 @@ credential, one credential per host, no more hosts than a person could look thro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from keyhole.host.credential import Credential
 from keyhole.host.errors import NotFound
 from keyhole.host.location import Location, reading_rule
 from keyhole.inject.preset import READS, Preset, PresetHost
 from keyhole.model.errors import Unparsable
-from keyhole.model.rule import AccessRule
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from keyhole.host.credential import Credential
     from keyhole.host.surroundings import Surroundings
     from keyhole.model.host import HostPattern
+    from keyhole.model.rule import AccessRule
 
 MAX_HOSTS = 64
 """Hosts of one preset: some use a dozen mirrors; a person must be able to look through them."""

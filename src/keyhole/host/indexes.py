@@ -5,7 +5,7 @@ Made by `pip` and `uv`, joined by `python`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from keyhole.model.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

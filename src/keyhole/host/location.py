@@ -6,7 +6,6 @@ to the screen) is written anew from the parts, so that userinfo cannot ride alon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from keyhole.host.credential import Credential
@@ -14,6 +13,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host, HostPattern, parse_port
 from keyhole.model.path import RequestPath
 from keyhole.model.rule import AccessRule
+from keyhole.model.value import dataclass
 
 _PORTS = {"https": 443, "http": 80}
 

@@ -5,10 +5,10 @@ Called by `maven`. It reads the file's words; what they grant is decided there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.host.mavenxml import children, text_of
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

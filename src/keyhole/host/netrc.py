@@ -6,11 +6,11 @@ not know apt's machines (`https://host:port/path`) and stops at what it does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.host.credential import Credential
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

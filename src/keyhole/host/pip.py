@@ -10,11 +10,11 @@ import configparser
 import importlib
 import importlib.util
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host.indexes import Index, Indexes
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

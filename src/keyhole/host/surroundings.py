@@ -8,17 +8,16 @@ of the way to it lies in a tree that the sandbox can write (I11): sandboxed code
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host.asking import run
 from keyhole.host.reading import read_text
 from keyhole.host.trail import trail
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _SHEBANG_BYTES = 256
 """What the kernel reads of a script's first line (BINPRM_BUF_SIZE)."""

@@ -7,10 +7,13 @@ there is nothing to normalise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
+
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 Headers: TypeAlias = dict[bytes, list[bytes]]
 

@@ -11,7 +11,6 @@ import enum
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from keyhole.inject.injection import Injection, parse_injection
@@ -21,6 +20,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.model.repository import Forge
 from keyhole.model.rule import AccessRule
+from keyhole.model.value import dataclass
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ message nor a `repr` of it holds a character of the secret (I1, I8).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from keyhole.inject.renderings import LAST_LATIN_1
 from keyhole.inject.scrub import Needles
 from keyhole.inject.sigv4 import SigningKey, read_keys
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +54,7 @@ class Credential:
     """Fields to add to the query, encoded; empty when there is none."""
     merge: tuple[tuple[bytes, bytes], ...] = ()
     """Lower-case header names, and the flag that must be among the comma-separated values."""
-    needles: Needles = Needles.none()  # noqa: RUF009 - an immutable value
+    needles: Needles = Needles.none()
     signer: SigningKey | None = None
     """Where requests are signed instead: nothing is written but what it signs."""
 

@@ -7,10 +7,10 @@ renders it with the secret in hand, after every other credential was stripped (I
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 # RFC 9110 §5.6.2 token
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,12 +7,15 @@ is injected there and never enters the sandbox (I1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from keyhole.inject.injection import Injection
-from keyhole.model.host import HostPattern
 from keyhole.model.rule import AccessRule
-from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from keyhole.inject.injection import Injection
+    from keyhole.model.host import HostPattern
+    from keyhole.model.secret import Secret
 
 READS = (AccessRule.parse("GET /**"),)
 """What every index is for; GET covers HEAD."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from keyhole.inject.injection import SCOPE_PREFIX, GoogleInjection
 from keyhole.model.errors import Unparsable
 from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ import enum
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from keyhole.inject.awsregion import region_for
 from keyhole.inject.canonical import (
@@ -23,10 +23,13 @@ from keyhole.inject.canonical import (
     query_fields,
     read_headers,
 )
-from keyhole.inject.injection import SignatureInjection
 from keyhole.inject.stamp import moment_of, stamp_of
 from keyhole.model.errors import Unparsable
 from keyhole.model.secret import Secret
+from keyhole.model.value import dataclass, field
+
+if TYPE_CHECKING:
+    from keyhole.inject.injection import SignatureInjection
 
 MAX_SKEW = 15 * 60
 """Seconds between the client's date and now: what S3 grants; other services grant less."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-from dataclasses import dataclass
+
+from keyhole.model.value import dataclass
 
 NO_RULE = "default"
 """The id of the rule that speaks when no other does: silence is no."""

@@ -6,9 +6,9 @@ Made by the shells, written by `audit/`, which adds the time, the session and th
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from keyhole.model.decision import NO_RULE, Decision, Verdict
+from keyhole.model.value import dataclass
 
 
 class EventKind(enum.StrEnum):

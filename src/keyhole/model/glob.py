@@ -7,8 +7,9 @@ so that no pattern or subject can make it exponential or deep (I9).
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
-
-import idna
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 MAX_NAME_LENGTH = 253
 """Characters in a whole name (RFC 1035 §2.3.4, without the root's dot)."""
@@ -153,6 +151,8 @@ def _to_a_labels(text: str) -> str:
     name = text.lower() if text.isascii() else text
     if "xn--" not in name and _LDH_NAME.fullmatch(name):
         return name
+    import idna  # most names are plain
+
     try:
         name = idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except idna.IDNAError as error:

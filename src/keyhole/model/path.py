@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, Glob, fold
+from keyhole.model.value import dataclass
 
 MAX_PATH_LENGTH = 8192
 """Bytes of a path as sent: what common servers accept."""

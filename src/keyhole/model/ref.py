@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, Glob
+from keyhole.model.value import dataclass
 
 MAX_REF_LENGTH = 200
 """Bytes of a whole ref name; file-backed servers fail near 255 per segment."""

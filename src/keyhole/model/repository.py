@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 
 class Forge(enum.StrEnum):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keyhole.model.errors import Unparsable
-from keyhole.model.glob import Glob
 from keyhole.model.path import parse_path_glob
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from keyhole.model.glob import Glob
 
 ANY_METHOD = "*"
 

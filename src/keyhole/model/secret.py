@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import shlex
-from dataclasses import dataclass
 from typing import NoReturn
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
 
 
 class Secret:

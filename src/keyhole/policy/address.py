@@ -54,15 +54,21 @@ _PRIVATE = tuple(
 """What `[upstream] private` can open: RFC 1918, RFC 6598 and unique local addresses."""
 
 
-def decide_address(book: Rulebook, host: Host, port: int, resolved: Address) -> AddressDecision:
-    """Decide one resolved address; the decision carries the address and port to dial."""
+def decide_address(
+    book: Rulebook, host: Host, port: int, resolved: Address, *, own: bool = False
+) -> AddressDecision:
+    """Decide one resolved address; the decision carries the address and port to dial.
+
+    `own`: it belongs to an interface of this host, so that whoever listens there may take the
+    gateway for a neighbour, as on loopback.
+    """
     override = book.connect.get((host, port))
     if override:
         rule = "upstream.connect"
         return AddressDecision(
             Verdict.ALLOW, Reason.CONNECT_OVERRIDE, rule, override.address, override.port
         )
-    refusal = _refusal(resolved)
+    refusal = _refusal(resolved, own=own)
     if refusal is None:
         return AddressDecision(Verdict.ALLOW, Reason.PUBLIC_ADDRESS, "default", resolved, port)
     if refusal is Reason.ADDRESS_PRIVATE:
@@ -73,11 +79,11 @@ def decide_address(book: Rulebook, host: Host, port: int, resolved: Address) -> 
     return AddressDecision(reason=refusal)
 
 
-def _refusal(address: Address) -> Reason | None:
+def _refusal(address: Address, *, own: bool) -> Reason | None:
     """Why an address is not to be dialled; None for a public one."""
     if address in _METADATA:
         return Reason.ADDRESS_METADATA
-    if address.is_loopback:
+    if own or address.is_loopback:
         return Reason.ADDRESS_LOOPBACK
     if address.is_link_local:
         return Reason.ADDRESS_LINK_LOCAL

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keyhole.inject.catalogue import Catalogue
 from keyhole.model.host import HostPattern
-from keyhole.policy.document import Document, Path
-from keyhole.policy.fault import Fault
+from keyhole.model.value import dataclass, field, field_names
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Upstream
-from keyhole.policy.reader import Setting
 from keyhole.policy.schema import BY_PATH, Runtime
 from keyhole.policy.services import Words, build_service
+
+if TYPE_CHECKING:
+    from keyhole.inject.catalogue import Catalogue
+    from keyhole.policy.document import Document, Path
+    from keyhole.policy.fault import Fault
+    from keyhole.policy.reader import Setting
 
 CoveredSuffix = Callable[[str], str | None]
 """The public suffix that `*.NAME` would cover, if any."""
@@ -48,11 +50,13 @@ class Builder:
         services = tuple(self._services())
         policy = Policy(
             sandbox=self._sandbox(),
-            limits=Limits(**{f.name: self._get("limits", f.name) for f in fields(Limits)}),
+            limits=Limits(**self._all_of("limits", Limits)),
             allow=self._get("egress", "allow"),
             presets=self._get("egress", "presets"),
             services=services,
-            upstream=Upstream(**{f.name: self._get("upstream", f.name) for f in fields(Upstream)}),
+            upstream=Upstream(
+                **{name: self._get("upstream", name) for name in field_names(Upstream)}
+            ),
         )
         self._check_presets(policy.presets)
         self._check_suffixes()
@@ -66,8 +70,11 @@ class Builder:
         setting = self.project.get(path) or self.user.get(path)
         return setting.value if setting else BY_PATH[path].default
 
+    def _all_of(self, table: str, made: type) -> dict[str, Any]:
+        return {name: self._get(table, name) for name in field_names(made)}
+
     def _sandbox(self) -> Sandbox:
-        sandbox = Sandbox(**{f.name: self._get("sandbox", f.name) for f in fields(Sandbox)})
+        sandbox = Sandbox(**self._all_of("sandbox", Sandbox))
         if sandbox.image and sandbox.runtime is Runtime.BWRAP:
             self._fault(
                 ("sandbox", "image"), "an image is for docker or podman", 'runtime = "docker"'

@@ -10,9 +10,9 @@ from __future__ import annotations
 import bisect
 import re
 import tomllib
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from keyhole.model.value import dataclass, field
 from keyhole.policy.fault import Fault, PolicyFaults, Span
 
 MAX_DOCUMENT_SIZE = 1024 * 1024

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from keyhole.model.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

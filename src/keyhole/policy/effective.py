@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.quantity import format_duration, format_size
+from keyhole.model.value import dataclass
 from keyhole.policy import kinds
 from keyhole.policy.policy import Service, Tier
 from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, Key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.inject.injection import BasicInjection
@@ -11,6 +10,7 @@ from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.ref import Ref, RefKind
+from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import GitEndpoint, GitRequest, decide_git_request, repository_at
 from keyhole.policy.push import Change, Remote, decide_ref_update

@@ -5,9 +5,8 @@ Faults are collected, never thrown one by one: a person sees all of them at once
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,11 +7,11 @@ happens inside a push is decided in `push.py`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.repository import Forge, Repository
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.model.path import RequestPath

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyhole.inject.injection import KEYS as INJECT_KEYS
@@ -17,9 +15,11 @@ from keyhole.inject.injection import Injection, parse_injection
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host, parse_port
 from keyhole.model.quantity import parse_duration, parse_size
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     import enum
+    from collections.abc import Callable, Iterator, Mapping
 
 Item = tuple[tuple[str | int, ...], object]
 """A relative path and the value at it."""

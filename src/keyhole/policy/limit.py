@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.model.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

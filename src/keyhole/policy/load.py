@@ -5,14 +5,17 @@ The caller read the bytes once and hashed them for trust; these are the bytes th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.policy.build import Builder, World
 from keyhole.policy.document import Document, Path, parse_document
 from keyhole.policy.fault import Fault, PolicyFaults
-from keyhole.policy.policy import Policy
 from keyhole.policy.reader import Setting, read_settings
 from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, USER_KEYS, Arrives, Key
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,14 @@ depth; a rule may be reached in several ways, which is why nodes already seen ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from keyhole.model.glob import ANY_DEPTH, segment_matches
 from keyhole.model.rule import ANY_METHOD
-from keyhole.policy.policy import RankedRule
+from keyhole.model.value import dataclass, field
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import RankedRule
 
 
 @dataclass(slots=True)

@@ -6,18 +6,21 @@ Every field's zero denies: no hosts, no rules, no repositories, no branches (I3)
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from keyhole.inject.injection import Injection
-from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import Slot
-from keyhole.model.glob import Glob
-from keyhole.model.host import HostPattern
-from keyhole.model.repository import Forge, Repository
-from keyhole.model.rule import AccessRule
-from keyhole.model.secret import Secret, SecretRef
-from keyhole.policy.kinds import Endpoint, SocketAddress
+from keyhole.model.value import dataclass, field
 from keyhole.policy.schema import Api, Runtime
+
+if TYPE_CHECKING:
+    from keyhole.inject.injection import Injection
+    from keyhole.inject.placeholder import Shape
+    from keyhole.inject.slots import Slot
+    from keyhole.model.glob import Glob
+    from keyhole.model.host import HostPattern
+    from keyhole.model.repository import Forge, Repository
+    from keyhole.model.rule import AccessRule
+    from keyhole.model.secret import Secret, SecretRef
+    from keyhole.policy.kinds import Endpoint, SocketAddress
 
 
 class Tier(enum.IntEnum):

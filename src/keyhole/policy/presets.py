@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import replace
 from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
 
 if TYPE_CHECKING:

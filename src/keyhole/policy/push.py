@@ -7,13 +7,13 @@ kind of change is proven by the caller; what could not be proven is UNKNOWN, and
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob, fold
 from keyhole.model.ref import Ref, RefKind
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import GitGrant, Service

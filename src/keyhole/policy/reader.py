@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.errors import Unparsable
-from keyhole.policy.document import Document, Path
+from keyhole.model.value import dataclass
 from keyhole.policy.kinds import nearest
 from keyhole.policy.schema import BY_PATH, SERVICE, Key, read_service_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.policy.document import Document, Path
     from keyhole.policy.fault import Fault
 
 _Node = dict[str, Any]

@@ -6,7 +6,6 @@ is refused, or, where the service accepts `%2F`, judged in both readings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
@@ -14,6 +13,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.model.query import parse_query
 from keyhole.model.rule import METHODS
+from keyhole.model.value import dataclass
 from keyhole.policy.forge import decide_git_request, find_git_request
 from keyhole.policy.policy import RankedRule, Tier
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Route
 from keyhole.model.host import Host, HostPattern
+from keyhole.model.value import dataclass
 from keyhole.policy.pathindex import PathIndex
 from keyhole.policy.policy import Policy, Service, ServiceHost, Tier
 

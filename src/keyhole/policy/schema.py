@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keyhole.inject.placeholder import Shape
 from keyhole.inject.slots import Slot
@@ -19,8 +18,11 @@ from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretRef
+from keyhole.model.value import dataclass
 from keyhole.policy import kinds
-from keyhole.policy.kinds import Kind
+
+if TYPE_CHECKING:
+    from keyhole.policy.kinds import Kind
 
 SERVICE = "*"
 """Stands in a key's path for the name of a service."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keyhole.inject.awsregion import region_for
@@ -13,15 +11,18 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
-from keyhole.policy.document import Path
+from keyhole.model.value import dataclass
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
-from keyhole.policy.reader import Setting
 from keyhole.policy.schema import BY_PATH, SERVICE, Api
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import SecretRef
+    from keyhole.policy.document import Path
+    from keyhole.policy.reader import Setting
 
 REPO_SEGMENT = "{repo}"
 """Stands in a catalogue rule for each repository that the policy grants."""

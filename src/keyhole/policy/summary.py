@@ -6,11 +6,11 @@ and variables that would be read, addresses and certificates that would be trust
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.glob import Glob
 from keyhole.model.secret import Source
+from keyhole.model.value import dataclass
 from keyhole.policy.policy import Tier
 from keyhole.policy.schema import DEFAULT_DENY_PATHS
 

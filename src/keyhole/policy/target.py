@@ -7,10 +7,10 @@ evil.test, and an explanation must be of the target that the door would see.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host, is_address, parse_port
+from keyhole.model.value import dataclass
 from keyhole.policy.push import Change
 from keyhole.policy.request import Request
 

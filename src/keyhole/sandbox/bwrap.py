@@ -6,7 +6,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 from keyhole.sandbox.files.fileplan import Bind, Seed, Symlink, Tmpfs
+from keyhole.sandbox.gather import TREE, gathered
 from keyhole.sandbox.launch import FILTER_DESCRIPTOR, FIRST_SEED_DESCRIPTOR
+from keyhole.sandbox.staging import GATHERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +39,13 @@ def words(launch: Launch, staged: Mapping[int, str]) -> list[str]:
     found += ["--proc", "/proc", "--dev", "/dev"]
     for target, size in MEMORY_TREES:
         found += ["--perms", "1777", "--size", str(size), "--tmpfs", target]
+    together = gathered(launch.files)
     seeds = itertools.count(FIRST_SEED_DESCRIPTOR)
     for index, entry in enumerate(launch.files):
+        if index in together:
+            if index == min(together):
+                found += ["--ro-bind", f"{GATHERED}{TREE}", TREE]
+            continue
         if isinstance(entry, Tmpfs):
             found += ["--perms", f"{entry.mode:o}", "--size", str(entry.size)]
             found += ["--tmpfs", entry.target]

@@ -10,7 +10,10 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 CAPTURE_PORT = 15001
 DNS_PORT = 53
@@ -64,11 +67,29 @@ def make_everything_local() -> None:
 
 def capture(nft: str) -> None:
     """Load the ruleset."""
-    done = subprocess.run(  # noqa: S603 - an absolute path that the caller chose and judged
-        [nft, "-f", "-"], input=RULESET, text=True, capture_output=True, timeout=30, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"nft refused the ruleset: {done.stderr.strip()}")
+    with _memory_file() as ruleset, _memory_file() as said:
+        ruleset.write(RULESET.encode())
+        ruleset.seek(0)
+        # Not by `subprocess`, whose import takes longer than nft does. Whoever waits for the
+        # helper sees to it that this does not take forever.
+        child = os.posix_spawn(
+            nft,
+            [nft, "-f", "-"],
+            {},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, ruleset.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, said.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, said.fileno(), 2),
+            ],
+        )
+        if os.waitpid(child, 0)[1]:
+            said.seek(0)
+            told = said.read().decode("utf-8", "replace").strip()
+            raise RuntimeError(f"nft refused the ruleset: {told}")
+
+
+def _memory_file() -> BinaryIO:
+    return os.fdopen(os.memfd_create("keyhole-nft", os.MFD_CLOEXEC), "w+b", buffering=0)
 
 
 def listen() -> list[socket.socket]:

@@ -17,6 +17,8 @@ import sys
 
 from keyhole.sandbox import bwrap, emptynet, inside, syscalls
 from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Mask, Seed, Text, mounted
+from keyhole.sandbox.gather import TREE, gathered
+from keyhole.sandbox.helper import TOLD
 from keyhole.sandbox.launch import (
     ARGUMENTS_DESCRIPTOR,
     CONFIG_DESCRIPTOR,
@@ -37,44 +39,80 @@ EXIT_FAILED = 125
 
 
 def main() -> int:
-    """Run the helper: `enter.py CONTROL_FD STATUS_FD`."""
+    """Run the helper: `enter.py CONTROL_FD STATUS_FD FAULT`."""
     parent = os.getppid()
     syscalls.die_with_parent(parent)
+    os.chdir("/")
     control = socket.socket(fileno=int(sys.argv[1]))
     status = int(sys.argv[2])
-    launch = Launch.from_json(receive(control))
+    _keep_only(control.fileno(), status)
+    step = _Steps(sys.argv[3])
     try:
-        _enter(control, status, launch, parent)
+        launch = None
+        try:
+            _make_network(step)
+        finally:
+            # Also after a failure: whoever is to read of it begins by saying what to start.
+            launch = told(control)
+        _enter(control, status, launch, parent, step)
     except (OSError, RuntimeError) as error:
         # The parent tells the person; the sandbox's terminal is not the place for it.
         send(control, json.dumps({"error": str(error)}).encode())
     return EXIT_FAILED
 
 
-def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> None:
-    # 1. Namespaces of our own; as root the user namespace is left to bubblewrap alone.
-    is_root = os.getuid() == 0
-    owner_map = _user_namespace_of(launch.uid) if launch.maps_root else None
-    if is_root:
-        syscalls.unshare(syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+def _keep_only(*descriptors: int) -> None:
+    """Whatever the parent was started with by others is not for us."""
+    first = 3
+    for descriptor in sorted(descriptors):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def _make_network(step: _Steps) -> None:
+    """Ahead of the launch, since it is the same for all: an empty network of our own (I2)."""
+    # 1. Namespaces; as root the user namespace is left to bubblewrap alone. The mounts follow when
+    # they are needed: a copy of them, kept while a person thinks, would hold the host's.
+    if os.getuid() == 0:
+        syscalls.unshare(syscalls.CLONE_NEWNET)
     else:
         _unshare_as_user()
-    _reached("namespaces", launch)
-    # 2. An empty network in which every address leads to the door (I2).
+    step.reached("namespaces")
+    # 2. Every address in it will lead to the door.
     emptynet.raise_loopback()
     emptynet.make_everything_local()
-    _reached("network", launch)
+    step.reached("network")
+
+
+def told(control: socket.socket) -> Launch:
+    """Wait for the launch, and take the streams that come with it."""
+    word, descriptors, _, _ = socket.recv_fds(control, len(TOLD), 4)
+    if word != TOLD:
+        raise SystemExit(EXIT_FAILED)  # the parent has ended, or changed its mind
+    for number, descriptor in enumerate(descriptors[1:]):
+        os.dup2(descriptor, number, inheritable=True)
+        os.close(descriptor)
+    with os.fdopen(descriptors[0], "rb") as file:
+        file.seek(0)
+        return Launch.from_json(file.read())
+
+
+def _enter(control: socket.socket, status: int, launch: Launch, parent: int, step: _Steps) -> None:
+    is_root = os.getuid() == 0
+    owner_map = _user_namespace_of(launch.uid) if launch.maps_root else None
+    syscalls.unshare(syscalls.CLONE_NEWNS)
     if not is_root:
         syscalls.keep_over_exec((syscalls.CAP_NET_ADMIN,))
     emptynet.capture(launch.nft)
     sockets = emptynet.listen()
-    _reached("capture", launch)
+    step.reached("capture")
     # 3. The files, by descriptor (I11). What is still to be read of the host's is read before:
     # the stage covers /tmp, where Keyhole itself may lie.
     with open(inside.__file__, "rb") as source:
         first = source.read()
     staged = stage(launch.files, owner_map)
-    _reached("files", launch)
+    step.reached("files")
     # 4. The door goes out; nothing runs until the gateway holds it and says so.
     namespace = os.readlink("/proc/self/ns/net")
     socket.send_fds(
@@ -82,9 +120,9 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
     )
     for opened in sockets:
         opened.close()
-    _reached("handed-over", launch)
+    step.reached("handed-over")
     program = receive(control)
-    _reached("acknowledged", launch)
+    step.reached("acknowledged")
     # 5. The identity behind the untrusted code, which is never the host's root.
     if is_root:
         os.setgroups([])
@@ -98,7 +136,7 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
     # Out of the user's session: what stays in it could open its terminal, /dev/tty.
     os.setsid()
     syscalls.no_new_privileges()
-    _reached("identity", launch)
+    step.reached("identity")
     _become_bwrap(
         launch, staged, {FILTER_DESCRIPTOR: program, INSIDE_DESCRIPTOR: first}, status, namespace
     )
@@ -107,6 +145,7 @@ def _enter(control: socket.socket, status: int, launch: Launch, parent: int) -> 
 def _become_bwrap(
     launch: Launch, staged: dict[int, str], given: dict[int, bytes], status: int, namespace: str
 ) -> None:
+    together = (TREE,) if gathered(launch.files) else ()
     config = inside.Config(
         namespace=namespace,
         command=launch.command,
@@ -115,11 +154,11 @@ def _become_bwrap(
         processes=launch.bounds.processes,
         memory=launch.bounds.memory,
         open_files=launch.bounds.open_files,
-        targets=mounted(launch.files),
-        read_only=tuple(e.target for e in launch.files if _is_read_only(e)),
+        targets=(*together, *mounted(launch.files)),
+        read_only=(*together, *(e.target for e in launch.files if _is_read_only(e))),
     )
     words = "\0".join(bwrap.words(launch, staged)).encode() + b"\0"
-    contents = given | {ARGUMENTS_DESCRIPTOR: words, CONFIG_DESCRIPTOR: config.to_json()}
+    contents = given | {ARGUMENTS_DESCRIPTOR: words, CONFIG_DESCRIPTOR: config.packed()}
     contents |= seed_contents(launch)
     descriptors = {STATUS_DESCRIPTOR: status} | {
         number: _memory_file(content) for number, content in contents.items()
@@ -148,7 +187,7 @@ def _is_read_only(entry: Entry) -> bool:
 
 def _unshare_as_user() -> None:
     uid, gid = os.getuid(), os.getgid()
-    syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWNS)
+    syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{uid} {uid} 1"),
@@ -194,11 +233,17 @@ def _above(descriptor: int) -> int:
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64)
 
 
-def _reached(step: str, launch: Launch) -> None:
-    if launch.fault == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if launch.fault == f"{HALT}{step}":
-        os.kill(os.getpid(), signal.SIGSTOP)
+class _Steps:
+    """Where a test wants the helper to die, or to halt."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def reached(self, step: str) -> None:
+        if self._fault == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._fault == f"{HALT}{step}":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _framed(data: bytes) -> bytes:

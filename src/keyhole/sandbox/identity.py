@@ -7,8 +7,9 @@ root too, an unprivileged user who sees the project as their own through an idma
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass, field
 
+from keyhole.model.value import dataclass, field, field_names
 from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Kind, Mask, Seed, Symlink, Text, Tmpfs
 
 STATUS_DESCRIPTOR = 3
@@ -63,8 +63,9 @@ class Launch:
 
     def to_json(self) -> bytes:
         """As the helper reads it; an entry of the file plan is told by the name of its class."""
-        table = asdict(self)
-        table["files"] = [{"is": type(e).__name__, **asdict(e)} for e in self.files]
+        table = _table(self)
+        table["bounds"] = _table(self.bounds)
+        table["files"] = [{"is": type(e).__name__, **_table(e)} for e in self.files]
         return json.dumps(table, default=_in_base64).encode("ascii")
 
     @classmethod
@@ -75,6 +76,10 @@ class Launch:
         table["files"] = tuple(_entry(e) for e in table["files"])
         table["bounds"] = Bounds(**table["bounds"])
         return cls(**table)
+
+
+def _table(value: object) -> dict[str, object]:
+    return {name: getattr(value, name) for name in field_names(type(value))}
 
 
 _ENTRIES: dict[str, type[Entry]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Bind, Kind
 
 SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")

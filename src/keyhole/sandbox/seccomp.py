@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes.util
 import errno
 import importlib
-import tempfile
+import os
 from typing import Any
 
 from keyhole.sandbox.programs import Missing
@@ -72,7 +72,7 @@ def build_filter() -> bytes:
         low = sc.Arg(1, sc.MASKED_EQ, _LOW_32_BITS, request)
         policy.add_rule(sc.ERRNO(errno.EPERM), "ioctl", low)
     _refuse_set_id(sc, policy)
-    with tempfile.TemporaryFile() as file:
+    with os.fdopen(os.memfd_create("keyhole-filter", os.MFD_CLOEXEC), "w+b") as file:
         policy.export_bpf(file)
         file.seek(0)
         return file.read()

@@ -12,45 +12,37 @@ import json
 import os
 import select
 import signal
-import socket
 import struct
-import subprocess
-import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.sandbox.helper import (
+    MAX_REPORT,
+    SETUP_SECONDS,
+    TOOK_TOO_LONG,
+    DoorReader,
+    Helper,
+    SetupFailed,
+    Streams,
+)
+
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable
 
     from keyhole.sandbox.launch import Launch
 
-SETUP_SECONDS = 30.0
-"""How long the whole set-up may take; it takes about 0.1 s."""
 
-_MAX_DOOR_SOCKETS = 3
-_MAX_REPORT = 65536
-
-
-class SetupFailed(Exception):
-    """The walls could not be made or do not stand; nothing untrusted has run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """What the command gets as standard input, output and error."""
-
-    stdin: int
-    stdout: int
-    stderr: int
+_ENDING_SECONDS = 5.0
+"""How long the end of a sandbox that has begun to end may take, all of its processes included."""
 
 
 class Running:
     """A sandbox whose command runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.init = _child_of(process.pid)
+    def __init__(self, helper: Helper) -> None:
+        self._helper = helper
+        self.pid = helper.pid
+        self.init = _child_of(helper.pid)
         self._init_end = -1
         if self.init:
             with contextlib.suppress(ProcessLookupError):  # a short command may have ended by now
@@ -65,13 +57,16 @@ class Running:
                 await _readable(self._init_end)
         finally:
             os.close(pidfd)
-        code = self._process.wait()
+        code = self._helper.wait()
         return 128 - code if code < 0 else code
 
     @property
-    def lives(self) -> bool:
-        """Whether the sandbox's first process has not ended yet."""
-        return self._init_end >= 0 and not select.select([self._init_end], [], [], 0)[0]
+    def lives_on(self) -> bool:
+        """Whether the sandbox's first process has not ended, nor does in a moment: one that is
+        ending has lost its mounts before it is seen as ended."""
+        if self._init_end < 0:
+            return False
+        return not select.select([self._init_end], [], [], _ENDING_SECONDS)[0]
 
     def close(self) -> None:
         """Let go of the sandbox's first process."""
@@ -104,7 +99,7 @@ class Running:
         if self._init_end >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init_end, signal.SIGKILL)
-        self._process.send_signal(signal.SIGKILL)
+        self._helper.kill()
 
 
 def _child_of(pid: int) -> int | None:
@@ -125,48 +120,34 @@ async def start(
     streams: Streams,
     admit: Callable[[list[socket.socket]], None],
     build_filter: Awaitable[bytes],
-    meanwhile: Callable[[], None] | None = None,
+    helper: Helper | None = None,
 ) -> Running:
-    """Start the helper, hand its door to `admit`, let it go on, and see the walls asserted.
+    """Tell the helper, hand its door to `admit`, let it go on, and see the walls asserted.
 
-    `meanwhile` is called while the helper is at work, on another core.
+    `helper` is one that was started ahead, perhaps told and let go on; without it, one is started
+    here.
     """
-    ours, theirs = socket.socketpair()
-    report_end, status_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    os.set_blocking(status_end, True)
-    with ours:
-        # Not by asyncio's subprocesses: the helper must be this thread's child (PDEATHSIG).
-        process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own interpreter and module
-            [sys.executable, "-I", "-m", "keyhole.sandbox.enter",
-             str(theirs.fileno()), str(status_end)],
-            stdin=streams.stdin, stdout=streams.stdout, stderr=streams.stderr,
-            pass_fds=(theirs.fileno(), status_end), env={}, cwd="/",
-        )  # fmt: skip
-        theirs.close()
-        os.close(status_end)
-        try:
-            async with asyncio.timeout(SETUP_SECONDS):
-                ours.setblocking(False)
-                await _send(ours, launch.to_json())
-                if meanwhile:
-                    meanwhile()
-                admit(await _receive_door(ours))
-                await _send(ours, await build_filter)
-                await _await_walls(report_end, ours)
-        except BaseException as error:
-            process.kill()
-            process.wait()
-            if isinstance(error, TimeoutError):
-                raise SetupFailed(f"the set-up took over {SETUP_SECONDS:g} s") from None
-            raise
-        finally:
-            os.close(report_end)
+    # Not by asyncio's subprocesses: the helper must be this thread's child (PDEATHSIG).
+    helper = helper or Helper(launch.fault)
     try:
-        return Running(process)
-    except SetupFailed:
-        process.kill()
-        process.wait()
+        async with asyncio.timeout(SETUP_SECONDS):
+            if not helper.told:
+                helper.tell(launch, streams)
+            helper.control.setblocking(False)
+            if helper.released:
+                admit(helper.door)
+            else:
+                admit(await _receive_door(helper.control))
+                await _send(helper.control, await build_filter)
+            await _await_walls(helper.report, helper.control)
+        running = Running(helper)
+    except BaseException as error:
+        helper.close()
+        if isinstance(error, TimeoutError):
+            raise SetupFailed(TOOK_TOO_LONG) from None
         raise
+    helper.let_go()
+    return running
 
 
 async def _send(control: socket.socket, data: bytes) -> None:
@@ -178,31 +159,24 @@ async def _send(control: socket.socket, data: bytes) -> None:
 
 
 async def _receive_door(control: socket.socket) -> list[socket.socket]:
-    data, descriptors = b"", []
-    while len(data) < 4 or len(data) < 4 + struct.unpack("=I", data[:4])[0]:
+    reader = DoorReader()
+    while not reader.complete:
         await _readable(control.fileno())
-        more, fds, _, _ = socket.recv_fds(control, _MAX_REPORT, _MAX_DOOR_SOCKETS)
-        descriptors += fds
-        if not more:
-            raise SetupFailed("the helper ended before the sandbox was made")
-        data += more
-    message = json.loads(data[4:])
-    if "error" in message:
-        raise SetupFailed(message["error"])
-    return [socket.socket(fileno=fd) for fd in descriptors]
+        reader.read(control)
+    return reader.sockets()
 
 
 async def _await_walls(report_end: int, control: socket.socket) -> None:
     """Read what the first process inside asserted; silence is a failure."""
     await _readable(report_end)
-    report = os.read(report_end, _MAX_REPORT)
+    report = os.read(report_end, MAX_REPORT)
     if report == b"ok":
         return
     if report:
-        raise SetupFailed("a wall does not stand: " + "; ".join(json.loads(report)))
+        raise SetupFailed("a wall does not stand: " + "; ".join(report.decode("ascii").split("\n")))
     said = ""
     try:
-        data = control.recv(_MAX_REPORT)
+        data = control.recv(MAX_REPORT)
         said = json.loads(data[4:]).get("error", "") if data else ""
     except (OSError, ValueError):
         said = ""

@@ -22,7 +22,7 @@ import time
 import tty
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.start import Streams
+from keyhole.sandbox.helper import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass, replace
 from keyhole.vault.custody import MAX_SIZE, seal
 from keyhole.vault.interface import Reading, Unavailable
 from keyhole.vault.opening import Unopened, open_regular

@@ -6,11 +6,13 @@ locals, so whoever raises must not have the characters at hand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from keyhole.model.secret import Secret, SecretRef
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from keyhole.model.secret import Secret, SecretRef
 
 
 class Unavailable(Exception):

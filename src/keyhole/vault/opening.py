@@ -11,11 +11,11 @@ import errno
 import os
 import stat
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.vault.custody import MAX_SIZE, seal
 from keyhole.vault.interface import Reading
 

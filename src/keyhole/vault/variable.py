@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import replace
 from keyhole.vault.custody import seal
 from keyhole.vault.interface import Reading, Unavailable
 

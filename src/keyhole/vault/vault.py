@@ -7,12 +7,10 @@ keeps nothing: what it gives is the caller's to hold, and only what was asked fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.secret import SecretRef, Source
+from keyhole.model.value import dataclass, field
 from keyhole.vault.child import Children
 from keyhole.vault.command import CommandSource
 from keyhole.vault.custody import admit
@@ -23,7 +21,8 @@ from keyhole.vault.stored import Ask, StoreSource
 from keyhole.vault.variable import VariableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from keyhole.vault.interface import SecretSource
 

@@ -7,7 +7,8 @@ ways are how a name is smuggled past a gateway (I4).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from keyhole.model.value import dataclass
 
 MAX_HELLO = 64 * 1024
 """Bytes of a hello; post-quantum shares and tickets make honest ones of about 2 to 17 KiB."""

@@ -6,7 +6,6 @@ what a server that forwards nothing has to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dns.exception
@@ -19,6 +18,7 @@ import dns.rdatatype
 import dns.rrset
 
 from keyhole.model.decision import DnsAnswer
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address

@@ -7,10 +7,10 @@ way than we do is refused: that difference is what request smuggling is made of.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
+from keyhole.model.value import dataclass
 
 MAX_FIELDS = 128
 """Header fields of a request; browsers send about 20."""

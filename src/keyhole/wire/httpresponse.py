@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 
+from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     FIELD,
     HOP_BY_HOP,

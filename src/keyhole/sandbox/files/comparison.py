@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass, field
 from keyhole.sandbox.files.credentialfiles import DEPENDENCIES
 from keyhole.sandbox.files.fileplan import Kind
 from keyhole.sandbox.files.paths import is_below, parents

@@ -7,9 +7,9 @@ lifts them one by one (I1, I11).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.paths import is_below, is_within
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ were not asked for are masked.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

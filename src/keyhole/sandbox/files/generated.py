@@ -6,8 +6,8 @@ The host's own would tell who has accounts here and which networks it belongs to
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Refused, Text
 
 NAMESERVER = "192.0.2.53"

@@ -8,10 +8,9 @@ credentials does not.
 from __future__ import annotations
 
 import re
-import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.looks import value_looks_secret
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def parse(git: Path, data: bytes) -> tuple[Setting, ...] | None:
     words = [str(git), "config", "--file", "-", "--no-includes", "--null", "--list"]
     clean = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C"}
     clean |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    import subprocess  # only for a project that is a repository
+
     try:
         done = subprocess.run(  # noqa: S603 - a program outside of every writable tree
             words,

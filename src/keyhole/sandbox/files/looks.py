@@ -7,9 +7,9 @@ careless, not what is hidden: a secret without a known shape under a plain name 
 from __future__ import annotations
 
 import re
+from functools import cache
 
-_TOKEN = re.compile(
-    r"""(?<![A-Za-z0-9])(?:
+_TOKEN = r"""(?<![A-Za-z0-9])(?:
       gh[pousr]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{20,}
     | gl(?:pat|rt|dt|ptt|cbt|soat)-[\w-]{10,}
     | sk-[A-Za-z0-9_-]{16,} | (?:sk|rk|pk)_live_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9]{16,}
@@ -23,19 +23,16 @@ _TOKEN = re.compile(
     | SG\.[\w-]{16,}\.[\w-]{16,} | ATATT[\w-]{20,} | lin_api_[A-Za-z0-9]{20,} | sbp_[a-f0-9]{20,}
     | AGE-SECRET-KEY-1[A-Z0-9]{20,} | PuTTY-User-Key-File
     | eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*
-    )""",
-    re.VERBOSE,
-)
+    )"""  # noqa: S105 - the shapes of tokens
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 # A password, or any userinfo at all over HTTP, where a user alone may be the token. A reference to
 # a variable (`https://$USER:$PASS@`) holds no secret.
-_USERINFO = re.compile(
+_USERINFO = (
     r"""://(?:[^/?#\s"'@:]*:|(?<=[Hh][Tt][Tt][Pp]://)|(?<=[Hh][Tt][Tt][Pp][Ss]://))"""
     r"""(?![${<%])[^/?#\s"'@]+@"""
 )
-_SETTING = re.compile(
-    r"""^[ \t]*(?:export[ \t]+)?["']?([A-Za-z_/][\w./:-]*)["']?[ \t]*[=:][ \t]*["']?[^\s"'$#;<{]""",
-    re.MULTILINE,
+_SETTING = (
+    r"""^[ \t]*(?:export[ \t]+)?["']?([A-Za-z_/][\w./:-]*)["']?[ \t]*[=:][ \t]*["']?[^\s"'$#;<{]"""
 )
 _XML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _XML_SECRET = re.compile(r"<(?:password|passphrase|privateKey)>\s*[^<\s${]", re.IGNORECASE)
@@ -48,6 +45,12 @@ _HARMLESS_AWS = frozenset(
 _HARMLESS = frozenset({"PWD", "OLDPWD"})
 _NPM_AUTH = re.compile(r"(?:^|[:_])_auth", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+@cache
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """When first asked: the longest of them takes 2 ms, and most runs ask for none."""
+    return re.compile(pattern, flags)
 
 
 def name_looks_secret(name: str) -> bool:
@@ -77,9 +80,9 @@ def value_looks_secret(value: str) -> str | None:
     """What in this value looks like a credential; None if nothing does."""
     if _PRIVATE_KEY.search(value):
         return "a private key"
-    if _USERINFO.search(value):
+    if _compiled(_USERINFO).search(value):
         return "a URL with a password"
-    return "a token" if _TOKEN.search(value) else None
+    return "a token" if _compiled(_TOKEN, re.VERBOSE).search(value) else None
 
 
 def text_looks_secret(text: str) -> str | None:
@@ -90,6 +93,6 @@ def text_looks_secret(text: str) -> str | None:
         return found
     if _XML_SECRET.search(text):
         return "a password"
-    if any(name_looks_secret(name) for name in _SETTING.findall(text)):
+    if any(name_looks_secret(name) for name in _compiled(_SETTING, re.MULTILINE).findall(text)):
         return "a credential by its name"
     return None

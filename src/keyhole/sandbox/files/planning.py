@@ -7,11 +7,11 @@ mounted (`walk.py`): a link put in its place meanwhile stops the run and is not 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import FilePlan, Kind, Refused, Tmpfs
 from keyhole.sandbox.files.generated import Account, generated_files

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Bind, Entry, Symlink
 from keyhole.sandbox.files.paths import is_within
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

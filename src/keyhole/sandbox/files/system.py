@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Bind, Entry, Kind, Mask, Symlink, Tmpfs
 from keyhole.sandbox.files.looks import text_looks_secret
 

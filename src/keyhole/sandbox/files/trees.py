@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files import danger
 from keyhole.sandbox.files.fileplan import Kind, Refused
 from keyhole.sandbox.files.paths import absolute, canonical, depth, is_below, is_within

@@ -8,9 +8,9 @@ config defines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Kind
 
 if TYPE_CHECKING:
