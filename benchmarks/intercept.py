@@ -8,29 +8,22 @@ Heads are repeated, where what a proxy remembers of them helps it, or varied, wh
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import trustme
-
-from benchmarks.players import duties, envoy, httpload, mitmproxy
+from benchmarks.players import httpload
 from benchmarks.players.httporigin import BULK
-from benchmarks.players.peer import Peer, cores, cpu_seconds, memory
+from benchmarks.players.peer import Peer, memory
 from benchmarks.rounds import Row, Sample, interleave, sample
-from benchmarks.tunnel import ANY_ADDRESS, close, empty_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from benchmarks.ways import UNSCANNED, Way, is_missing, ways
 
 ROUNDS = 5
 
 ENVOY_AT_LEAST, MITMPROXY_AT_LEAST = 1.0, 10.0
 DOWN_AT_LEAST, UP_AT_LEAST = 0.5, 0.8
+SCANNED_AT_LEAST = 0.8
 HANDSHAKE_AT_MOST = 2.5
 EVENT_AT_MOST = 2.0
 IDLE_AT_MOST = 24 << 10
@@ -49,24 +42,6 @@ IDLE, BATCHES = 100, 5
 """Idle connections at a time, and how many times more of them."""
 
 _GIB = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way to the origin; without a proxy, the client is on the host beside it."""
-
-    client: Peer
-    proxy: int | None = None
-    handshake: float = 0.002
-    """Seconds that the proxy may take for one; an estimate, for waiting."""
-    fresh: int = 600
-    """New connections of a round."""
-    settle: Callable[[], object] = int
-    """To be called before memory is looked at."""
-
-    def used(self) -> float:
-        """Processor time of the proxy until now."""
-        return cpu_seconds(self.proxy) if self.proxy else 0.0
 
 
 Run = Callable[[Way], tuple[float, float]]
@@ -106,105 +81,19 @@ class Cost:
 
 def measure() -> list[Row]:
     """Memory on fresh processes, then requests, bulk, handshakes and events."""
-    _is_missing(None if httpload.program() else httpload.MISSING)
+    is_missing(None if httpload.program() else httpload.MISSING)
     with ways() as (origin, found):
-        proxied = {name: way for name, way in found.items() if way.proxy}
         native = {name: way for name, way in found.items() if name != "mitmproxy"}
+        del found[UNSCANNED]
+        proxied = {name: way for name, way in found.items() if way.proxy}
         rows = _memory(proxied)
         for varied in (False, True):
             for connections in CONNECTIONS:
                 rows += _requests(origin, proxied, connections, varied=varied)
         rows += _bulk("download", DOWN_AT_LEAST, native)
+        del native[UNSCANNED]
         rows += _bulk("upload", UP_AT_LEAST, native)
         return [*rows, *_handshakes(proxied), *_events(found)]
-
-
-@contextmanager
-def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
-    """The origin and the ways to it: direct, by the gateway, and by each peer that is installed."""
-    proxy_core, other_core = cores()
-    with ExitStack() as stack:
-        desk = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        roots, forgers = trustme.CA(), trustme.CA()
-        authority = roots.cert_pem.bytes().decode()
-        roots.cert_pem.write_to_path(desk / "roots.pem")
-        _leaf(roots, desk / "origin.pem")
-        origin = stack.enter_context(
-            Peer("benchmarks.players.httporigin", str(desk / "origin.pem"), core=other_core)
-        )
-        port = origin.ask("port")
-
-        direct = stack.enter_context(Peer("benchmarks.players.httpload", core=other_core))
-        direct.ask("aim", host="127.0.0.1", port=port, authority=authority)
-        found = {"direct": Way(direct)}
-
-        gateway = stack.enter_context(Peer("benchmarks.players.gateway", core=proxy_core))
-        client, door = _inside(stack, other_core)
-        ca = gateway.ask("intercept", door, port=port, authority=authority)
-        close(door)
-        address = client.ask("resolve", name=duties.HOST)
-        client.ask("aim", host=address, port=duties.PORT, authority=ca)
-        found["keyhole"] = Way(client, gateway.pid, settle=lambda: gateway.ask("settle"))
-
-        trusted = forgers.cert_pem.bytes().decode()
-        if not _is_missing(envoy.missing()):
-            client = stack.enter_context(empty_namespace("benchmarks.players.httpload", other_core))
-            client.ask("capture")
-            client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=trusted)
-            own = _own(desk, "envoy", forgers)
-            rival = stack.enter_context(
-                envoy.running(own, client.pid, port, desk / "roots.pem", proxy_core)
-            )
-            found["envoy"] = Way(client, rival.pid)
-        if not _is_missing(mitmproxy.missing()):
-            client, door = _inside(stack, other_core)
-            client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=trusted)
-            own = _own(desk, "mitmproxy", forgers)
-            rival = stack.enter_context(
-                mitmproxy.running(own, door[0], port, desk / "roots.pem", proxy_core)
-            )
-            close(door)
-            found["mitmproxy"] = Way(client, rival.pid, handshake=0.02, fresh=60)
-        for name, way in found.items():
-            if way.proxy:
-                _check(name, way, origin)
-        yield origin, found
-
-
-def _inside(stack: ExitStack, core: int) -> tuple[Peer, list[int]]:
-    client = stack.enter_context(empty_namespace("benchmarks.players.httpload", core))
-    return client, client.fetch("door")[1]
-
-
-def _own(desk: Path, name: str, forgers: trustme.CA) -> Path:
-    """A directory of a peer's own, with a certificate for the intercepted name."""
-    own = desk / name
-    own.mkdir()
-    _leaf(forgers, own / "leaf.pem")
-    return own
-
-
-def _leaf(authority: trustme.CA, path: Path) -> None:
-    authority.issue_cert(duties.HOST).private_key_and_cert_chain_pem.write_to_path(path)
-
-
-def _is_missing(why: str | None) -> bool:
-    if why:
-        print(f"  {why}")
-    return why is not None
-
-
-def _check(name: str, way: Way, origin: Peer) -> None:
-    """That the proxy does what the comparison is about; else its speed means nothing."""
-    way.client.ask("echo")
-    seen = origin.ask("seen").lower()
-    wanted = ": ".join(duties.ADDED).lower()
-    if wanted not in seen or duties.PLACEHOLDER in seen:
-        raise RuntimeError(f"{name} did not change the credential: {seen}")
-    # mitmproxy is given no rules.
-    status = way.client.ask("status", target="/v2/other")
-    if status != (200 if name == "mitmproxy" else 403):
-        raise RuntimeError(f"{name} answered {status} to a request that no rule allows")
 
 
 def _compare(ways: dict[str, Way], run: Run) -> Cost:
@@ -270,6 +159,7 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
 def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:
     cost = _compare(ways, _asked(verb, BULK / _GIB))
     word = verb.removesuffix("load")
+    scan = cost.per_cpu_second(UNSCANNED)
     return [
         Row(
             f"bulk {word} per CPU-second, against Envoy",
@@ -277,6 +167,7 @@ def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:
             cost.per_cpu_second("envoy"),
             at_least=at_least,
         ),
+        *([Row("  with the scan, against without", "", scan, None, SCANNED_AT_LEAST)] * bool(scan)),
         *cost.rows(f"a GiB {word}", "ms", 1e3, lambda seconds: f"{1 / seconds:5.2f} GiB/s"),
     ]
 

@@ -51,6 +51,10 @@ body = '900GiB'
 download = '900GiB'
 audit_per_second = 10000000
 """
+INJECTION = """\
+inject = { header = "Authorization", value = "Bearer {secret}" }
+secret = "store:bench"
+"""
 WIDE = Bounds(session=1 << 40)
 """A line for each request, as Envoy writes one; by itself the log counts a flood instead."""
 
@@ -72,18 +76,18 @@ class Host:
         text = f"[egress]\nallow = [{allow}]\n[limits]\n{LIMITS}[upstream.connect]\n{connect}"
         self._open([socket.socket(fileno=fd) for fd in descriptors], text)
 
-    def intercept(self, descriptors: list[int], port: int, authority: str) -> str:
+    def intercept(self, descriptors: list[int], port: int, authority: str, *, secret: bool) -> str:
         """Open a door to a service whose requests are inspected; gives the session's CA.
 
-        The origin is on loopback, and its certificate is signed by `authority`.
+        The origin is on loopback, and its certificate is signed by `authority`. Without a secret,
+        none is written into requests or searched for in answers.
         """
         allow = ", ".join(f'"{rule}"' for rule in duties.RULES)
         text = f"""
 [services.api]
 hosts = ["{duties.HOST}"]
-inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
-secret = "store:bench"
 allow = [{allow}]
+{INJECTION if secret else ""}
 [limits]
 {LIMITS}{REQUEST_LIMITS}
 [upstream.connect]
@@ -91,7 +95,8 @@ allow = [{allow}]
 """
         session_ca = Authority.create("bench")
         trust = Trust(session_ca, system_bundle(), authority.encode(), None)
-        secrets, stand_ins = {"api": Secret(duties.SECRET)}, {"api": (duties.PLACEHOLDER,)}
+        secrets = {"api": Secret(duties.SECRET)} if secret else {}
+        stand_ins = {"api": (duties.PLACEHOLDER,)}
         self._open(
             [socket.socket(fileno=fd) for fd in descriptors],
             text,

@@ -22,6 +22,7 @@ from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
 from keyhole.gateway.resolver import Unresolved
+from keyhole.gateway.side import WRITE_BUFFER
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service
 from tests.gateway.stage import AMPLE, Stage, service
@@ -292,6 +293,13 @@ def test_a_client_waits_for_a_slow_origin(stage: Stage, origin: Make, tls: ssl.S
     talk.close()
 
 
+def unread(stage: Stage) -> int:
+    """Bytes that wait for clients which are no longer read from."""
+    handle = stage.handle
+    transports = [each.transport for each in handle._inspected if each._paused] if handle else []
+    return sum(each.get_write_buffer_size() for each in transports if each is not None)
+
+
 @pytest.mark.parametrize("path", ["/no", "/limited"])
 def test_a_client_that_asks_and_does_not_read_is_not_listened_to(
     stage: Stage, origin: Make, tls: ssl.SSLContext, path: str
@@ -304,6 +312,8 @@ def test_a_client_that_asks_and_does_not_read_is_not_listened_to(
     peak = Peak()
     taken = sent_until_blocked(talk.sock, get(path) * 100)
     assert taken < 64 * MIB
+    until(lambda: stage.rig.call(lambda: unread(stage)) > 0)
+    assert stage.rig.call(lambda: unread(stage)) < 2 * WRITE_BUFFER
     assert peak.grown < FLAT + 16 * MIB  # each refusal is written down, here in memory
     # The control: once it reads, it is answered to the end.
     first = talk.answer()

@@ -154,7 +154,10 @@ CLIENTS = (
         "cacerts of its JVM, which is covered, or -Djavax.net.ssl.trustStore",
     ),
     Client(
-        "pip", ("pip3",), _pip, f"PIP_CERT={BUNDLE}, unless --cert or a pip.conf says otherwise"
+        "pip",
+        ("pip3",),
+        _pip,
+        f"REQUESTS_CA_BUNDLE={BUNDLE}, then PIP_CERT",
     ),
     Client(
         "requests",
@@ -190,7 +193,7 @@ CLIENTS = (
 """Those that take longest first: they are started in this order, all at once."""
 
 INSIDE = """
-import contextlib, json, os, shutil, subprocess, sys, time
+import contextlib, json, os, shutil, signal, subprocess, sys, time
 clients, seconds = json.loads(sys.argv[1])
 os.environ["GIT_TERMINAL_PROMPT"] = "0"
 
@@ -199,7 +202,7 @@ def find(program):
 
 def start(words, said):
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT)
+                               stderr=subprocess.STDOUT, start_new_session=True)
     with contextlib.suppress(BrokenPipeError), process.stdin as sink:
         sink.write(said.encode())
     process.stdin = None
@@ -217,7 +220,8 @@ for name, (program, processes) in started.items():
         try:
             said += process.communicate(timeout=max(0.1, deadline - time.monotonic()))[0]
         except subprocess.TimeoutExpired:
-            process.kill()
+            # With its children, who hold the same output.
+            os.killpg(process.pid, signal.SIGKILL)
             said += process.communicate()[0]
         codes.append(process.returncode)
     ended[name] = {"program": program, "codes": codes, "said": said.decode("utf-8", "replace")}

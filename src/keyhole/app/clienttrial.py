@@ -3,9 +3,9 @@
 Called by `doctor.py`. The sandbox, its kit, its door and the gateway are those of `keyhole run`;
 the policy is the trial's own, and nothing is kept. A client trusts the CA when a request of it
 reached the service with the real key, which only the gateway can have written after the client
-took the gateway's certificate. The control is a second host, tunnelled, with a certificate for the
-right name of an authority that nobody has: who asks there too verifies nothing, so that its first
-request shows nothing. Clients are not believed, they only say why.
+took the gateway's certificate. The control is a second host, tunnelled, whose certificate nobody
+can verify: who asks there too verifies nothing, and its first request shows nothing (I4). Clients
+are not believed, they only say why.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import json
 import os
 import re
 import secrets
-import socketserver
-import threading
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
@@ -29,31 +27,24 @@ from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute, new_session
 from keyhole.app.selftest import Remembered
+from keyhole.app.stranger import serve_unvouched
 from keyhole.app.trust import examine
-from keyhole.certs.authority import Authority
-from keyhole.model.host import Host
 from keyhole.sandbox import programs
 from keyhole.sandbox.start import SetupFailed
 from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from keyhole.app.demoservice import Service
+    from keyhole.app.stranger import Stranger
 
 PATIENCE = 20
 """Seconds for all clients together; alone they take three, most of it a JVM's."""
 
 MAX_WORDS = 200
 """Characters of what a client said that are shown."""
-
-_HANDSHAKE_SECONDS = 5.0
-"""How long the stranger waits for a client's next byte."""
-
-_POLL_SECONDS = 0.05
-"""How soon the stranger sees that it is to end."""
 
 _POLICY = """\
 version = 1
@@ -90,15 +81,6 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
-    """A host that nobody vouches for: which names were asked for, and who took its certificate."""
-
-    port: int
-    met: set[str] = field(default_factory=set)
-    believed: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
 class _Ended:
     """A client that was there: its program, how its calls ended, and all that they said."""
 
@@ -114,7 +96,8 @@ def try_clients(directory: Path, variables: Mapping[str, str] | None = None) -> 
     `project`. Raises Missing, Refused, Unavailable, SetupFailed or AuditUnusable.
     """
     key = secrets.token_hex(16)
-    with serve(key) as service, _unvouched([_stranger_of(c).host for c in CLIENTS]) as stranger:
+    names = [_stranger_of(client).host for client in CLIENTS]
+    with serve(key) as service, serve_unvouched(names) as stranger:
         ended = _run(directory, key, service, stranger, variables or {})
         return [
             _judge(client, ended[client.name], service, stranger)
@@ -133,6 +116,9 @@ def _judge(client: Client, ended: _Ended, service: Service, stranger: Stranger) 
     if believed:
         seen = "trusts anybody: it verifies no certificate"
         advice = "a setting switches the check off; what it says to tunnelled hosts can be read"
+    elif -signal.SIGKILL in ended.codes:
+        seen = f"did not end within {PATIENCE} seconds"
+        advice = "try again when the host is less busy"
     elif not arrived:
         seen = f"does not trust: no request of it arrived ({_reason(ended)})"
         advice = f"it reads {client.reads}; else list the host in unsafe_passthrough"
@@ -162,9 +148,6 @@ def _service_of(client: Client) -> Asked:
 def _stranger_of(client: Client) -> Asked:
     """A name for each client: of a handshake that fails, the name is all that is seen."""
     return Asked(f"{client.name}.stranger.keyhole.example", f"/{client.name}/")
-
-
-# ── the sandbox ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _run(
@@ -237,43 +220,3 @@ def _read(transcript: bytes) -> dict[str, _Ended]:
 
 def _ignore(_: str) -> None:
     """What a run would tell a person meanwhile is in the rows."""
-
-
-# ── the stranger ────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def _unvouched(names: Sequence[str]) -> Iterator[Stranger]:
-    """Serve these names on a free port of loopback, with certificates that nobody can verify."""
-    authority = Authority.create("nobody")
-    contexts = {name: authority.leaf(Host.parse(name)) for name in names}
-    known = {context: name for name, context in contexts.items()}
-    first = contexts[names[0]]
-
-    def choose(sock: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        if name in contexts:
-            stranger.met.add(name)
-            sock.context = contexts[name]
-
-    class Meeting(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.settimeout(_HANDSHAKE_SECONDS)
-            try:
-                with first.wrap_socket(self.request, server_side=True) as connection:
-                    # Some clients look at the certificate after the handshake: what tells is
-                    # whether they then go on.
-                    if connection.recv(1):
-                        stranger.believed.add(known[connection.context])
-            except OSError:
-                return  # it refused, as it should
-
-    first.sni_callback = choose
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Meeting) as server:
-        stranger = Stranger(server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
-        thread.start()
-        try:
-            yield stranger
-        finally:
-            server.shutdown()
-            thread.join()
