@@ -32,7 +32,8 @@ MIB = 2**20
 GIB = 2**30
 BULK = 2 * GIB
 FLAT = 16 * MIB
-EXAMPLES = 1500
+EXAMPLES = 1000
+"""Of each kind: about two minutes together."""
 BOUNDED = settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -310,7 +310,7 @@ def test_a_line_of_two_meanings_in_pieces_is_refused(play: Play) -> None:
     assert len(origin.seen) == before
 
 
-def test_curl_and_a_denied_path(play: Play, tmp_path: object) -> None:
+def test_a_denied_path_is_answered_with_what_to_type(play: Play) -> None:
     """I3: silence is no, and the answer says what to type."""
     stage, origin = play
     before = len(origin.seen)

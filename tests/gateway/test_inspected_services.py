@@ -327,6 +327,31 @@ def test_each_plain_request_to_a_service_is_judged(stage: Stage) -> None:
             talk.close()
 
 
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (get("/a/1", "Authorization: Bearer x"), "credential-in-the-clear"),
+        (get("/a/1", "Cookie: a=b"), "credential-in-the-clear"),
+        (get("/a/1?access_token=x"), "credential-in-the-clear"),
+        (get("/a/1", "X-HTTP-Method-Override: DELETE"), "credential-in-the-clear"),
+        (get("/a/1").replace(b"GET", b"POST", 1), "method-refused"),
+    ],
+)
+def test_no_credential_travels_in_the_clear(stage: Stage, raw: bytes, reason: str) -> None:
+    """I6: the bytes go on as they are, so what would be taken off elsewhere is refused here."""
+    with serving(web, None) as server:
+        policy = service("own", "ok.example:80", inject="", allow="GET,POST /a/**")
+        stage.open(policy, ok_example__80=server)
+        plain = Talk(stage.namespace.connect("ok.example", 80))
+        plain.send(get("/a/1"))
+        assert plain.answer().status == 200
+        plain.send(raw)
+        answer = plain.answer()
+        assert (answer.status, reason.encode() in answer.body) == (403, True)
+        plain.close()
+
+
+
 # ── git ───────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -149,7 +149,10 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _json_flag(log)
 
     doctor = _verb(
-        verbs, "doctor", "prove from inside a sandbox that each wall stands on this host"
+        verbs,
+        "doctor",
+        "prove from inside a sandbox that each wall stands on this host, and say which clients "
+        "trust a session's CA",
     )
     _json_flag(doctor)
 

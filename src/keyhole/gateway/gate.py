@@ -12,18 +12,17 @@ from keyhole.gateway import refusal
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
 from keyhole.wire.clientflight import ClientFlight
-from keyhole.wire.httphead import HTTP_PORT
+from keyhole.wire.httphead import HTTP_PORT, Head
 from keyhole.wire.httpstream import HttpStream
 
 if TYPE_CHECKING:
     from keyhole.wire.clienthello import Hello
-    from keyhole.wire.httphead import Head
     from keyhole.wire.step import Step
 
 HTTPS_PORT = 443
 
-JudgeRequest = Callable[[str, str, str], str | None]
-"""From method, path and query to why a request may not be made."""
+JudgeRequest = Callable[[Head], str | None]
+"""From a request to why it may not be made."""
 
 
 class Gate(Protocol):
@@ -105,7 +104,7 @@ class HttpGate:
         def judge(head: Head) -> str | None:
             if head.host != host:
                 return refusal.HOST_MISMATCH
-            return further(head.method, *head.path) if further else None
+            return further(head) if further else None
 
         self._stream = HttpStream(judge)
 

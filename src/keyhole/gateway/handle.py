@@ -19,12 +19,14 @@ from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
 from keyhole.gateway.tunnel import Bound, Tunnel
+from keyhole.inject.surgery import Surgery
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.request import Request, decide_request
-from keyhole.wire.httphead import HTTP_PORT
+from keyhole.wire.httphead import HTTP_PORT, Head
+from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES, Treatment
 
 if TYPE_CHECKING:
     import socket
@@ -49,6 +51,8 @@ DIALS_AT_ONCE = 16
 """Origins that one session resolves and dials at a time: half of the resolver's threads."""
 
 DNS_PORT = 53
+
+OVERRIDES = METHOD_OVERRIDES | TARGET_OVERRIDES
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -265,12 +269,22 @@ class DoorHandle:
         self._left()
 
     def _judge_plain(self, bound: Bound) -> JudgeRequest:
-        """A service's plain requests: only reads make sense without a credential."""
-        book = self._state.session.book
+        """A service's requests in the clear: reads, with no credential of anybody's (I6)."""
+        state, surgery = self._state, Surgery((), ())
 
-        def judge(method: str, path: str, query: str) -> str | None:
-            request = Request(method, path, query)
-            decision = decide_request(book, bound.host, bound.port, request)
+        def judge(head: Head) -> str | None:
+            path, query = head.path
+            if head.method not in ("GET", "HEAD"):
+                return Reason.METHOD_REFUSED
+            # The bytes go on as they are, so what would be taken off elsewhere is refused here.
+            taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
+            if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
+                return refusal.CREDENTIAL_IN_THE_CLEAR
+            state.requests, limited = state.requests.take(self._loop.time())
+            if not limited.allowed:
+                return limited.reason
+            request = Request(head.method, path, query)
+            decision = decide_request(state.session.book, bound.host, bound.port, request)
             return None if decision.allowed else decision.reason
 
         return judge

@@ -44,6 +44,7 @@ SECRET_SCRUBBED = "secret-scrubbed"  # noqa: S105 - a code
 SECRET_REFLECTED = "secret-reflected"  # noqa: S105 - a code
 DECOY_USED = "decoy-used"
 BODY_TOO_LARGE = "body-too-large"
+CREDENTIAL_IN_THE_CLEAR = "credential-in-the-clear"
 CREDENTIAL_UNAVAILABLE = "credential-unavailable"
 
 _WORDS: dict[str, str] = {
@@ -76,6 +77,7 @@ _WORDS: dict[str, str] = {
     UPSTREAM_CLOSED: "the origin closed the connection before it answered",
     ENCODING_REFUSED: "the answer is encoded so that it cannot be scanned for the secret",
     SECRET_REFLECTED: "the answer holds the secret where it cannot be replaced",
+    CREDENTIAL_IN_THE_CLEAR: "a credential, or a field that redirects, in plain HTTP",
     BODY_TOO_LARGE: "the body is over limits.body",
     CREDENTIAL_UNAVAILABLE: "the credential cannot be had",
     Reason.METHOD_REFUSED: "the method is not known",

@@ -36,6 +36,8 @@ class Head:
     method: str = ""
     target: str = ""
     """As sent: a path and its query, or a whole address of this host, or `*`."""
+    names: frozenset[bytes] = frozenset()
+    """Its fields, in lower case."""
 
     @property
     def path(self) -> tuple[str, str]:
@@ -81,7 +83,7 @@ def parse_head(data: bytes) -> Head | BadHead:
     if isinstance(framed, BadHead):
         return framed
     method, target = request[1].decode("ascii"), request[2].decode("ascii")
-    return Head(host, framed.length, framed.chunked, method, target)
+    return Head(host, framed.length, framed.chunked, method, target, frozenset(values))
 
 
 def _framed(host: Host, values: dict[bytes, list[bytes]], chunks_known: bool) -> Head | BadHead:
