@@ -8,13 +8,12 @@ secrets are still to be written, nothing is done ahead.
 
 from __future__ import annotations
 
-import secrets
+import signal
 from typing import TYPE_CHECKING
 
+from keyhole.app.session import session_event
 from keyhole.app.tried import Remembered, key_of
 from keyhole.audit.log import AuditLog
-from keyhole.model.decision import Verdict
-from keyhole.model.event import Event, EventKind
 from keyhole.sandbox.seccomp import build_filter
 
 if TYPE_CHECKING:
@@ -24,9 +23,18 @@ if TYPE_CHECKING:
     from keyhole.sandbox.launch import Launch
 
 
-def new_session() -> str:
-    """An id that no other session has."""
-    return secrets.token_hex(6)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+"""What is sent to Keyhole and meant for the command."""
+
+
+def hold_signals() -> None:
+    """Let them wait: the helper, which does not inherit this, was started before."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+
+
+def let_signals_come() -> None:
+    """Take those that waited, and all that come."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
 
 def begin_session(session: str, audit_directory: Path, launch: Launch, per_second: int) -> AuditLog:
@@ -35,11 +43,6 @@ def begin_session(session: str, audit_directory: Path, launch: Launch, per_secon
     log.begin(session, per_second)
     log.record(session, session_event("started", command=launch.command[0]))
     return log
-
-
-def session_event(what: str, **details: str | int) -> Event:
-    """An event of the session itself."""
-    return Event(EventKind.SESSION, Verdict.ALLOW, what, details=tuple(details.items()))
 
 
 def release(
@@ -53,13 +56,21 @@ def release(
     program = build_filter()
     if not tried.holds(key_of(launch, program)):
         return None
+    # From here on signals are meant for a command, and wait until there is a loop to hand them on.
+    # Before the log has its thread: that would take them.
+    hold_signals()
     # 2. What happens can be written down (I8).
-    log = begin_session(session, directory, launch, rate)
+    try:
+        log = begin_session(session, directory, launch, rate)
+    except BaseException:
+        let_signals_come()
+        raise
     try:
         # 3. The door is in our hands, and only then the helper has our word.
         helper.take_door()
         helper.let_go_on(program)
     except BaseException:
+        let_signals_come()
         log.record(session, session_event("ended", code=125))
         log.close()
         raise

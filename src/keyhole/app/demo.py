@@ -11,7 +11,6 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from keyhole.app.ahead import new_session
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.demoservice import ASK, ECHO, NAME, Received, serve
 from keyhole.app.interception import prepare_with_services
@@ -19,6 +18,7 @@ from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
+from keyhole.app.session import new_session
 from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
 from keyhole.audit.directory import Directory

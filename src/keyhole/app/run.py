@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from keyhole.app.ahead import begin_session, new_session, session_event
+from keyhole.app.ahead import FORWARDED, begin_session, let_signals_come
 from keyhole.app.selftest import probe_walls, refuse_unless_held
+from keyhole.app.session import new_session, session_event
 from keyhole.app.tried import Remembered, key_of
 from keyhole.model.value import dataclass, field
 from keyhole.policy.rulebook import Rulebook
@@ -41,8 +42,6 @@ TIMED_OUT = 124
 
 DESCRIPTORS = 20_000
 """Two for each of the gateway's connections, and some for everything else."""
-
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,11 @@ class Outcome:
 def execute(run: Run) -> Outcome:
     """Run to the end on an event loop of its own."""
     _raise_descriptor_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_execute(run))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_execute(run))
+    finally:
+        let_signals_come()
 
 
 def _raise_descriptor_limit() -> None:
@@ -240,14 +242,17 @@ def _signals(
     loop: asyncio.AbstractEventLoop, running: Running, terminal: Terminal
 ) -> Iterator[None]:
     """What is sent to us is meant for the command; a new size is the pty's."""
-    for number in _FORWARDED:
+    for number in FORWARDED:
         loop.add_signal_handler(number, running.forward, number)
     loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
     loop.add_signal_handler(signal.SIGCONT, running.resume)
+    let_signals_come()
+    if terminal.interactive:
+        terminal.resize()  # nobody listened since the pty was made
     try:
         yield
     finally:
-        for number in (*_FORWARDED, signal.SIGWINCH, signal.SIGCONT):
+        for number in (*FORWARDED, signal.SIGWINCH, signal.SIGCONT):
             loop.remove_signal_handler(number)
 
 

@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app.ahead import new_session, release
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.kit import inspects
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import Intent, prepare
-from keyhole.app.tried import Remembered
+from keyhole.app.session import new_session
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
@@ -89,6 +88,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
     launch = prepared.launch(interactive=terminal.interactive)
     options.helper.tell(launch, terminal.streams)
+    from keyhole.app.ahead import release
+    from keyhole.app.tried import Remembered
+
     tried = Remembered(places.tried)
     log = None
     if not options.self_test and services is None:

@@ -23,10 +23,10 @@ Its keys, of which one may be added under the same version but none changes its 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from keyhole.policy.policy import Tier
+from keyhole.model.value import field_names
+from keyhole.policy.policy import Limits, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,7 @@ def disclose(policy: Policy) -> str:
         "tunnelled": _texts(policy.allow),
         "presets": list(policy.presets),
         "services": [_service(service) for service in policy.services],
-        "limits": asdict(policy.limits),
+        "limits": {name: getattr(policy.limits, name) for name in field_names(Limits)},
     }
     return json.dumps(told, indent=2) + "\n"
 

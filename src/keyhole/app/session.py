@@ -1,0 +1,18 @@
+"""What a session is called, and the events of the session itself."""
+
+from __future__ import annotations
+
+import secrets
+
+from keyhole.model.decision import Verdict
+from keyhole.model.event import Event, EventKind
+
+
+def new_session() -> str:
+    """An id that no other session has."""
+    return secrets.token_hex(6)
+
+
+def session_event(what: str, **details: str | int) -> Event:
+    """It started, it ended, or what became of it in between."""
+    return Event(EventKind.SESSION, Verdict.ALLOW, what, details=tuple(details.items()))
