@@ -8,9 +8,9 @@ the sandbox's command: it runs on a bare interpreter and imports nothing of Keyh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from keyhole.app.kit import BUNDLE, CA
+from keyhole.model.value import dataclass
 
 ABSENT = 77
 """How a client ends that is installed without what it needs to ask, as a skipped test does."""

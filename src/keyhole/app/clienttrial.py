@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
@@ -25,12 +24,14 @@ from keyhole.app.interception import prepare_with_services
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
-from keyhole.app.run import Run, execute, new_session
-from keyhole.app.selftest import Remembered
+from keyhole.app.run import Run, execute
+from keyhole.app.session import new_session
 from keyhole.app.stranger import serve_unvouched
+from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
+from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
-from keyhole.sandbox.start import SetupFailed
+from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import socketserver
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyhole.certs.authority import Authority
 from keyhole.model.host import Host
+from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
     import ssl
