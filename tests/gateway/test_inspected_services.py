@@ -351,7 +351,6 @@ def test_no_credential_travels_in_the_clear(stage: Stage, raw: bytes, reason: st
         plain.close()
 
 
-
 # ── git ───────────────────────────────────────────────────────────────────────────────────────────
 
 
