@@ -7,12 +7,13 @@ nor start another (I8), and none makes a line longer than MAX_LINE (I9).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
@@ -35,7 +36,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _TEXTS = ("ts", "session", "kind", "verdict", "reason", "rule", "host", "prev")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _VERDICTS = {verdict: verdict.name.lower() for verdict in Verdict}
-_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_quote = json.encoder.encode_basestring_ascii
 
 Scalar = str | int | float
 
@@ -93,7 +94,14 @@ class Record:
 
 def stamp(at: float) -> str:
     """A time as it is written: UTC, microseconds, sorts as text."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    # Rounded once, or the second and its fraction could disagree.
+    second, micro = divmod(round(at * 1_000_000), 1_000_000)
+    return f"{_second(second)}.{micro:06d}Z"
+
+
+@functools.lru_cache(maxsize=8)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()[:-6]
 
 
 def draft(at: float, session: str, event: Event, fold: Fold | None = None) -> Draft:
@@ -151,47 +159,45 @@ def own_event(reason: str, *, good: bool, details: Iterable[tuple[str, Scalar]])
 
 
 def _body(at: float, session: str, event: Event, fold: Fold | None, longest: int) -> str:
+    """Written piece by piece: every request of a sandbox becomes a line, at a third of the cost."""
     cut: list[str] = []
 
-    def safe(name: str, value: object) -> Scalar:
+    def safe(name: str, value: object) -> str:
         if isinstance(value, str):
             if len(value) > longest:
                 cut.append(name)
-            return _portable(str(value[:longest]))
+                value = value[:longest]
+            return _quote(value if value.isascii() else _portable(value))
         if isinstance(value, bool | int) and abs(value) < _MAX_INTEGER:
-            return value
+            return str(value).lower()
         if isinstance(value, float) and math.isfinite(value):
-            return value
+            return repr(value)
         # Only a type's name: a value that is not plain may hold a secret (I8).
-        return f"<{type(value).__name__}>"
+        return f'"<{type(value).__name__}>"'
 
-    fields: dict[str, Any] = {
-        "ts": stamp(at),
-        "session": safe("session", session),
-        "kind": safe("kind", event.kind),
-        "verdict": _VERDICTS.get(event.verdict, _VERDICTS[Verdict.DENY]),
-        "reason": safe("reason", event.reason),
-        "rule": safe("rule", event.rule),
-        "host": safe("host", event.host),
-    }
+    verdict = _VERDICTS.get(event.verdict, _VERDICTS[Verdict.DENY])
+    text = (
+        f'{{"ts":"{stamp(at)}","session":{safe("session", session)},'
+        f'"kind":{safe("kind", event.kind)},"verdict":"{verdict}",'
+        f'"reason":{safe("reason", event.reason)},"rule":{safe("rule", event.rule)},'
+        f'"host":{safe("host", event.host)}'
+    )
     details = event.details if longest == MAX_TEXT else ()
     if len(event.details) > min(len(details), MAX_DETAILS):
         cut.append("details")
     if details:
-        fields["details"] = {
+        named = {
             _portable(name[:_SHORT_TEXT]): safe(f"details.{name[:_SHORT_TEXT]}", value)
             for name, value in details[:MAX_DETAILS]
         }
+        text += f',"details":{{{",".join([f"{_quote(n)}:{v}" for n, v in named.items()])}}}'
     if fold:
-        fields["aggregate"] = {
-            "count": fold.count,
-            "first": stamp(fold.first),
-            "last": stamp(fold.last),
-        }
+        first, last = stamp(fold.first), stamp(fold.last)
+        text += f',"aggregate":{{"count":{fold.count},"first":"{first}","last":"{last}"}}'
     if cut:
-        fields["cut"] = [_portable(name) for name in cut]
+        text += f',"cut":[{",".join([_quote(_portable(name)) for name in cut])}]'
     # DEL is the one control character that JSON leaves as it is.
-    return _encode(fields).replace("\x7f", "\\u007f")
+    return (text + "}").replace("\x7f", "\\u007f")
 
 
 def _portable(text: str) -> str:

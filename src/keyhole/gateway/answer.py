@@ -23,7 +23,7 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 class Answer:
     """One answer: its head is known when it is made."""
 
-    __slots__ = ("_chunked", "_needles", "_scanner", "closes", "head")
+    __slots__ = ("_chunked", "_needles", "_replaced", "_scanner", "closes", "head")
 
     def __init__(
         self, head: ResponseHead, needles: Needles, *, http10: bool, method: str, close: bool
@@ -31,6 +31,7 @@ class Answer:
         """May raise Undecodable: the answer cannot be scanned, so it cannot be passed."""
         body = head.framing is not Framing.NONE
         self._needles = needles
+        self._replaced = 0
         self._scanner: Scrubber | EncodedScanner | None = None
         if needles and body:
             self._scanner = (
@@ -57,13 +58,22 @@ class Answer:
     @property
     def hits(self) -> int:
         """How often a secret was replaced in the body."""
-        return self._scanner.hits if isinstance(self._scanner, Scrubber) else 0
+        return self._scanner.hits if isinstance(self._scanner, Scrubber) else self._replaced
 
     def body(self, data: bytes) -> bytes:
         """What may go on now."""
         if self._scanner is not None:
             data = self._scanner.feed(data)
         return self._frame(data) if self._chunked and data else data
+
+    def whole(self, data: bytes) -> bytes:
+        """All of a body: nothing has to wait for what might follow."""
+        if not isinstance(self._scanner, Scrubber):
+            return self.body(data)
+        clean = self._needles.replace(data)
+        self._replaced = int(clean is not data)
+        self._scanner = None
+        return self._frame(clean) if self._chunked else clean
 
     def end(self, trailers: Iterable[Field]) -> bytes:
         """The rest, once the origin has said its last."""

@@ -207,14 +207,14 @@ class Exchange:
         self.record()
         client.go_on()
 
-    def body(self, data: bytes) -> None:
-        """Bytes of the answer."""
+    def body(self, data: bytes, *, whole: bool = False) -> None:
+        """Bytes of the answer; `whole` when there are no others."""
         client, answer = self._client, self._answer
         if client is None or answer is None:
             return
         client.count_down(len(data))
         try:
-            data = answer.body(data)
+            data = answer.whole(data) if whole else answer.body(data)
         except (Reflected, Undecodable) as error:
             self._cut_answer(error)
             return

@@ -21,12 +21,12 @@ from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.value import dataclass
 from keyhole.policy.forge import find_git_request
-from keyhole.policy.request import Request, decide_request
+from keyhole.policy.request import Request, decide_query, decide_request
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.session import Interception
@@ -39,8 +39,9 @@ MAX_DECISIONS = 1024
 MAX_REMEMBERED_TARGET = 512
 """Characters of a target whose decision is remembered."""
 
-MAX_IDLE_ORIGINS = 32
-"""Connections kept for the next request, per service of a host."""
+MAX_IDLE_ORIGINS = 256
+"""Connections kept for the next request, per service of a host: as many as a session may have
+open by default. One that is dialled anew costs as much as three requests."""
 
 IDLE_ORIGIN = 50.0
 """Seconds after which a kept connection is closed; servers commonly wait 60."""
@@ -119,7 +120,8 @@ class Inspection:
         self.known_answers: dict[bytes, bytes] = {}
         authority = host.name if port == DEFAULT_PORT else f"{host.name}:{port}"
         self._host_line = f"Host: {authority}\r\n".encode("ascii")
-        self._decisions: dict[tuple[str, str, str | None], RequestDecision] = {}
+        self._decisions: dict[tuple[str, str, str], RequestDecision] = {}
+        self._git = any(rules.host.git for rules in self._rules.values())
         self._idle: dict[str, list[Origin]] = {}
 
     # ── judging ───────────────────────────────────────────────────────────────────────────────────
@@ -128,15 +130,22 @@ class Inspection:
         """Policy's word on a request."""
         if head.dns_message:
             return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
-        key = (head.method, head.path, head.query)
+        query = head.query or ""
+        if query and not self._git:
+            # A query is refused or not by itself; what varies in it must not empty the memory.
+            refusal = decide_query(query)
+            if refusal is not None:
+                return refusal
+            query = ""
+        key = (head.method, head.path, query)
         known = self._decisions.get(key)
         if known is not None:
             return known
-        request = Request(head.method, head.path, head.query or "")
+        request = Request(head.method, head.path, query)
         decision = decide_request(self._book, self.host, self.port, request)
         if decision.allowed and self._is_unseen_git(decision, request):
             decision = RequestDecision(reason=Reason.NOT_YET, rule=decision.rule)
-        if len(head.path) + len(head.query or "") <= MAX_REMEMBERED_TARGET:
+        if len(head.path) + len(query) <= MAX_REMEMBERED_TARGET:
             if len(self._decisions) >= MAX_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = decision
@@ -151,9 +160,9 @@ class Inspection:
         found = find_git_request(rules.service.git.forge, path)
         return found is not None and not found.reads(request.query)
 
-    def decoys(self, head: bytes) -> Iterator[str]:
+    def decoys(self, head: bytes) -> list[str]:
         """Services whose placeholder turned up here, where it stands for nothing."""
-        return (service for value, service in self._decoys if value in head)
+        return [service for value, service in self._decoys if value in head]
 
     # ── dressing ──────────────────────────────────────────────────────────────────────────────────
 

@@ -182,7 +182,7 @@ class Origin(TlsSide):
                     piece, rest = data, b""
                 self._left = left - len(piece)
                 if piece:
-                    exchange.body(piece)
+                    exchange.body(piece, whole=len(piece) == head.length)
                 if not self._left and self.exchange is exchange:
                     exchange.complete(reusable=not rest and not head.close)
             case Framing.CHUNKED:

@@ -220,7 +220,7 @@ class TlsSide(asyncio.BufferedProtocol):
         try:
             # Nothing is left to decrypt when the buffer is empty: asking would raise.
             while incoming.pending:
-                count = cast("int", tls.read(RECORD, _PLAIN[filled:]))
+                count: int = tls.read(RECORD, _PLAIN[filled:])  # type: ignore[assignment]
                 if not count:
                     over = True
                     break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.value import dataclass
 
@@ -26,19 +28,24 @@ class Bucket:
         """Take tokens, or refuse and keep the bucket; a clock that goes back earns nothing."""
         earned = max(0.0, now - self.stamp) * self.rate
         tokens = min(self.burst, self.tokens + earned)
-        rule = f"limits.{self.name}"
         allowed = 0 <= amount <= tokens
         left = tokens - amount if allowed else tokens
         state = Bucket(self.name, self.rate, self.burst, left, max(now, self.stamp))
-        if allowed:
-            return state, Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
-        return state, Decision(reason=Reason.OVER_LIMIT, rule=rule)
+        return state, _decided(self.name, allowed)
 
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""
         earned = max(0.0, now - self.stamp) * self.rate
         missing = amount - min(self.burst, self.tokens + earned)
         return max(0.0, missing / self.rate)
+
+
+@functools.cache
+def _decided(name: str, allowed: bool) -> Decision:
+    """The same value each time: one is needed for every request, and there are few limits."""
+    if allowed:
+        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, f"limits.{name}")
+    return Decision(reason=Reason.OVER_LIMIT, rule=f"limits.{name}")
 
 
 def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:

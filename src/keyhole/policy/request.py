@@ -41,12 +41,8 @@ def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> R
     """Decide one request to an inspected host."""
     if request.method not in METHODS:
         return RequestDecision(reason=Reason.METHOD_REFUSED)
-    try:
-        fields = parse_query(request.query)
-    except Unparsable:
-        return RequestDecision(reason=Reason.QUERY_MALFORMED)
-    if DNS_QUERY_FIELD in fields:
-        return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+    if (refused := decide_query(request.query)) is not None:
+        return refused
     refusal = RequestDecision()
     for rules in book.services(host, port):
         decision = _decide_for(rules, request)
@@ -55,6 +51,20 @@ def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> R
         if refusal.service is None or refusal.reason in _SAYS_LITTLE:
             refusal = decision
     return refusal
+
+
+def decide_query(query: str) -> RequestDecision | None:
+    """Why a query is refused whatever the path is; None where only rules decide.
+
+    No rule looks at a query but git's, which compares it whole.
+    """
+    try:
+        fields = parse_query(query)
+    except Unparsable:
+        return RequestDecision(reason=Reason.QUERY_MALFORMED)
+    if DNS_QUERY_FIELD in fields:
+        return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+    return None
 
 
 def _decide_for(rules: HostRules, request: Request) -> RequestDecision:

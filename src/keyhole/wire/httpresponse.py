@@ -91,9 +91,12 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
     `known` is a memo as of `RequestReader`, but not the same.
     """
     rows = split_head(head)
-    response = _parse_status_line(rows[0])
+    first = rows[0]
+    usual = _USUAL.get(first)
+    status, minor, start = _parse_status_line(first) if usual is None else usual
     del rows[0]
-    lines = response.lines
+    lines: list[bytes] = []
+    response = ResponseHead(status, minor, start, lines, close=not minor)
     read: dict[bytes, bytes] = {}
     for row in rows:
         line = known.get(row)
@@ -112,13 +115,20 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
     return response
 
 
-def _parse_status_line(row: bytes) -> ResponseHead:
+def _parse_status_line(row: bytes) -> tuple[int, int, bytes]:
     found = _STATUS_LINE.fullmatch(row)
     if found is None:
         raise Malformed("the status line is not `HTTP/1.1 CODE reason`")
     minor, status, reason = found.groups(b"")
     start = b"HTTP/1.1 %b %b\r\n" % (status, reason)
-    return ResponseHead(int(status), int(minor), start, [], close=minor == b"0")
+    return int(status), int(minor), start
+
+
+_USUAL = {
+    row: _parse_status_line(row)
+    for row in (b"HTTP/1.1 200 OK", b"HTTP/1.1 201 Created", b"HTTP/1.1 304 Not Modified")
+}
+"""Nearly every answer begins so."""
 
 
 def _take(
