@@ -175,3 +175,21 @@ def test_a_service_without_a_git_grant_grants_no_repository() -> None:
     service = loaded("[services.model]").policy.services[0]
     decision = decide_git_request(service, GitRequest(None, GitEndpoint.FETCH), "POST", "")
     assert decision.reason is Reason.REPOSITORY_NOT_GRANTED
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "reads"),
+    [
+        ("/a/b/info/refs", "service=git-upload-pack", True),
+        ("/a/b/git-upload-pack", "", True),
+        ("/a/b/info/refs", "service=git-receive-pack", False),
+        ("/a/b/info/refs", "", False),
+        ("/a/b/git-receive-pack", "", False),
+        ("/a/b/info/lfs/objects/batch", "", False),
+    ],
+)
+def test_only_clones_and_fetches_read(path: str, query: str, reads: bool) -> None:
+    """I3: what is not known to read counts as writing."""
+    found = find_git_request(Forge.GITHUB, RequestPath.parse(path))
+    assert found is not None
+    assert found.reads(query) is reads
