@@ -181,8 +181,9 @@ _WHEN_REACHED = {
     "dns_per_second": "they wait",
     "upload": "the connection is cut, and so is each one after it",
     "download": "the same",
-    "memory": "an allocation fails; it holds for **each process** in this version (`RLIMIT_DATA`)",
-    "processes": "no further process or thread starts (`RLIMIT_NPROC`)",
+    "memory": "an allocation of **one process** fails (`RLIMIT_DATA`); where there is a control "
+    "group, a process is killed when **all together** are over it",
+    "processes": "no further process or thread starts (`RLIMIT_NPROC`, and the control group)",
     "ttl": "everything inside is killed, exit 124",
     "requests_per_second": "429 with `Retry-After`",
     "body": "413, or the connection is cut where the answer has begun",

@@ -20,6 +20,7 @@ from keyhole.app.demoservice import Received
 from keyhole.app.doctor import Finding
 from keyhole.app.stranger import Stranger
 from keyhole.cli import doctor
+from keyhole.sandbox.cgroup import find_places
 from tests.sandbox.people import NoSuchPerson, Person, create_user, remove_user, this_person
 from tests.sandbox.projects import SEARCH, Project
 
@@ -74,12 +75,29 @@ def test_every_wall_stands_on_this_host(rows: dict[str, dict[str, Any]]) -> None
     expected = {
         "only-lo", "vsock", "io-uring", "32-bit-call", "new-user-namespace", "tiocsti",
         "literal-address", "host-loopback", "abstract-socket", "unknown-name", "host-process",
-        "control-own-loopback", "control-allowed-name", "control-child",
+        "control-own-loopback", "control-allowed-name", "control-child", "limit-together",
     }  # fmt: skip
     assert expected <= set(rows)
     # The same call outside is not refused in the same way, so the filter is what refuses it.
     for name in ("vsock", "io-uring", "new-user-namespace", "tiocsti"):
         assert rows[name]["control"] not in ("", f"outside: {rows[name]['seen']}")
+
+
+@pytest.mark.outside
+def test_the_doctor_says_what_bounds_all_processes_together(
+    rows: dict[str, dict[str, Any]], somebody: Person
+) -> None:
+    """I9: what it says was tried; control: one process alone gets its memory."""
+    row = rows["limit-together"]
+    assert row["control"] == "alone: 1 of 1"
+    if "each process by itself" in row["seen"]:
+        assert "4 of 4" in row["seen"]
+    else:
+        assert "4 of 4" not in row["seen"]
+    if somebody.uid == os.geteuid():
+        bounded = {name for place in find_places() for name in place.controllers}
+        assert ("memory by control group" in row["seen"]) == ("memory" in bounded)
+        assert ("processes by control group" in row["seen"]) == ("pids" in bounded)
 
 
 @pytest.mark.outside

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.clienttrial import try_clients
+from keyhole.app.limittrial import LimitTrial, try_limits
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent, prepare
 from keyhole.app.selftest import Wall, probe_walls
@@ -68,7 +69,7 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
     with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
         project = Path(directory).resolve()
         try:
-            walls = _walls(project, places, env)
+            walls, limits = _walls(project, places, env)
         except (SetupFailed, Refused, Missing, OSError) as error:
             return [*findings, Finding("sandbox", False, str(error), advice=_advice(str(error)))]
         who = identity.choose(project)
@@ -77,11 +78,12 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
     findings += [
         Finding(wall.id, wall.held, wall.seen, controls.get(wall.id, "")) for wall in walls
     ]
+    findings.append(Finding("limit-together", limits.held, limits.seen, limits.control))
     # Where a wall does not stand, nothing runs: no client either.
     return findings + (_clients() if all(wall.held for wall in walls) else [])
 
 
-def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
+def _walls(project: Path, places: Places, env: Mapping[str, str]) -> tuple[list[Wall], LimitTrial]:
     path = project / "keyhole.toml"
     path.write_text("version = 1\n")
     file = open_policy(path, places, FileCatalogue())
@@ -89,7 +91,9 @@ def _walls(project: Path, places: Places, env: Mapping[str, str]) -> list[Wall]:
     dossier = examine(file, places.home, "")
     prepared = prepare(Intent(dossier, joined, places, env, ("true",), project), None)
     launch = prepared.launch(interactive=False)
-    return asyncio.run(probe_walls(launch, joined.policy, build_filter()))
+    program = build_filter()
+    walls = asyncio.run(probe_walls(launch, joined.policy, program))
+    return walls, asyncio.run(try_limits(launch, program))
 
 
 def _clients() -> list[Finding]:

@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 
-from keyhole.sandbox import bwrap, emptynet, inside, syscalls
+from keyhole.sandbox import bwrap, cgroup, emptynet, inside, syscalls
 from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Mask, Seed, Text, mounted
 from keyhole.sandbox.gather import TREE, gathered
 from keyhole.sandbox.helper import TOLD
@@ -47,6 +47,7 @@ def main() -> int:
     status = int(sys.argv[2])
     _keep_only(control.fileno(), status)
     step = _Steps(sys.argv[3])
+    cgroup.step_in(parent)
     try:
         launch = None
         try:

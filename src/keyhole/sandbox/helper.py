@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
+from keyhole.sandbox import cgroup
 
 if TYPE_CHECKING:
     from keyhole.sandbox.launch import Launch
@@ -97,6 +98,8 @@ class Helper:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.told = self.released = False
         self.door: list[socket.socket] = []
+        self.group: cgroup.Group | None = None
+        """What bounds it and all that it starts, from when it is told."""
         self._code: int | None = None
         try:
             for descriptor in (theirs.fileno(), status):
@@ -116,6 +119,7 @@ class Helper:
     def tell(self, launch: Launch, streams: Streams) -> None:
         """Hand over what to start. By descriptor: a launch may be larger than a socket's buffer."""
         self.told = True
+        self.group = cgroup.enclose(self.pid, launch.bounds.memory, launch.bounds.processes)
         memory = os.memfd_create("keyhole-launch", os.MFD_CLOEXEC)
         try:
             with os.fdopen(memory, "wb", closefd=False) as file:
@@ -150,6 +154,7 @@ class Helper:
         """How it, or what it became, ended: negative for a signal."""
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            (self.group or cgroup.group_of(self.pid)).remove()
         return self._code
 
     def kill(self) -> None:

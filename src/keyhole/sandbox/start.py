@@ -42,6 +42,8 @@ class Running:
     def __init__(self, helper: Helper) -> None:
         self._helper = helper
         self.pid = helper.pid
+        self.bounds = helper.group.bounds if helper.group else frozenset[str]()
+        """What is bounded for all processes together, by the controllers' names."""
         self.init = _child_of(helper.pid)
         self._init_end = -1
         if self.init:
