@@ -113,6 +113,21 @@ class Exchange:
             self._origin.send(body)
         return rest
 
+    @property
+    def left(self) -> int:
+        """Bytes of a body of known length that are still to come."""
+        return self._left
+
+    def upload_within(self, view: memoryview) -> None:
+        """Send bytes of the body on, of which there are no more than are left."""
+        client, origin = self._client, self._origin
+        if client is None or origin is None:
+            return
+        client.count_up(len(view))
+        self._left -= len(view)
+        self._sent = not self._left
+        origin.send(view)
+
     def _take(self, data: bytes) -> tuple[bytes, bytes]:
         """What goes up of these bytes, framed, and what is behind the request. Raises Malformed."""
         client = self._client

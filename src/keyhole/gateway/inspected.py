@@ -77,6 +77,11 @@ class Inspected(Arrival):
 
     def received(self, view: memoryview) -> None:
         """Plain bytes of the client."""
+        exchange = self._exchange
+        within = exchange is not None and self._phase is Phase.BODY and not self._held
+        if within and exchange is not None and len(view) <= exchange.left:
+            self._upload(exchange, view)
+            return
         data = self._held + view if self._held else bytes(view)
         self._held = b""
         self._advance(data)
@@ -117,6 +122,14 @@ class Inspected(Arrival):
                         return
         except Malformed as error:
             self._refuse_malformed(error.why)
+        except OverLimit as error:
+            self.over(error.decision)
+
+    def _upload(self, exchange: Exchange, view: memoryview) -> None:
+        """Bytes within a body of known length: encrypted at once, so they need not be copied."""
+        try:
+            exchange.upload_within(view)
+            self._uploaded(exchange)
         except OverLimit as error:
             self.over(error.decision)
 

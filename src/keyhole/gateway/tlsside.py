@@ -91,7 +91,7 @@ class TlsSide(asyncio.BufferedProtocol):
             self._in.write(early)
         self._work()
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Encrypt and send."""
         tls, transport = self._tls, self.transport
         if tls is None or transport is None or transport.is_closing():

@@ -8,6 +8,7 @@ were it a partial match, the secret could be guessed character by character.
 
 from __future__ import annotations
 
+import ctypes
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES = bytes(range(0x21, 0x7F))
 """What a token may be made of: printable ASCII. A space or the end of a line is not among it."""
+
+LARGE = 8 * 1024
+"""Bytes from which on the C library looks first: calling it costs as much as Python's own search in
+so many, and then it is twice as fast."""
+
+_memmem = ctypes.PyDLL(None).memmem
+_memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t) * 2
+_memmem.restype = ctypes.c_void_p
 
 HOLD_STEP = 256
 """Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
@@ -100,8 +109,11 @@ class Needles:
     def spans(self, data: bytes) -> list[Span]:
         """Every place where a needle is, also where they overlap; in order of their beginnings."""
         spans: list[Span] = []
-        find = data.find
+        find, size = data.find, len(data)
+        large = size >= LARGE
         for probe, aims in self._probes:
+            if large and not _memmem(data, size, probe, len(probe)):
+                continue
             at = find(probe)
             while at >= 0:
                 for offset, (needle, stand_in, _) in aims:
