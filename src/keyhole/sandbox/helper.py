@@ -74,7 +74,10 @@ class DoorReader:
 
     def read(self, control: socket.socket) -> None:
         """One piece more; raises SetupFailed when there is none."""
-        more, descriptors, _, _ = socket.recv_fds(control, MAX_REPORT, _MAX_DOOR_SOCKETS)
+        try:
+            more, descriptors, _, _ = socket.recv_fds(control, MAX_REPORT, _MAX_DOOR_SOCKETS)
+        except ConnectionResetError:
+            more, descriptors = b"", []  # it ended before it read what it was told
         self._descriptors += descriptors
         if not more:
             raise SetupFailed("the helper ended before the sandbox was made")
@@ -148,7 +151,10 @@ class Helper:
 
     def _exactly(self, size: int) -> bytes:
         """A small message that was sent at once comes at once."""
-        data = self.control.recv(size) if size else b""
+        try:
+            data = self.control.recv(size) if size else b""
+        except ConnectionResetError:
+            data = b""  # it ended before it read what it was told
         if len(data) != size:
             raise SetupFailed("the helper ended before the sandbox was made")
         return data
