@@ -70,14 +70,16 @@ def launch_of(tmp_path: Path) -> Launch:
 
 def test_whatever_makes_up_the_walls_makes_another_set_up(tmp_path: Path) -> None:
     launch = launch_of(tmp_path)
-    first = key_of(launch, b"filter")
-    assert key_of(dataclasses.replace(launch, command=("other",)), b"filter") == first
+    first = key_of(launch, b"filter", borrows=False)
+    other_command = dataclasses.replace(launch, command=("other",))
+    assert key_of(other_command, b"filter", borrows=False) == first
     more_files = (*launch.files, Mask("/usr/x", Kind.FILE))
     others = {
-        key_of(launch, b"another filter"),
-        key_of(dataclasses.replace(launch, files=more_files), b"filter"),
-        key_of(dataclasses.replace(launch, uid=1001), b"filter"),
+        key_of(launch, b"another filter", borrows=False),
+        key_of(dataclasses.replace(launch, files=more_files), b"filter", borrows=False),
+        key_of(dataclasses.replace(launch, uid=1001), b"filter", borrows=False),
+        key_of(launch, b"filter", borrows=True),
     }
     (tmp_path / "program").write_text("upgraded")
-    others.add(key_of(launch, b"filter"))
-    assert len(others | {first}) == 5
+    others.add(key_of(launch, b"filter", borrows=False))
+    assert len(others | {first}) == 6

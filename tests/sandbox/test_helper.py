@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -76,6 +77,35 @@ def test_silence_is_a_failure() -> None:
         theirs.close()
         with pytest.raises(SetupFailed, match="ended"):
             DoorReader().read(ours)
+
+
+def test_a_helper_that_ends_without_having_read_what_it_was_told_is_a_failure() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.send(TOLD)
+        theirs.close()
+        with pytest.raises(SetupFailed, match="ended"):
+            DoorReader().read(ours)
+
+
+def test_a_helper_that_ends_before_it_says_whose_namespaces_it_has_is_a_failure() -> None:
+    """I2: what is not known is not taken for the usual. Control: one that lives says it."""
+    for fault in ("", "namespaces"):
+        helper = Helper(fault)
+        try:
+            assert helper.refusal() == ""
+        finally:
+            helper.close()
+    helper = Helper()
+    try:
+        helper.kill()
+        helper.wait()
+        with contextlib.suppress(BlockingIOError):
+            helper.control.recv(4, socket.MSG_DONTWAIT)  # had it been quick
+        with pytest.raises(SetupFailed, match="ended"):
+            helper.refusal()
+    finally:
+        helper.close()
 
 
 def test_the_word_is_short_enough_to_come_whole() -> None:

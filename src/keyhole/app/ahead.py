@@ -54,7 +54,7 @@ def release(
     """
     # 1. The walls of this set-up have held (I2).
     program = build_filter()
-    if not tried.holds(key_of(launch, program)):
+    if not tried.holds(key_of(launch, program, borrows=bool(helper.refusal()))):
         return None
     # From here on signals are meant for a command, and wait until there is a loop to hand them on.
     # Before the log has its thread: that would take them.

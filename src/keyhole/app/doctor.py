@@ -26,7 +26,7 @@ from keyhole.audit.directory import AuditUnusable
 from keyhole.model.value import dataclass
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.files.fileplan import Refused
-from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.helper import FAULT, SetupFailed
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.vault.interface import Unavailable
@@ -90,7 +90,7 @@ def _walls(project: Path, places: Places, env: Mapping[str, str]) -> tuple[list[
     joined = Joined(file.loaded.policy, (), ())
     dossier = examine(file, places.home, "")
     prepared = prepare(Intent(dossier, joined, places, env, ("true",), project), None)
-    launch = prepared.launch(interactive=False)
+    launch = prepared.launch(interactive=False, fault=env.get(FAULT, ""))
     program = build_filter()
     walls = asyncio.run(probe_walls(launch, joined.policy, program))
     return walls, asyncio.run(try_limits(launch, program))
@@ -142,7 +142,8 @@ def _advice(error: str) -> str:
     if os.getuid() != 0 and restricted.exists() and restricted.read_text().strip() == "1":
         return (
             "this system lets unprivileged programs do nothing in user namespaces: "
-            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile"
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, "
+            "or an AppArmor profile that lets bwrap make them"
         )
     if "unshare" in error or "_map" in error or "setgroups" in error:
         return "user namespaces must be enabled: sysctl user.max_user_namespaces, or run as root"

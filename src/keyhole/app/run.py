@@ -79,11 +79,13 @@ class Outcome:
 def execute(run: Run) -> Outcome:
     """Run to the end on an event loop of its own."""
     _raise_descriptor_limit()
+    helper = run.helper or Helper(run.launch.fault)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_execute(run))
+            return runner.run(_execute(run, helper))
     finally:
         let_signals_come()
+        helper.close()
 
 
 def _raise_descriptor_limit() -> None:
@@ -93,7 +95,7 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _execute(run: Run) -> Outcome:
+async def _execute(run: Run, helper: Helper) -> Outcome:
     loop = asyncio.get_running_loop()
     identifier = run.session
     book = Rulebook(run.policy)
@@ -103,7 +105,7 @@ async def _execute(run: Run) -> Outcome:
     log = run.log
     if log is None:
         filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
-        await _try_walls(run, await filter_ready)
+        await _try_walls(run, helper, await filter_ready)
         rate = run.policy.limits.audit_per_second
         log = begin_session(identifier, run.audit_directory, run.launch, rate)
     with log:
@@ -132,7 +134,7 @@ async def _execute(run: Run) -> Outcome:
         try:
             # The door is ours before the command exists; what connects waits until it is answered.
             running = await start(
-                run.launch, run.terminal.streams, doors.append, filter_ready, run.helper
+                run.launch, run.terminal.streams, doors.append, filter_ready, helper
             )
             opening = asyncio.ensure_future(open_door())
             with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
@@ -182,11 +184,12 @@ async def _load_gateway() -> None:
     await loaded
 
 
-async def _try_walls(run: Run, program: bytes) -> None:
+async def _try_walls(run: Run, helper: Helper, program: bytes) -> None:
     """Once for each set-up: every known way out, tried from inside, before anything untrusted."""
-    key = key_of(run.launch, program)
+    borrows = bool(helper.refusal())
+    key = key_of(run.launch, program, borrows=borrows)
     if run.force_test or not run.tried.holds(key):
-        refuse_unless_held(await probe_walls(run.launch, run.policy, program))
+        refuse_unless_held(await probe_walls(run.launch, run.policy, program, borrows=borrows))
         run.tried.keep(key)
 
 

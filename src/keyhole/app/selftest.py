@@ -22,6 +22,7 @@ from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox import probe
 from keyhole.sandbox.helper import SetupFailed, Streams
+from keyhole.sandbox.launch import refusals_of
 from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
@@ -56,8 +57,13 @@ class _NoResolver:
         raise Unresolved(host.name)
 
 
-async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wall]:
-    """Run the probe as the command of this launch, at a door that allows one name."""
+async def probe_walls(
+    launch: Launch, policy: Policy, program: bytes, *, borrows: bool | None = None
+) -> list[Wall]:
+    """Run the probe as the command of this launch, at a door that allows one name.
+
+    `borrows` is whether the run that asks has its namespaces from bubblewrap: so must the probe.
+    """
     from keyhole.gateway.door import Door  # the data plane is loaded when it is needed
     from keyhole.gateway.gateway import Gateway
     from keyhole.gateway.session import Session
@@ -72,7 +78,10 @@ async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wa
         stack.callback(gateway.close)
         targets = _targets(stack)
         probing = dataclasses.replace(
-            launch, command=_probe_command(launch.python, targets), interactive=False, fault=""
+            launch,
+            command=_probe_command(launch.python, targets),
+            interactive=False,
+            fault=refusals_of(launch.fault),
         )
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         stack.callback(os.close, null)
@@ -94,9 +103,17 @@ async def probe_walls(launch: Launch, policy: Policy, program: bytes) -> list[Wa
         running.close()
         text = await output
     try:
-        return [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
+        walls = [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
     except (ValueError, KeyError, TypeError):
         raise SetupFailed("the self-test said nothing that can be read") from None
+    same = borrows is None or borrows == bool(running.refusal)
+    return [Wall("namespaces", same, _whose(running.refusal)), *walls] if walls else []
+
+
+def _whose(refusal: str) -> str:
+    if not refusal:
+        return "order B: Keyhole makes them itself, as this system lets it"
+    return f"order A: bubblewrap makes them, as this system refuses Keyhole its own ({refusal})"
 
 
 def refuse_unless_held(walls: list[Wall]) -> None:

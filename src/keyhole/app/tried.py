@@ -44,8 +44,9 @@ class Remembered:
         temporary.replace(self._file)
 
 
-def key_of(launch: Launch, program: bytes) -> str:
-    """What a set-up is: boot, programs, our own code, ruleset, filter, identity and bind plan."""
+def key_of(launch: Launch, program: bytes, *, borrows: bool) -> str:
+    """What a set-up is: boot, programs, our own code, ruleset, filter, identity and bind plan, and
+    whether the namespaces are borrowed from bubblewrap."""
     digest = hashlib.sha256()
     code = sorted(Path(keyhole.sandbox.__path__[0]).rglob("*.py"))
     for path in (
@@ -59,7 +60,7 @@ def key_of(launch: Launch, program: bytes) -> str:
         (type(entry).__name__, entry.target, getattr(entry, "writable", False))
         for entry in launch.files
     ]
-    who = (os.getuid(), launch.uid, launch.maps_root, launch.python)
+    who = (os.getuid(), launch.uid, launch.maps_root, launch.python, borrows)
     digest.update(json.dumps([RULESET, plan, who]).encode())
     digest.update(program)
     return digest.hexdigest()

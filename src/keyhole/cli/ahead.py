@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 
-from keyhole.sandbox.helper import Helper
-
-FAULT = "KEYHOLE_UNSAFE_FAULT"
-"""For tests: the name of a set-up step after which the helper dies."""
+from keyhole.sandbox.helper import FAULT, Helper
 
 
 def begin() -> Helper:

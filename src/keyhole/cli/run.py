@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         say(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
     # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
-    launch = prepared.launch(interactive=terminal.interactive)
+    launch = prepared.launch(interactive=terminal.interactive, fault=options.helper.fault)
     options.helper.tell(launch, terminal.streams)
     from keyhole.app.ahead import release
     from keyhole.app.tried import Remembered

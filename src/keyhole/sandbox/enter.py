@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 
-from keyhole.sandbox import bwrap, cgroup, emptynet, inside, syscalls
+from keyhole.sandbox import bwrap, cgroup, emptynet, inside, namespaces, syscalls
 from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Mask, Seed, Text, mounted
 from keyhole.sandbox.gather import TREE, gathered
 from keyhole.sandbox.helper import TOLD
@@ -51,10 +51,14 @@ def main() -> int:
     try:
         launch = None
         try:
-            _make_network(step)
+            refusal = _begin(control, step)
         finally:
             # Also after a failure: whoever is to read of it begins by saying what to start.
             launch = told(control)
+        if refusal:
+            namespaces.borrow(launch.bwrap, refusal)
+            syscalls.die_with_parent(parent)  # a change of identity may forget it
+            _make_network(step)
         _enter(control, status, launch, parent, step)
     except (OSError, RuntimeError) as error:
         # The parent tells the person; the sandbox's terminal is not the place for it.
@@ -67,18 +71,30 @@ def _keep_only(*descriptors: int) -> None:
     first = 3
     for descriptor in sorted(descriptors):
         os.closerange(first, descriptor)
+        os.set_inheritable(descriptor, False)  # nor are they for the programs that we start
         first = descriptor + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
+def _begin(control: socket.socket, step: _Steps) -> str:
+    """Ahead of the launch, since it is the same for all: an empty network of our own (I2).
+
+    Where the system refuses it, that is told, and the rest waits until we know which bubblewrap is
+    to make it for us.
+    """
+    refusal = ""
+    try:
+        # 1. Namespaces. The mounts follow when they are needed: a copy of them, kept while a person
+        # thinks, would hold the host's.
+        refusal = namespaces.make_own(step.faults)
+    finally:
+        send(control, refusal.encode())
+    if not refusal:
+        _make_network(step)
+    return refusal
+
+
 def _make_network(step: _Steps) -> None:
-    """Ahead of the launch, since it is the same for all: an empty network of our own (I2)."""
-    # 1. Namespaces; as root the user namespace is left to bubblewrap alone. The mounts follow when
-    # they are needed: a copy of them, kept while a person thinks, would hold the host's.
-    if os.getuid() == 0:
-        syscalls.unshare(syscalls.CLONE_NEWNET)
-    else:
-        _unshare_as_user()
     step.reached("namespaces")
     # 2. Every address in it will lead to the door.
     emptynet.raise_loopback()
@@ -186,18 +202,6 @@ def _is_read_only(entry: Entry) -> bool:
     return isinstance(entry, Mask | Text | Blob) or (isinstance(entry, Bind) and not entry.writable)
 
 
-def _unshare_as_user() -> None:
-    uid, gid = os.getuid(), os.getgid()
-    syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{uid} {uid} 1"),
-        ("gid_map", f"{gid} {gid} 1"),
-    ):
-        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-            file.write(text)
-
-
 def _user_namespace_of(uid: int) -> int:
     """A user namespace that shows the host's root as `uid`, for an idmapped mount."""
     ready, done = os.pipe(), os.pipe()
@@ -235,15 +239,15 @@ def _above(descriptor: int) -> int:
 
 
 class _Steps:
-    """Where a test wants the helper to die, or to halt."""
+    """Where a test wants the helper to die, or to halt, and what it wants the system to refuse."""
 
-    def __init__(self, fault: str) -> None:
-        self._fault = fault
+    def __init__(self, faults: str) -> None:
+        self.faults = frozenset(faults.split(","))
 
     def reached(self, step: str) -> None:
-        if self._fault == step:
+        if step in self.faults:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._fault == f"{HALT}{step}":
+        if f"{HALT}{step}" in self.faults:
             os.kill(os.getpid(), signal.SIGSTOP)
 
 

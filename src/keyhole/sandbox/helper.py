@@ -39,6 +39,10 @@ sys.exit(main())
 """The helper needs no package but Keyhole's own, the one that runs here, so it need not look for
 others (`-S`), which takes as long as a third of its imports."""
 
+FAULT = "KEYHOLE_UNSAFE_FAULT"
+"""For tests, the variable that names set-up steps after which the helper dies or halts, and what
+the system is to refuse it, with commas between."""
+
 TOLD = b"launch"
 """What comes with the descriptors of the launch and the three streams."""
 
@@ -71,7 +75,10 @@ class DoorReader:
 
     def read(self, control: socket.socket) -> None:
         """One piece more; raises SetupFailed when there is none."""
-        more, descriptors, _, _ = socket.recv_fds(control, MAX_REPORT, _MAX_DOOR_SOCKETS)
+        try:
+            more, descriptors, _, _ = socket.recv_fds(control, MAX_REPORT, _MAX_DOOR_SOCKETS)
+        except ConnectionResetError:
+            more, descriptors = b"", []  # it ended before it read what it was told
         self._descriptors += descriptors
         if not more:
             raise SetupFailed("the helper ended before the sandbox was made")
@@ -92,6 +99,8 @@ class Helper:
     """
 
     def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+        self._refusal: str | None = None
         self.control, theirs = socket.socketpair()
         self.report, status = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(status, True)
@@ -131,8 +140,32 @@ class Helper:
         finally:
             os.close(memory)
 
+    def refusal(self) -> str:
+        """Why the system refuses the helper namespaces of its own, so that it borrows them from
+        bubblewrap; empty when it does not. Waits until that is known, which is soon."""
+        if self._refusal is None:
+            if self.control.gettimeout() is None:
+                self.control.settimeout(SETUP_SECONDS)
+            try:
+                (size,) = struct.unpack("=I", self._exactly(4))
+                self._refusal = self._exactly(size).decode("utf-8", "replace")
+            except TimeoutError:
+                raise SetupFailed(TOOK_TOO_LONG) from None
+        return self._refusal
+
+    def _exactly(self, size: int) -> bytes:
+        """A small message that was sent at once comes at once."""
+        try:
+            data = self.control.recv(size) if size else b""
+        except ConnectionResetError:
+            data = b""  # it ended before it read what it was told
+        if len(data) != size:
+            raise SetupFailed("the helper ended before the sandbox was made")
+        return data
+
     def take_door(self) -> None:
         """Wait for the sockets of the door that the helper has made."""
+        self.refusal()
         self.control.settimeout(SETUP_SECONDS)
         reader = DoorReader()
         try:

@@ -30,6 +30,9 @@ STEPS = ("namespaces", "network", "capture", "files", "handed-over", "acknowledg
 HALT = "halt:"
 """Before a step's name: the helper halts there instead, so that a test can end the gateway."""
 
+REFUSED = "refused:"
+"""Before what the system is to refuse the helper, for tests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -59,7 +62,7 @@ class Launch:
     """Whether the project belongs to root and is shown as the sandbox's user (idmapped)."""
     hostname: str = "keyhole"
     fault: str = field(default="")
-    """A step after which the helper kills itself, or halts; for tests."""
+    """Steps after which the helper kills itself or halts, and refusals to be met; for tests."""
 
     def to_json(self) -> bytes:
         """As the helper reads it; an entry of the file plan is told by the name of its class."""
@@ -76,6 +79,11 @@ class Launch:
         table["files"] = tuple(_entry(e) for e in table["files"])
         table["bounds"] = Bounds(**table["bounds"])
         return cls(**table)
+
+
+def refusals_of(fault: str) -> str:
+    """The refusals among the faults: what the host is like, and so the same for every sandbox."""
+    return ",".join(word for word in fault.split(",") if word.startswith(REFUSED))
 
 
 def _table(value: object) -> dict[str, object]:

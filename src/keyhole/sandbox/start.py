@@ -41,6 +41,7 @@ class Running:
 
     def __init__(self, helper: Helper) -> None:
         self._helper = helper
+        self.refusal = helper.refusal()
         self.pid = helper.pid
         self.bounds = helper.group.bounds if helper.group else frozenset[str]()
         """What is bounded for all processes together, by the controllers' names."""
@@ -139,7 +140,7 @@ async def start(
             if helper.released:
                 admit(helper.door)
             else:
-                admit(await _receive_door(helper.control))
+                admit(await _receive_door(helper))
                 await _send(helper.control, await build_filter)
             await _await_walls(helper.report, helper.control)
         running = Running(helper)
@@ -160,11 +161,13 @@ async def _send(control: socket.socket, data: bytes) -> None:
         raise SetupFailed("the helper ended before the sandbox was made") from None
 
 
-async def _receive_door(control: socket.socket) -> list[socket.socket]:
+async def _receive_door(helper: Helper) -> list[socket.socket]:
+    await _readable(helper.control.fileno())
+    helper.refusal()  # comes before the door
     reader = DoorReader()
     while not reader.complete:
-        await _readable(control.fileno())
-        reader.read(control)
+        await _readable(helper.control.fileno())
+        reader.read(helper.control)
     return reader.sockets()
 
 

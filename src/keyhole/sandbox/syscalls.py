@@ -6,6 +6,7 @@ Where a number stands alone it is the same on x86_64 and aarch64, younger than t
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import struct
 
@@ -33,6 +34,8 @@ _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _MS_NOSUID, _MS_NODEV = 2, 4
 
+_NS_GET_USERNS = 0xB701
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
@@ -46,6 +49,16 @@ _CAPABILITY_VERSION_3 = 0x20080522
 def unshare(flags: int) -> None:
     """Leave the namespaces of these kinds for new ones."""
     _check(_libc.unshare(flags), "unshare")
+
+
+def enter_namespace(descriptor: int, kind: int) -> None:
+    """Join a namespace, which must be of this kind."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def owner_of_namespace(descriptor: int) -> int:
+    """The user namespace that owns a namespace, as a descriptor (ioctl_ns(2))."""
+    return fcntl.ioctl(descriptor, _NS_GET_USERNS)
 
 
 def die_with_parent(parent: int) -> None:
@@ -71,6 +84,12 @@ def keep_over_exec(capabilities: tuple[int, ...]) -> None:
     _check(_libc.syscall(_SYS_CAPSET[machine], header, struct.pack("=6I", *words)), "capset")
     for capability in capabilities:
         _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "ambient")
+
+
+def lose_capabilities() -> None:
+    """Hold none any more, in whatever user namespace this is."""
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    _check(_libc.syscall(_SYS_CAPSET[os.uname().machine], header, bytes(24)), "capset")
 
 
 def drop_over_exec() -> None:

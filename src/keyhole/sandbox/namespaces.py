@@ -1,0 +1,147 @@
+"""The user and network namespace that a sandbox is built in: made by us, or borrowed from bwrap.
+
+Called by the helper as its first step. Where the system refuses us a user namespace but lets
+bubblewrap make one (AppArmor on newer Ubuntu), bubblewrap makes both and ends, and the helper
+enters them from outside: its profile leaves the programs that it starts no capability, so the door
+could not be made by one of them. From there on everything is the same. Nothing here weakens what is
+asserted inside, and where both ways are refused there is no sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import NoReturn
+
+from keyhole.sandbox import emptynet, syscalls
+from keyhole.sandbox.launch import REFUSED
+
+RESTRICTED = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+"""Where it says 1, a user namespace may be had that is good for nothing. That shows only after one
+is entered, and there is no way back, so a child tries it first. What it says decides nothing."""
+
+NO_NAMESPACE, NO_CAPABILITY = f"{REFUSED}namespace", f"{REFUSED}capability"
+"""Faults, for tests: unshare fails, or succeeds and leaves no capability in what it made."""
+
+_LENDER = """\
+import os, socket
+kinds = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("user", "net")]
+socket.send_fds(socket.socket(fileno=0), [b"lent"], kinds)
+"""
+"""What bubblewrap starts in the namespaces. By the time it runs, bubblewrap has mapped the user and
+raised `lo`, which whoever goes by its `--info-fd` would come before."""
+
+_MAX_COMPLAINT = 4096
+"""Bytes of what bubblewrap says when it fails."""
+
+
+def make_own(faults: frozenset[str]) -> str:
+    """Enter namespaces of our own, or say why the system refuses them; then nothing has changed."""
+    if os.getuid() == 0:
+        # As root the user namespace is left to bubblewrap alone.
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        return ""
+    refusal = _tried_by_a_child(faults) if _may_be_powerless(faults) else ""
+    if refusal:
+        return refusal
+    uid, gid = os.getuid(), os.getgid()  # asked before: what is not mapped yet reads as nobody's
+    try:
+        _unshare(faults)
+    except PermissionError as error:
+        return str(error.strerror)
+    _map(uid, gid)
+    return ""
+
+
+def borrow(bwrap: str, refusal: str) -> None:
+    """Have bubblewrap make the namespaces, enter them, and see that they are what they must be."""
+    before = os.readlink("/proc/self/ns/net")
+    ours, theirs = socket.socketpair()
+    said = os.memfd_create("keyhole-lender", os.MFD_CLOEXEC)
+    words = [bwrap, "--unshare-user", "--unshare-net", "--die-with-parent", "--ro-bind", "/", "/"]
+    words += ["--", sys.executable, "-I", "-S", "-c", _LENDER]
+    actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, said, number) for number in (1, 2)]
+    child = os.posix_spawn(bwrap, words, {}, file_actions=actions)
+    theirs.close()
+    with ours:
+        _, lent, _, _ = socket.recv_fds(ours, 16, 2)
+    # Nobody but us is in them from here on.
+    os.waitpid(child, 0)
+    if len(lent) != 2:
+        complaint = os.pread(said, _MAX_COMPLAINT, 0).decode("utf-8", "replace").strip()
+        raise RuntimeError(
+            f"this system refuses Keyhole a user namespace ({refusal}), "
+            f"and bubblewrap made none either: {complaint or 'it said nothing'}"
+        )
+    user, net = lent
+    owner = syscalls.owner_of_namespace(net)
+    if not os.path.sameopenfile(owner, user):
+        raise RuntimeError("bubblewrap's network namespace is not of its user namespace")
+    syscalls.enter_namespace(user, syscalls.CLONE_NEWUSER)
+    syscalls.enter_namespace(net, syscalls.CLONE_NEWNET)
+    for descriptor in (user, net, owner, said):
+        os.close(descriptor)
+    if os.readlink("/proc/self/ns/net") == before:
+        raise RuntimeError("bubblewrap's network namespace is the host's")
+    for kind, number in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
+        with open(f"/proc/self/{kind}", encoding="ascii") as file:
+            if file.read().split() != [str(number), str(number), "1"]:
+                raise RuntimeError(f"the {kind} of bubblewrap's user namespace is not ours alone")
+
+
+def _unshare(faults: frozenset[str]) -> None:
+    if NO_NAMESPACE in faults:
+        raise PermissionError(1, f"unshare: {os.strerror(1)}")
+    syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
+    if NO_CAPABILITY in faults:
+        syscalls.lose_capabilities()
+
+
+def _map(uid: int, gid: int) -> None:
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _may_be_powerless(faults: frozenset[str]) -> bool:
+    if NO_CAPABILITY in faults:
+        return True
+    try:
+        with open(RESTRICTED, encoding="ascii") as file:
+            return file.read().strip() == "1"
+    except OSError:
+        return False
+
+
+def _tried_by_a_child(faults: frozenset[str]) -> str:
+    """Why a namespace of our own would be of no use; empty when it is, or fails in another way."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _try(faults, parent, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        refusal = file.read()
+    os.waitpid(child, 0)
+    return refusal.decode("utf-8", "replace")
+
+
+def _try(faults: frozenset[str], parent: int, write_end: int) -> NoReturn:
+    try:
+        syscalls.die_with_parent(parent)
+        uid, gid = os.getuid(), os.getgid()
+        _unshare(faults)
+        _map(uid, gid)
+        emptynet.raise_loopback()
+    except PermissionError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        os.write(write_end, f"{what}{error.strerror}".encode())
+    finally:
+        os._exit(0)
