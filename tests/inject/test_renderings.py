@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import quopri
 import urllib.parse
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 TOKEN = "ghp_Zq81xKc0vBn5mTy7LwRj2sUd94hGfPeAo6iX"
 AWS = "wJa/rXUtnFEMI+K7MDENG/bPxRfiCYzEXA+PLEKEY"
 PASSWORD = "p&ss<w>\"o'r\\d ~ü€=x!* `(,;:@)"
-SECRETS = (TOKEN, AWS, PASSWORD)
+AZURE = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50u+RZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+DASHED = "sk-ant-api03-Q7x_Z-0bKc0vBn5mTy7LwRj2-sUd94hG_fPeAo6iX"
+TILDES = "~~~?a~>b~c??d~~e>>f~g??h~~~i>>>j"
+"""In base64 it has `+` and `/`, which no text of letters and digits has."""
+SECRETS = (TOKEN, AWS, PASSWORD, AZURE, DASHED, TILDES)
 PLACEHOLDER = Shape.parse("ghp_{alnum:36}").placeholder(bytes(range(72)))
 
 
@@ -45,6 +50,26 @@ def as_json(text: str) -> str:
 
 def as_html(text: str) -> str:
     return html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+
+
+def entities(text: str, table: dict[str, str]) -> str:
+    return "".join(({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | table).get(c, c) for c in text)
+
+
+def as_javascript_escapes(text: str) -> str:
+    made = ""
+    for c in text:
+        kept = c.isascii() and (c.isalnum() or c in "@*_+-./")
+        made += c if kept else f"%{ord(c):02X}" if ord(c) < 256 else f"%u{ord(c):04X}"
+    return made
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(b"x:" + text.encode()).decode()
+
+
+def as_twice(text: str) -> str:
+    return urllib.parse.quote(urllib.parse.quote(text, safe=""), safe="")
 
 
 ECHOES: dict[str, Callable[[str], bytes]] = {
@@ -81,6 +106,41 @@ ECHOES: dict[str, Callable[[str], bytes]] = {
     "HTML": lambda s: html.escape(s).encode(),
     "HTML text": lambda s: html.escape(s, quote=False).encode(),
     "HTML by Go": lambda s: as_html(s).encode(),
+    "HTML by Go's templates": lambda s: as_html(s).replace("+", "&#43;").encode(),
+    "HTML by Go's templates, unquoted": lambda s: entities(
+        s,
+        {'"': "&#34;", "'": "&#39;", "+": "&#43;", "=": "&#61;", "`": "&#96;", " ": "&#32;"},
+    ).encode(),
+    "HTML by Mustache": lambda s: entities(
+        s,
+        {'"': "&quot;", "'": "&#39;", "/": "&#x2F;", "`": "&#x60;", "=": "&#x3D;"},
+    ).encode(),
+    "HTML by Handlebars": lambda s: entities(
+        s, {'"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"}
+    ).encode(),
+    "HTML by .NET": lambda s: entities(
+        s, {'"': "&quot;", "'": "&#x27;", "`": "&#x60;", "+": "&#x2B;"}
+    ).encode(),
+    "a script by Go": lambda s: units(
+        s.replace("\\", "\\\\").replace("/", "\\/"), "\"&'+<>`", "\\u{:04x}"
+    ).encode(),
+    "a script by Django": lambda s: units(s, "\\'\"<>&=-;`", "\\u{:04X}").encode(),
+    "a part of a path by Go": lambda s: urllib.parse.quote(s, safe="$&+:=@").encode(),
+    "a path by Go": lambda s: urllib.parse.quote(s, safe="$&+,/:;=@").encode(),
+    "a part of a path": lambda s: urllib.parse.quote(s, safe="!$&'()*+,;=:@").encode(),
+    "escape": lambda s: as_javascript_escapes(s).encode(),
+    "escaped twice": lambda s: as_twice(s).encode(),
+    "escaped twice in lower case": lambda s: "".join(
+        c if c.isascii() and (c.isalnum() or c in "-._~") else escaped(c).replace("%", "%25")
+        for c in s
+    ).encode(),
+    "quoted-printable": lambda s: quopri.encodestring(s.encode()).replace(b"=\n", b""),
+    "base64 in JSON by .NET": lambda s: units(in_base64(s), "+", "\\u{:04X}").encode(),
+    "base64 in a form": lambda s: urllib.parse.quote(in_base64(s), safe="").encode(),
+    "base64 in HTML": lambda s: as_html(in_base64(s)).replace("+", "&#43;").encode(),
+    "base64 in HTML by Mustache": lambda s: entities(
+        in_base64(s), {"/": "&#x2F;", "=": "&#x3D;"}
+    ).encode(),
 }
 
 
@@ -99,6 +159,12 @@ def test_an_echo_holds_one_of_the_renderings(way: str, secret: str) -> None:
 def test_a_token_that_no_one_escapes_has_few_renderings() -> None:
     """Each is one more search of every byte: plain, three of base64, two of hex, two escaped."""
     assert len(renderings(TOKEN, PLACEHOLDER)) == 8
+
+
+def test_a_dash_is_one_rendering_more() -> None:
+    """The one that Django writes in a script; the control has none."""
+    assert len(renderings(TOKEN.replace("_", "-"), PLACEHOLDER)) == 9
+    assert len(renderings(TOKEN.replace("_", "."), PLACEHOLDER)) == 8
 
 
 @given(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=MIN_SCRUBBED, max_size=50))
@@ -149,11 +215,22 @@ def test_a_short_secret_is_not_searched_for() -> None:
 
 @pytest.mark.parametrize("before", ["", ":", "u:", "me@corp.example:", "ü:"])
 def test_the_value_of_basic_is_found_whole(before: str) -> None:
-    text, [found] = rendered_base64(before, TOKEN, PLACEHOLDER)
+    text, [found, *_] = rendered_base64(before, TOKEN, PLACEHOLDER)
     assert base64.b64decode(text).decode() == before + TOKEN
     assert found.needle == text.encode()
     assert base64.b64decode(found.stand_in).decode() == before + PLACEHOLDER
     assert found.probe in found.needle
+
+
+@pytest.mark.parametrize("spell", [r"\u003D", r"\u003d", "%3D", "%3d", "&#61;", "&#x3D;", "=3D"])
+def test_the_value_of_basic_is_found_whole_however_its_padding_is_spelled(spell: str) -> None:
+    """I7: and by the search for the value itself. The control has no padding."""
+    text, made = rendered_base64(":", TOKEN, PLACEHOLDER)
+    assert text.endswith("=")
+    assert text.replace("=", spell).encode() in {found.needle for found in made}
+    assert len({found.probe for found in made}) == 1
+    assert all(len(found.needle) == len(found.stand_in) for found in made)
+    assert len(rendered_base64("u:", TOKEN, PLACEHOLDER)[1]) == 1
 
 
 @pytest.mark.parametrize("length", [16, 24, 32, 40, 108])
@@ -176,5 +253,7 @@ def test_one_search_finds_all_spellings_of_a_secret_with_few_special_characters(
     spelled = {found.probe for found in renderings(TOKEN[:30] + "/+/" + TOKEN[30:], PLACEHOLDER)}
     plain = {found.probe for found in renderings(TOKEN, PLACEHOLDER)}
     assert len(spelled) == len(plain)
+    assert len({found.probe for found in renderings(AZURE, PLACEHOLDER)}) == len(plain)
+    assert len({found.probe for found in renderings(AWS, PLACEHOLDER)}) == len(plain)
     # The control: without a stretch that is long enough each spelling is searched for.
     assert len({found.probe for found in renderings("a/b+c=" * 8, PLACEHOLDER)}) > len(plain)

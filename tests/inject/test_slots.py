@@ -26,11 +26,23 @@ X-Amz-*
 TRICKS = "$httpHeaders $httpMethod _method"
 """By these a query says what a header or the method should: Google's front ends, Rack, Laravel."""
 
+PROXIED = """
+X-Serverless-Authorization X-Authorization X-Access-Token X-Vault-Token CF-Access-Client-Id
+CF-Access-Client-Secret X-Forwarded-Access-Token Remote-User X-Forwarded-User X-Remote-User
+"""
+"""Read in the place of `Authorization`, or believed as the word of a proxy: Cloud Run, Vault,
+Cloudflare, and what stands behind oauth2-proxy or a web server that has asked for a password."""
+OAUTH = """
+oauth_token auth_token authorization bearer_token client_secret refresh_token id_token
+"""
+"""What OAuth and its relatives call a credential where it rides in the query."""
+
 
 def test_the_global_slots_are_those_of_the_facts() -> None:
     """I6: whatever the service, these never travel."""
-    expected = {Slot(Place.HEADER, name.lower()) for name in HEADERS.split()}
-    expected |= {Slot(Place.QUERY, name.lower()) for name in f"{QUERY} {TRICKS}".split()}
+    expected = {Slot(Place.HEADER, name.lower()) for name in f"{HEADERS} {PROXIED}".split()}
+    query = f"{QUERY} {TRICKS} {OAUTH}"
+    expected |= {Slot(Place.QUERY, name.lower()) for name in query.split()}
     assert set(GLOBAL_SLOTS) == expected
     assert len(GLOBAL_SLOTS) == len(expected)
 

@@ -146,6 +146,15 @@ def test_where_the_gateway_writes_the_client_does_not(table: dict[str, object], 
         ("key%00.js=x&a=1", "a=1"),
         ("key[]=x&a=1", "a=1"),
         ("key%5B0%5D=x&a=1", "a=1"),
+        ("api.key=x&a=1", "a=1"),  # PHP reads all of these as `api_key`
+        ("api%2Ekey=x&a=1", "a=1"),
+        ("api+key=x&a=1", "a=1"),
+        ("api[key=x&a=1", "a=1"),
+        ("api%5Bkey=x&a=1", "a=1"),
+        ("Api-Key=x&a=1", "a=1"),
+        ("api.key[]=x&a=1", "a=1"),
+        ("api.key%00.js=x&a=1", "a=1"),
+        (".method=DELETE&a=1", "a=1"),
         ("X-Amz-Signature=x&x-amz-date=y&a=1", "a=1"),
         ("x-amz-=x", ""),
         # Nothing else is touched, reordered or written anew.
@@ -154,6 +163,7 @@ def test_where_the_gateway_writes_the_client_does_not(table: dict[str, object], 
         ("keys=x&my_key=y&a=key", "keys=x&my_key=y&a=key"),
         ("a=key%3Dx&a=%26key%3Dx", "a=key%3Dx&a=%26key%3Dx"),
         ("x[key]=1", "x[key]=1"),
+        ("api[key]=1&a.b=2&page[size]=3", "api[key]=1&a.b=2&page[size]=3"),
         ("%FF=1&%zz=2", "%FF=1&%zz=2"),
     ],
 )
@@ -170,6 +180,13 @@ def test_a_query_field_that_a_service_keeps_travels() -> None:
     assert PLAIN.query(query) == "a=1"
     narrowed = surgery(("query:x-amz-security-token",), ("query:x-amz-*",))
     assert narrowed.query("x-amz-date=1&x-amz-security-token=z") == "x-amz-date=1"
+
+
+def test_a_name_that_a_service_keeps_is_not_read_as_another() -> None:
+    """A slot of just that name speaks; one that covers it by a prefix opens nothing (I6)."""
+    assert surgery((), ("query:api-key",)).query("api-key=x&api.key=y") == "api-key=x"
+    assert surgery((), ("query:api*",)).query("api-key=x&api-version=y") == "api-version=y"
+    assert PLAIN.query("api-key=x&api-version=y") == "api-version=y"
 
 
 SPELLED = st.text(string.ascii_letters + string.digits + "%&;=+[]._-*", max_size=60)

@@ -222,6 +222,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
         running.kill()
 
     def notice(targets: tuple[str, ...]) -> None:
+        running.kill()  # at once: the loop may be busy with what the sandbox keeps it busy with
         loop.call_soon_threadsafe(end, targets)
 
     targets = guarding(run.launch.files)

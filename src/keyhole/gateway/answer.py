@@ -5,9 +5,10 @@ Made by `exchange.py` for each answer of an origin. Bytes in, bytes for the clie
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from keyhole.inject.encoded import EncodedScanner
+from keyhole.inject.encoded import EncodedScanner, Undecodable
 from keyhole.inject.scrub import Needles, Scrubber
 from keyhole.wire.httpresponse import Framing, ResponseHead
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
     from keyhole.wire.httpfield import Field
 
+# Charsets in which ASCII is not written as ASCII; a client may ask for one (I7).
+_UNREADABLE = re.compile(
+    rb"content-type:.*charset\s*=\s*[\"']?\s*"
+    rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)",
+    re.IGNORECASE,
+)
 _CLOSE = b"Connection: close\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
@@ -34,6 +41,8 @@ class Answer:
         self._replaced = 0
         self._scanner: Scrubber | EncodedScanner | None = None
         if needles and body:
+            if any(_UNREADABLE.match(line) for line in head.lines):
+                raise Undecodable("its characters are not written so that they can be searched")
             self._scanner = (
                 EncodedScanner(needles, head.encoding) if head.encoding else Scrubber(needles)
             )

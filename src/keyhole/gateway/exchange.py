@@ -11,7 +11,6 @@ from keyhole.gateway import refusal
 from keyhole.gateway.answer import Answer
 from keyhole.gateway.relay import FrameScan
 from keyhole.inject.encoded import Reflected, Undecodable
-from keyhole.inject.scrub import Needles
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.wire.httpfield import Malformed
@@ -34,8 +33,8 @@ _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 _CONTINUE = 100
 _SWITCHING = 101
+_PARTIAL = 206
 _ERRORS = 400
-_NO_NEEDLES = Needles.none()
 
 
 class Exchange:
@@ -43,14 +42,13 @@ class Exchange:
 
     __slots__ = (
         "_answer", "_client", "_decision", "_frames", "_head", "_left", "_message", "_needles",
-        "_origin", "_reader", "_recorded", "_retried", "_sent", "_total", "_websocket_key",
-        "method", "service", "status", "trailers",
+        "_origin", "_ranges", "_reader", "_recorded", "_retried", "_sent", "_total",
+        "_websocket_key", "method", "service", "status", "trailers",
     )  # fmt: skip
 
     def __init__(
         self, client: Inspected, head: RequestHead, decision: RequestDecision, dressed: Dressed
     ) -> None:
-        credential = dressed.credential
         self.method = head.method
         self.service = dressed.service
         self.status = 0
@@ -59,7 +57,8 @@ class Exchange:
         self._head = head
         self._decision = decision
         self._message = dressed.message
-        self._needles = credential.needles if credential is not None else _NO_NEEDLES
+        self._needles = dressed.needles
+        self._ranges = dressed.ranges
         self._websocket_key = dressed.websocket_key
         self._origin: Origin | None = None
         self._answer: Answer | None = None
@@ -178,6 +177,7 @@ class Exchange:
         if client is None or self._head.http10 or unexpected:
             return
         text = b"".join([head.start, *head.lines, b"\r\n"])
+        client.count_down(len(text))
         client.queue(self._needles.replace(text) if self._needles else text)
 
     def answered(self, head: ResponseHead) -> None:
@@ -189,6 +189,10 @@ class Exchange:
         if head.status == _SWITCHING:
             self._switch(client, head)
             return
+        if head.status == _PARTIAL and self._needles and not self._ranges:
+            # Nobody asked for it in a way that is known; a secret in two pieces is not seen (I7).
+            self.failed(refusal.ENCODING_REFUSED, "the origin sends a piece of an answer")
+            return
         # A request that is not read to its end leaves bytes that would be the next one's head.
         close = self._head.close or not self._sent
         try:
@@ -198,6 +202,7 @@ class Exchange:
         except Undecodable as error:
             self.failed(refusal.ENCODING_REFUSED, str(error))
             return
+        client.count_down(len(self._answer.head))
         client.queue(self._answer.head)
         self.record()
 

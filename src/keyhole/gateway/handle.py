@@ -50,6 +50,10 @@ EXHAUSTED_PAUSE = 0.1
 DIALS_AT_ONCE = 16
 """Origins that one session resolves and dials at a time: half of the resolver's threads."""
 
+MAX_INSPECTIONS = 256
+"""Hosts whose memory of lines and decisions is kept, some 200 KiB each: under a wildcard the
+sandbox chooses the names (I9). One that was forgotten is made anew."""
+
 DNS_PORT = 53
 
 OVERRIDES = METHOD_OVERRIDES | TARGET_OVERRIDES
@@ -115,7 +119,7 @@ class DoorHandle:
         for inspected in list(self._inspected):
             inspected.cut(refusal.DOOR_CLOSED)
         for inspection in self._inspections.values():
-            inspection.close()
+            inspection.retire()
         for talk, task in list(self._talks.items()):
             task.cancel()
             talk.abort()
@@ -291,11 +295,12 @@ class DoorHandle:
 
     def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
         key = (bound.host, bound.port)
-        inspection = self._inspections.get(key)
+        inspection = self._inspections.pop(key, None)
         if inspection is None:
-            inspection = self._inspections[key] = Inspection(
-                self._state.session.book, interception, bound.host, bound.port
-            )
+            inspection = Inspection(self._state.session.book, interception, bound.host, bound.port)
+        self._inspections[key] = inspection  # the last one used is the last one forgotten
+        if len(self._inspections) > MAX_INSPECTIONS:
+            self._inspections.pop(next(iter(self._inspections))).retire()
         inspected = Inspected(
             self._shared,
             self._dials,

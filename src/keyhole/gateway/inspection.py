@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from keyhole.gateway.minting import Minting
 from keyhole.gateway.refusal import HTTP_MALFORMED
 from keyhole.inject.canonical import SignedRequest
+from keyhole.inject.credential import Credential
 from keyhole.inject.injection import SignatureInjection
+from keyhole.inject.scrub import Needles
 from keyhole.inject.sigv4 import WRITTEN_NAMES, Refusal, SigningKey, check, sign, wants_digest
 from keyhole.inject.slots import Place, Slot
 from keyhole.inject.surgery import Surgery, written_slots
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.session import Interception
-    from keyhole.inject.credential import Credential
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 MAX_DECISIONS = 1024
@@ -47,7 +48,13 @@ IDLE_ORIGIN = 50.0
 """Seconds after which a kept connection is closed; servers commonly wait 60."""
 
 _COLLECTED_ALWAYS = ("sec-websocket-key", "sec-websocket-protocol", "sec-websocket-extensions")
-_COLLECTED_WHEN_SCANNED = ("accept-encoding", "range", "if-range")
+_RANGES = frozenset({b"range", b"if-range", b"request-range", b"x-ms-range"})
+"""What asks for a piece of an answer; Apache and Azure have spellings of their own."""
+_COLLECTED_WHEN_SCANNED = (
+    "accept-encoding",
+    "accept-charset",
+    *(name.decode("ascii") for name in _RANGES),
+)
 """What would make an answer that cannot be scanned: encoded, or a piece at a time (I7)."""
 
 _IDENTITY = b"Accept-Encoding: identity\r\n"
@@ -76,7 +83,9 @@ class Dressed:
     message: bytes
     """Its head, with the credential."""
     service: str
-    credential: Credential | None
+    needles: Needles
+    """What must not be in the answer: the secrets of all accounts at this host."""
+    ranges: bool = False
     websocket_key: bytes = b""
 
 
@@ -105,8 +114,14 @@ class Inspection:
             for value in values
             if value not in own
         )
-        credentials = [self._credential(rules) for rules in self._rules.values()]
-        self._mints = any(isinstance(each, Minting) for each in credentials)
+        # One account's secret may come back in another's answer, also from another port (I7).
+        credentials = [self._credential(rules) for rules in book.rules_of_name(host)]
+        self._minting = [each for each in credentials if isinstance(each, Minting)]
+        self._needles = Needles.none()
+        for each in credentials:
+            if isinstance(each, Credential):
+                self._needles |= each.needles
+        self._retired = False
         scanned = any(credentials)
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
         collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
@@ -179,7 +194,7 @@ class Inspection:
 
     def aging(self, service: str) -> Minting | None:
         """Where to get the next token when the present one will soon be over."""
-        if not self._mints:
+        if not self._minting:
             return None
         credential = self._credential(self._rules[service])
         if isinstance(credential, Minting) and credential.is_old(time.monotonic()):
@@ -212,7 +227,8 @@ class Inspection:
         if head.websocket:
             lines.append(_UPGRADE)
         lines.append(b"\r\n")
-        return Dressed(b"".join(lines), asked.service, credential, key)
+        ranges = rules.host.ranges
+        return Dressed(b"".join(lines), asked.service, self.needles(), ranges, key)
 
     def _signed(self, asked: Asked) -> SignedRequest:
         head = asked.head
@@ -239,11 +255,18 @@ class Inspection:
         target = head.path if query is None else f"{head.path}?{query}"
         return f"{head.method} {target} HTTP/1.1\r\n".encode("ascii")
 
+    def needles(self) -> Needles:
+        """Every secret that requests to this host carry, whichever account's."""
+        found = self._needles
+        for minting in self._minting:
+            found |= minting.needles
+        return found
+
     def _put_back(
         self, head: RequestHead, rules: HostRules, credential: Credential | None
     ) -> Iterable[bytes]:
         """Those of the collected fields that go on, as they may."""
-        scanned = credential is not None and bool(credential.needles)
+        scanned = bool(self._needles or self._minting)
         merge = dict(credential.merge) if credential is not None else {}
         for field in head.collected:
             match field.name:
@@ -260,10 +283,10 @@ class Inspection:
                         yield field.line
                 case b"sec-websocket-extensions":
                     pass  # permessage-deflate would hide the frames from the scan
-                case b"accept-encoding":
+                case b"accept-encoding" | b"accept-charset":
                     if not scanned:
                         yield field.line
-                case b"range" | b"if-range":
+                case name if name in _RANGES:
                     if not scanned or rules.host.ranges:
                         yield field.line
                 case name if name in merge:
@@ -298,7 +321,7 @@ class Inspection:
     def keep_idle(self, service: str, origin: Origin, now: float) -> None:
         """Keep a connection, unless there are enough."""
         kept = self._idle.setdefault(service, [])
-        if len(kept) >= MAX_IDLE_ORIGINS:
+        if self._retired or len(kept) >= MAX_IDLE_ORIGINS:
             origin.close()
             return
         origin.idle_since = now
@@ -311,6 +334,11 @@ class Inspection:
                 if now - origin.idle_since > IDLE_ORIGIN:
                     origin.close()
             self._idle[service] = [origin for origin in kept if origin.alive]
+
+    def retire(self) -> None:
+        """It is forgotten while connections may still use it: keep nothing any more."""
+        self._retired = True
+        self.close()
 
     def close(self) -> None:
         """Close every kept connection."""

@@ -62,6 +62,11 @@ class Minting:
         """The credential, unless it is to be fetched before the next request."""
         return self._credential if now < self._ends else None
 
+    @property
+    def needles(self) -> Needles:
+        """What must not come back: the present token and the one before it."""
+        return self._credential.needles if self._credential is not None else Needles.none()
+
     def is_old(self, now: float) -> bool:
         """Whether a new token should be fetched while this one still serves."""
         return now > self._old

@@ -6,6 +6,7 @@ The reason codes here are of the gateway's own making; those of policy are in `m
 from __future__ import annotations
 
 import json
+import shlex
 
 from keyhole.model.decision import Reason
 from keyhole.model.host import DEFAULT_PORT
@@ -169,8 +170,9 @@ def _url(host: str, path: str) -> str:
 
 
 def _ask(method: str, url: str) -> str:
-    flag = "" if method == "GET" else f" --method {visible(method)}"
-    return f"`keyhole why{flag} {url}` says which rule"
+    # The sandbox chose both, and a person will paste it into a shell (I11).
+    flag = "" if method == "GET" else f" --method {shlex.quote(visible(method))}"
+    return f"`keyhole why{flag} {shlex.quote(url)}` says which rule"
 
 
 _NOT_FOUND = frozenset({Reason.REPOSITORY_NOT_GRANTED})

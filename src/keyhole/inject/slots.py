@@ -64,9 +64,13 @@ dd-api-key dd-application-key x-nuget-apikey npm-otp
 x-github-otp x-gitea-otp x-forgejo-otp signature x-ssh-certificate x-sentry-auth
 x-amz-security-token chatgpt-account-id x-openai-actor-authorization
 openai-organization openai-project stripe-account stripe-context
+x-serverless-authorization x-authorization x-access-token x-vault-token
+cf-access-client-id cf-access-client-secret
+x-forwarded-access-token remote-user x-forwarded-user x-remote-user
 """
 _QUERY_KEYS = """
 key api_key apikey access_token private_token job_token token auth application_key
+oauth_token auth_token authorization bearer_token client_secret refresh_token id_token
 sentry_key sig x-amz-* $httpheaders $httpmethod _method
 """
 

@@ -45,6 +45,8 @@ _COOKIE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+=[\x21\x23-\x2b\x2d-\x3a\x3c
 _SEPARATOR = re.compile(r"([&;])")
 # Where some servers end a name: PHP, Rails and `qs` read `token[]` and `token[x]` as `token`.
 _NAME_ENDS = re.compile(r"[\[\0]")
+# And what some make of a name: PHP reads `api.key`, `api key` and `api[key` as `api_key`.
+_FOLDED = re.compile(r"[ .\[-]")
 
 
 class Surgery:
@@ -88,7 +90,7 @@ class Surgery:
         """The query without the fields of emptied slots, whichever of `&` and `;` divides them."""
         pieces = _SEPARATOR.split(query)
         fields = pieces[::2]
-        stays = [self._stays(Place.QUERY, _query_name(f), unnamed=True) for f in fields]
+        stays = [self._field_stays(f) for f in fields]
         if all(stays):
             return query
         parts: list[str] = []
@@ -113,6 +115,14 @@ class Surgery:
             return b""
         entries = (entry.strip(b" \t") for entry in value.split(b","))
         return b", ".join(entry for entry in entries if _is_plain(entry))
+
+    def _field_stays(self, field: str) -> bool:
+        """Whether no server reads this field as an emptied one; a slot of just its name decides."""
+        names = _query_names(field)
+        exact = self._exact.get(Slot(Place.QUERY, names[0]))
+        if exact is not None:
+            return exact
+        return all(self._stays(Place.QUERY, name, unnamed=True) for name in names)
 
     def _stays(self, place: Place, name: str, *, unnamed: bool) -> bool:
         """What the longest slot says that covers this name, or `unnamed` when none does."""
@@ -140,10 +150,12 @@ def _written(injection: Injection) -> Slot:
     return Slot(Place.HEADER, "authorization")
 
 
-def _query_name(field: str) -> str:
-    """A field's name as the most lenient server reads it."""
-    name = unquote_plus(field.partition("=")[0], errors="replace")
-    return _NAME_ENDS.split(name, maxsplit=1)[0].strip().casefold()
+def _query_names(field: str) -> tuple[str, ...]:
+    """A field's name as lenient servers read it: cut, cut and folded, folded."""
+    name = unquote_plus(field.partition("=")[0], errors="replace").casefold()
+    cut = _NAME_ENDS.split(name, maxsplit=1)[0].strip()
+    whole = name.partition("\0")[0].strip()
+    return cut, _FOLDED.sub("_", cut), _FOLDED.sub("_", whole)
 
 
 def _is_plain(entry: bytes) -> bool:

@@ -79,6 +79,15 @@ class Rulebook:
                 return self._services[pattern]
         return []
 
+    def rules_of_name(self, host: Host) -> list[HostRules]:
+        """The services that inspect this name at whatever port."""
+        return [
+            rules
+            for pattern, found in self._services.items()
+            if pattern.matches(host)
+            for rules in found
+        ]
+
     def _grant(self, pattern: HostPattern, grant: Grant) -> None:
         self._grants.setdefault(pattern, grant)
         name = HostPattern(pattern.host, pattern.subdomains, _ANY_PORT)

@@ -30,6 +30,8 @@ class Trigger:
 _EDITOR = "an editor runs its tasks and settings"
 _AGENT = "an agent on the host runs the hooks and servers it names"
 _GIT_HOOKS = "git runs it at the next commit"
+_VERSIONS = "a version control system runs the hooks and aliases it names"
+_CARGO = "cargo runs the compilers and wrappers it names, also when an editor asks"
 _SHELL = "a shell runs it on entering the directory"
 
 TRIGGERS = (
@@ -44,6 +46,9 @@ TRIGGERS = (
     Trigger(".fleet", _EDITOR, Kind.DIR),
     Trigger(".nvim.lua", _EDITOR),
     Trigger(".exrc", _EDITOR),
+    Trigger(".nvimrc", _EDITOR),
+    Trigger(".vimrc", _EDITOR),
+    Trigger("languages.toml", _EDITOR, parent=".helix"),
     Trigger(".devcontainer", _EDITOR, Kind.DIR),
     Trigger(".devcontainer.json", _EDITOR),
     Trigger("settings.json", _AGENT, parent=".claude"),
@@ -56,12 +61,29 @@ TRIGGERS = (
     Trigger("config.toml", _AGENT, parent=".codex"),
     Trigger("opencode.json", _AGENT),
     Trigger(".aider.conf.yml", _AGENT),
+    Trigger("mcp.json", _AGENT, parent=".roo"),
+    Trigger("settings", _AGENT, Kind.DIR, parent=".kiro"),
+    Trigger("mcp.json", _AGENT, parent=".amazonq"),
+    Trigger(".windsurf", _AGENT, Kind.DIR),
+    Trigger(".continue", _AGENT, Kind.DIR),
+    Trigger("settings.json", _AGENT, parent=".qwen"),
+    Trigger("mcp.json", _AGENT, parent=".factory"),
+    Trigger(".junie", _AGENT, Kind.DIR),
+    Trigger(".crush.json", _AGENT),
     Trigger(".husky", _GIT_HOOKS, Kind.DIR),
     Trigger(".githooks", _GIT_HOOKS, Kind.DIR),
     Trigger(".pre-commit-config.yaml", _GIT_HOOKS),
     Trigger("lefthook.yml", _GIT_HOOKS),
     Trigger(".lefthook.yml", _GIT_HOOKS),
     Trigger(".lefthook", _GIT_HOOKS, Kind.DIR),
+    Trigger("hgrc", _VERSIONS, parent=".hg"),
+    # Of `.jj/repo`, whose other content must stay writable.
+    Trigger("config.toml", _VERSIONS, parent="repo"),
+    Trigger("config.toml", _CARGO, parent=".cargo"),
+    Trigger("config", _CARGO, parent=".cargo"),
+    Trigger("flake.nix", _SHELL),
+    Trigger("shell.nix", _SHELL),
+    Trigger("devbox.json", _SHELL),
 )
 _WORKSPACE = Trigger("*.code-workspace", _EDITOR)
 _BY_NAME = {(trigger.parent, trigger.name): trigger for trigger in TRIGGERS}
