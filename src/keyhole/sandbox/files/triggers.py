@@ -81,9 +81,6 @@ TRIGGERS = (
     Trigger("config.toml", _VERSIONS, parent="repo"),
     Trigger("config.toml", _CARGO, parent=".cargo"),
     Trigger("config", _CARGO, parent=".cargo"),
-    Trigger("flake.nix", _SHELL),
-    Trigger("shell.nix", _SHELL),
-    Trigger("devbox.json", _SHELL),
 )
 _WORKSPACE = Trigger("*.code-workspace", _EDITOR)
 _BY_NAME = {(trigger.parent, trigger.name): trigger for trigger in TRIGGERS}
