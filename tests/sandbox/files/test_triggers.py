@@ -13,10 +13,10 @@ from keyhole.sandbox.files.triggers import TRIGGERS, trigger_of
     [".roo/mcp.json", ".kiro/settings/", ".amazonq/mcp.json", "x/.windsurf/", "x/.continue/",
      ".qwen/settings.json", ".factory/mcp.json", "x/.junie/", "x/.crush.json",
      ".helix/languages.toml", "x/.nvimrc", "x/.vimrc", "x/.exrc", ".cargo/config.toml",
+     ".cargo/config", ".hg/hgrc", "repo/config.toml", "x/.envrc", "x/my.code-workspace"],
 )  # fmt: skip
 def test_what_a_tool_runs_by_itself_is_in_the_table(path: str) -> None:
     """I11."""
-     ".cargo/config", ".hg/hgrc", "repo/config.toml", "x/.envrc", "x/my.code-workspace"],
     parent, _, name = path.rstrip("/").rpartition("/")
     found = trigger_of(parent, name)
     assert found is not None
