@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 BODY_LIMIT = "limits.body"
 
-REQUESTS_PER_TURN = 16
-"""Pipelined requests that one connection has judged before the loop looks at the others."""
-
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -90,16 +87,9 @@ class Inspected(Arrival):
         self._advance(data)
 
     def _advance(self, data: bytes) -> None:
-        turns = REQUESTS_PER_TURN
         try:
             while data:
                 match self._phase:
-                    case Phase.HEAD if not turns:
-                        # The loop has others to look at, and a watch that may end the run (I9).
-                        self._held = data
-                        self.pause()
-                        self._loop.call_soon(self._go_on_later)
-                        return
                     case Phase.HEAD if self.slow:
                         # Whoever asks and does not read what is answered is not asked on (I9).
                         self._held = data
@@ -111,7 +101,6 @@ class Inspected(Arrival):
                             self._hold_head(data)
                             return
                         self._searched = 0
-                        turns -= 1
                         data = self._request(data[:end], data[end + len(END_OF_HEAD) :])
                     case Phase.BODY if self._exchange is not None:
                         data = self._exchange.upload(data)
@@ -135,12 +124,6 @@ class Inspected(Arrival):
             self._refuse_malformed(error.why)
         except OverLimit as error:
             self.over(error.decision)
-
-    def _go_on_later(self) -> None:
-        if self._phase is Phase.HEAD and not self.slow:
-            held, self._held = self._held, b""
-            self.resume()
-            self._advance(held)
 
     def _upload(self, exchange: Exchange, view: memoryview) -> None:
         """Bytes within a body of known length: encrypted at once, so they need not be copied."""
