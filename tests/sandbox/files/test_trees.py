@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def test_a_shells_startup_files_cannot_be_writable(world: World) -> None:
 
 
 def test_the_systems_own_credentials_are_refused(world: World) -> None:
-    for path in ("/etc/shadow", "/etc/ssh", "/etc/ssl/private/x.key", "/root/.ssh"):
+    of_root = f"{pwd.getpwuid(0).pw_dir}/.ssh"
+    for path in ("/etc/shadow", "/etc/ssh", "/etc/ssl/private/x.key", of_root):
         assert "unsafe_paths" in refusal(world, readable=(path,))
 
 

@@ -62,7 +62,7 @@ def test_a_link_put_where_a_hooks_directory_was_is_refused(tmp_path: Path) -> No
 
 def test_a_magic_link_is_a_link() -> None:
     with pytest.raises(LinkInPath):
-        open_beneath_no_links(f"/proc/{os.getpid()}/root/etc")
+        open_beneath_no_links(os.path.join("/proc", str(os.getpid()), "root", "etc"))
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/../b", "/a//b", "/a/.", "/a/", "/a\0b"])
