@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import audit, intercept, policy, sandbox, startup, tunnel
+from benchmarks import audit, git, intercept, policy, sandbox, startup, tunnel
 
 
 def main() -> int:
@@ -16,6 +16,7 @@ def main() -> int:
         ("Audit log", audit.measure),
         ("Tunnel, against HAProxy in TCP mode", tunnel.measure),
         ("Intercepted traffic, against Envoy and mitmproxy", intercept.measure),
+        ("git, against the same server directly", git.measure),
         ("A sandbox's start", sandbox.measure_start),
         ("Two hundred sandboxes on one gateway", sandbox.measure_many),
     ):

@@ -111,7 +111,14 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
-    "not-yet": "a push or large files of git, which are not looked into yet",
+    "ref-moved": "the client believes the branch to be somewhere else than it is",
+    "denied-path": "the push adds or changes a file that `deny_paths` protects",
+    "push-malformed": "the list of a push's commands is not in the one form that is accepted",
+    "push-option-refused": "an option of the push is not among `push_options`",
+    "push-unjudged": "the push could not be looked into, so it was not sent",
+    "held-back": "another ref of the same push was refused",
+    "fetch-refused": "a fetch is malformed, or asks for what is never allowed",
+    "lfs-refused": "a request for large files is malformed, or not granted",
 }
 """Reasons that `keyhole why` never has to put in words, by code."""
 
@@ -488,6 +495,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/ARCHITECTURE.md": {"ruleset": ruleset},
     "docs/THREATS.md": {},
     "docs/troubleshooting.md": {},
+    "docs/git.md": {},
     "docs/policy.md": {
         "slots": slot_table,
         "certificates": certificate_table,

@@ -15,6 +15,7 @@ import uvloop
 from keyhole.app.interception import Trust, intercept
 from keyhole.certs.authority import Authority
 from keyhole.gateway.gateway import Gateway
+from keyhole.gateway.pushes import Judge
 from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.session import Session
 from keyhole.model.event import Event
@@ -90,12 +91,14 @@ class Services:
     placeholders: dict[str, str]
     authority: Authority
     roots: bytes
+    judge: Judge | None = None
 
     def intercept(self, rules: Rulebook) -> Interception:
         """As the composition root does it."""
         secrets = {name: Secret(value) for name, value in self.secrets.items()}
         stand_ins = {name: tuple(text.split("\n")) for name, text in self.placeholders.items()}
-        return intercept(rules, secrets, stand_ins, Trust(self.authority, self.roots, None, None))
+        trust = Trust(self.authority, self.roots, None, None)
+        return intercept(rules, secrets, stand_ins, trust, self.judge)
 
 
 class Rig:

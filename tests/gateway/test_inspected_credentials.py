@@ -295,7 +295,8 @@ def test_two_services_of_one_host_have_a_credential_and_connections_each(
     authority: trustme.CA, tls: ssl.SSLContext
 ) -> None:
     """I4, I6: accounts that share a host share nothing else."""
-    origin = Service(lambda message: ok(message.start.encode()))
+    kind = b"Content-Type: application/x-git-upload-pack-advertisement"
+    origin = Service(lambda _: ok(b"000eversion 2\n0000", kind))
     services = make_services(authority, own=SECRET, second="sk-other-0123456789abcdefghi")
     with serving(origin, tls) as server, set_up(authority, services) as stage:
         stage.open(forge("own", "a/one") + forge("second", "b/two"), ok_example=server)

@@ -16,7 +16,7 @@ from keyhole.gateway import gathering, minting
 from tests.gateway.aws import UNSIGNED, Keys, signed_request, verified
 from tests.gateway.origins import Service, echo_head, web
 from tests.gateway.rig import Services
-from tests.gateway.stage import SECRET, Stage, make_services, service, serving, set_up
+from tests.gateway.stage import Stage, make_services, service, serving, set_up
 from tests.gateway.talk import Message, Talk, get, head, ok
 
 if TYPE_CHECKING:
@@ -349,41 +349,3 @@ def test_no_credential_travels_in_the_clear(stage: Stage, raw: bytes, reason: st
         answer = plain.answer()
         assert (answer.status, reason.encode() in answer.body) == (403, True)
         plain.close()
-
-
-# ── git ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_repository_is_read_and_not_yet_pushed_to(stage: Stage, tls: ssl.SSLContext) -> None:
-    """I3: a push cannot be looked into yet, so there is none; other repositories do not exist."""
-    origin = Service()
-    policy = """
-[services.own]
-hosts = ["ok.example"]
-forge = "gitea"
-repos = ["a/one"]
-push = ["agent/*"]
-inject = { header = "Authorization", value = "Bearer {secret}" }
-secret = "file:/nowhere"
-"""
-    with serving(origin, tls) as server:
-        stage.open(policy, ok_example=server)
-        for allowed in (
-            get("/a/one.git/info/refs?service=git-upload-pack"),
-            head("POST", "/a/one.git/git-upload-pack", "Content-Length: 4") + b"0000",
-        ):
-            assert stage.ask(allowed).answer().status == 200
-        assert [seen.one("authorization") for seen in origin.seen] == [f"Bearer {SECRET}"] * 2
-        for push in (
-            get("/a/one.git/info/refs?service=git-receive-pack"),
-            head("POST", "/a/one.git/git-receive-pack", "Content-Length: 4") + b"0000",
-            head("POST", "/a/one.git/info/lfs/objects/batch", "Content-Length: 2") + b"{}",
-        ):
-            answer = stage.ask(push).answer()
-            assert answer.status == 403
-            assert json.loads(answer.body)["reason"] == "not-yet"
-        other = stage.ask(get("/a/two.git/info/refs?service=git-upload-pack")).answer()
-        assert other.status == 404
-        assert json.loads(other.body) == {"error": "not found"}
-        assert len(origin.seen) == 2
-        assert "repository-not-granted" in stage.watch.reasons("request")

@@ -41,7 +41,9 @@ def test_case_and_one_dot_git_make_no_difference_on_a_forge(forge: Forge, spelli
 
 @pytest.mark.parametrize("forge", FOLDING)
 def test_only_one_dot_git_is_dropped(forge: Forge) -> None:
-    assert Repository.parse(forge, "acme/widgets.git.git") == Repository(("acme", "widgets.git"))
+    """What remains must not end so again, in any case: some servers would drop that, too (I4)."""
+    for odd in ("widgets.git.git", "widgets.GIT", "widgets.Git", "widgets.GIT.git"):
+        assert Repository.from_segments(forge, ("acme", odd)) is None
     assert Repository.parse(forge, "acme/widgets.wiki.git").path[1] == "widgets.wiki"
 
 

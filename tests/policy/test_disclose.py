@@ -95,6 +95,7 @@ def test_a_forge_tells_its_repositories_and_branches() -> None:
         "force": True,
         "delete": True,
         "deny_paths": ["ci/**"],
+        "push_options": ["ci.skip"],
         "api": "pull-requests",
     }
     usual = service('[services.forge]\nrepos = ["a/b"]', "forge")

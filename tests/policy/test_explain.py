@@ -73,7 +73,10 @@ def test_what_is_allowed_says_by_what_and_how(
         ("example.org:22", Reason.PORT_NOT_GRANTED, '[egress]\nallow = ["example.org:22"]'),
         ("https://plain.example/z", Reason.NO_RULE, '[services.plain]\nallow = ["GET /z"]'),
         ("https://plain.example/x/y", Reason.DENIED_BY_RULE, None),
-        ("https://api.git.example/repos/z/z/issues", Reason.NO_RULE, 'api = "pull-requests"'),
+        ("https://api.git.example/user/repos", Reason.NO_RULE, 'api = "pull-requests"'),
+        ("https://api.git.example/repos/z/z/issues", Reason.REPOSITORY_NOT_GRANTED,
+         'repos = ["owner/name"]   # the repository'),
+        ("https://api.git.example/graphql", Reason.GRAPHQL, None),
         ("https://plain.example/%2e", Reason.PATH_MALFORMED, None),
         ("https://api.model.example/v1/keys/1", Reason.GUARDED_ENDPOINT,
          '[services.model]\nallow = ["GET /v1/keys/1"]   # beside'),
@@ -139,11 +142,11 @@ def test_what_would_be_injected_is_named_and_never_shown(
 
 def test_a_push_says_what_could_still_refuse_it() -> None:
     caveats = why("git push https://git.example/a/b agent/x").caveats
-    assert len(caveats) == 4
+    assert len(caveats) == 3
     exact = book("[services.forge]\nrepos = ['a/b']\npush = ['main']")
     target = parse_target(("git push https://git.example/a/b main",), "GET")
-    assert len(explain(exact, target).caveats) == 3
-    assert len(why("git push --force https://bare.example/r x").caveats) == 1
+    assert len(explain(exact, target).caveats) == 2
+    assert len(why("git push --force https://bare.example/r x").caveats) == 0
 
 
 def test_every_reason_for_a_denial_has_words() -> None:
@@ -156,7 +159,9 @@ def test_every_reason_for_a_denial_has_words() -> None:
             Reason.PUBLIC_ADDRESS, Reason.CONNECT_OVERRIDE, Reason.PRIVATE_GRANTED,
             Reason.TYPE_NOT_ANSWERED, Reason.CLASS_NOT_ANSWERED, Reason.NAME_MALFORMED,
             Reason.REF_SYMBOLIC, Reason.DEFAULT_BRANCH_UNKNOWN, Reason.CREATE_NOT_GRANTED,
-            Reason.ANCESTRY_UNKNOWN, Reason.NOT_YET,
+            Reason.ANCESTRY_UNKNOWN, Reason.REF_MOVED, Reason.DENIED_PATH, Reason.PUSH_MALFORMED,
+            Reason.PUSH_OPTION, Reason.PUSH_UNJUDGED, Reason.HELD_BACK, Reason.FETCH_REFUSED,
+            Reason.LFS_REFUSED,
         }
     }  # fmt: skip
     assert set(Reason) - decided_elsewhere == set(SAID)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keyhole.model.decision import Reason, RequestDecision
+from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
 from keyhole.model.path import RequestPath
 from keyhole.model.repository import Forge
@@ -13,6 +16,8 @@ from keyhole.policy.forge import (
     GitRequest,
     decide_git_request,
     find_git_request,
+    is_elsewhere,
+    is_graphql,
     repository_at,
 )
 from keyhole.policy.request import Request, decide_request
@@ -81,7 +86,38 @@ def test_git_works_for_a_granted_repository(method: str, path: str, query: str) 
         ("GET", "/acme/widgets/git-upload-pack", "", Reason.ENDPOINT_REFUSED),
         ("POST", "/acme/widgets/git-upload-pack", "x=1", Reason.ENDPOINT_REFUSED),
         ("DELETE", "/acme/widgets/info/lfs/locks/1", "", Reason.ENDPOINT_REFUSED),
-        ("POST", "/acme/widgets/git-upload-archive", "", Reason.NO_RULE),
+        ("GET", "/acme/widgets/info/refs", "service=git-upload-archive", Reason.ENDPOINT_REFUSED),
+        ("GET", "/acme/widgets/info/refs", "service=", Reason.ENDPOINT_REFUSED),
+        ("GET", "/acme/widgets/info/refs", f"{READ}&", Reason.ENDPOINT_REFUSED),
+        ("GET", "/acme/widgets/info/refs", f"x&{READ}", Reason.ENDPOINT_REFUSED),
+        ("GET", "/acme/widgets/info/refs", "SERVICE=git-upload-pack", Reason.ENDPOINT_REFUSED),
+        ("POST", "/acme/widgets/info/refs", READ, Reason.ENDPOINT_REFUSED),
+        ("PUT", "/acme/widgets/git-receive-pack", "", Reason.ENDPOINT_REFUSED),
+        ("POST", "/acme/widgets/git-receive-pack", WRITE, Reason.ENDPOINT_REFUSED),
+        ("POST", "/acme/widgets/git-upload-archive", "", Reason.ENDPOINT_REFUSED),
+        ("POST", "/acme/secrets/git-upload-archive", "", Reason.REPOSITORY_NOT_GRANTED),
+        ("GET", "/acme/widgets/objects/01/23456789", "", Reason.NO_RULE),
+        ("GET", "/acme/widgets/objects/info/http-alternates", "", Reason.NO_RULE),
+        ("PUT", "/acme/widgets/objects/01/23456789", "", Reason.NO_RULE),
+        ("MKCOL", "/acme/widgets/objects/01/", "", Reason.NO_RULE),
+        ("LOCK", "/acme/widgets/refs/heads/main", "", Reason.NO_RULE),
+        ("MOVE", "/acme/widgets/objects/01/23", "", Reason.NO_RULE),
+        ("UNLOCK", "/acme/widgets/info/refs", "", Reason.ENDPOINT_REFUSED),
+        ("PUT", "/acme/widgets/info/refs", "", Reason.ENDPOINT_REFUSED),
+        ("GET", "/acme/widgets/archive/main.zip", "", Reason.NO_RULE),
+        ("GET", "/acme/secrets/raw/main/x", "", Reason.NO_RULE),
+        ("GET", "/acme/widgets.GIT/info/refs", READ, Reason.REPOSITORY_NOT_GRANTED),
+        ("GET", "/acme//widgets/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/./widgets/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/%2e%2e/acme/widgets/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme%2Fwidgets/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/widgets%00/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/widgets;x/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/widgets%3bx/info/refs", READ, Reason.PATH_MALFORMED),
+        ("GET", "/acme/widgets%20/info/refs", READ, Reason.REPOSITORY_NOT_GRANTED),
+        ("GET", "/acme/widget%C5%BF/info/refs", READ, Reason.REPOSITORY_NOT_GRANTED),
+        ("GET", "/acme/widgets/INFO/refs", READ, Reason.REPOSITORY_NOT_GRANTED),
+        ("POST", "/acme/widgets/Git-Receive-Pack", "", Reason.REPOSITORY_NOT_GRANTED),
         ("GET", "/acme/widgets/HEAD", "", Reason.NO_RULE),
         ("GET", "/acme/widgets/objects/info/packs", "", Reason.NO_RULE),
         ("PROPFIND", "/acme/widgets/", "", Reason.NO_RULE),
@@ -113,7 +149,7 @@ def test_the_forges_api_is_confined_to_granted_repositories() -> None:
     assert decide(api, "GET", "/repos/acme/widgets/issues/1").service == "forge"
     assert decide(api, "GET", "/repos/Acme/Widgets/issues").allowed
     assert decide(api, "GET", "/repos/other/thing/issues").service == "second"
-    assert decide(api, "GET", "/repos/acme/secrets/issues").reason is Reason.NO_RULE
+    assert not decide(api, "GET", "/repos/acme/secrets/issues").allowed
     assert decide(api, "GET", "/repos/acme/widgets/keys").reason is Reason.GUARDED_ENDPOINT
     assert decide(api, "GET", "/rate_limit").service == "forge"
 
@@ -127,9 +163,7 @@ def test_the_apis_level_is_the_policys() -> None:
 def test_a_project_is_found_by_its_encoded_path_too() -> None:
     lab = "lab.example"
     assert decide(lab, "GET", "/api/v4/projects/group%2Fsub%2Fproject/issues").allowed
-    assert decide(lab, "GET", "/api/v4/projects/group%2Fsub%2Fother/issues").reason is (
-        Reason.NO_RULE
-    )
+    assert not decide(lab, "GET", "/api/v4/projects/group%2Fsub%2Fother/issues").allowed
     assert decide(lab, "GET", "/group/sub/project.git/info/refs", READ).allowed
     assert decide(lab, "GET", "/group/sub%2Fproject.git/info/refs", READ).reason is (
         Reason.REPOSITORY_NOT_GRANTED
@@ -145,18 +179,47 @@ def test_a_generic_host_keeps_case() -> None:
     ("forge", "path", "repository"),
     [
         (Forge.GITHUB, "/acme/widgets", "acme/widgets"),
-        (Forge.GITLAB, "/a/b/c/d.git", "a/b/c/d"),
-        (Forge.BITBUCKET, "/acme/widgets.git", "acme/widgets"),
+        (Forge.GITHUB, "/Acme/Widgets.git", "acme/widgets"),
+        (Forge.GITHUB, "/acme/%77idgets", "acme/widgets"),
+        (Forge.GITHUB, "/acme/widgets.wiki.git", "acme/widgets.wiki"),
+        (Forge.GITHUB, "/acme", None),
+        (Forge.GITHUB, "/acme/.git", None),
+        (Forge.GITHUB, "/acme/widgets.GIT", None),
+        (Forge.GITHUB, "/acme/widgets.git.git", None),
+        (Forge.GITHUB, "/acme/widgets/wiki", None),
+        (Forge.GITHUB, "/0123456789abcdef.git", None),  # a gist
+        (Forge.GITEA, "/Acme/widgets.git", "acme/widgets"),
+        (Forge.GITEA, "/acme/widgets/x", None),
+        (Forge.GITLAB, "/Acme/Sub/Deep/widgets.git", "acme/sub/deep/widgets"),
+        (Forge.GITLAB, "/acme/widgets.wiki.git", "acme/widgets.wiki"),
+        (Forge.GITLAB, "/acme/widgets/snippets/1.git", "acme/widgets/snippets/1"),
+        (Forge.GITLAB, "/acme/-/widgets", None),
+        (Forge.GITLAB, "/acme/widgets/-/tree", None),
+        (Forge.GITLAB, "/acme/widgets/-", None),
+        (Forge.BITBUCKET, "/Acme/Widgets.git", "acme/widgets"),
         (Forge.BITBUCKET, "/scm/PROJ/repo.git", "proj/repo"),
+        (Forge.BITBUCKET, "/scm/~ann/repo.git", "~ann/repo"),
+        (Forge.BITBUCKET, "/SCM/PROJ/repo.git", None),
+        (Forge.BITBUCKET, "/scm/scm/PROJ/repo.git", None),
+        (Forge.BITBUCKET, "/scm/repo.git", None),
+        (Forge.BITBUCKET, "/~~ann/repo.git", None),
         (Forge.AZURE_DEVOPS, "/Org/My%20Project/_git/Repo", "org/my project/repo"),
         (Forge.AZURE_DEVOPS, "/org/_git/repo", "org/repo/repo"),
+        (Forge.AZURE_DEVOPS, "/org/project/_git/repo.git", "org/project/repo.git"),
         (Forge.AZURE_DEVOPS, "/org/project/repo", None),
         (Forge.AZURE_DEVOPS, "/org/project/_git/_full/repo", None),
-        (Forge.GITHUB, "/acme", None),
-        (Forge.GITLAB, "/acme/-/widgets", None),
-        (Forge.GITHUB, "/acme/.git", None),
+        (Forge.AZURE_DEVOPS, "/org/project/_git/_optimized/repo", None),
+        (Forge.AZURE_DEVOPS, "/org/_git/_full/repo", None),
+        (Forge.AZURE_DEVOPS, "/org/_git/_git/repo", None),
+        (Forge.AZURE_DEVOPS, "/org/project/_GIT/repo", None),
+        (Forge.AZURE_DEVOPS, "/project/_git/repo/x", None),
+        # Of ORG.visualstudio.com, where the organisation is in the host: never ORG/PROJECT/NAME.
+        (Forge.AZURE_DEVOPS, "/project/_git/repo", "project/repo/repo"),
+        (Forge.AZURE_DEVOPS, "/DefaultCollection/p/_git/repo", "defaultcollection/p/repo"),
+        (Forge.GENERIC, "/Team/Repo.git", "Team/Repo"),
+        (Forge.GENERIC, "/repo", "repo"),
     ],
-)
+)  # fmt: skip
 def test_each_forge_names_repositories_its_way(
     forge: Forge, path: str, repository: str | None
 ) -> None:
@@ -193,3 +256,211 @@ def test_only_clones_and_fetches_read(path: str, query: str, reads: bool) -> Non
     found = find_git_request(Forge.GITHUB, RequestPath.parse(path))
     assert found is not None
     assert found.reads(query) is reads
+
+
+SHARED = book(
+    """
+[services.lab]
+repos = ["group/sub/project"]
+allow = ["* /**"]
+[services.own]
+hosts = ["own.example"]
+forge = "gitea"
+repos = ["acme/widgets"]
+push = ["agent/*"]
+allow = ["* /**"]
+encoded_slash = true
+[services.reader]
+hosts = ["reader.example"]
+forge = "gitea"
+repos = ["acme/widgets"]
+[services.azure]
+hosts = ["dev.example"]
+forge = "azure-devops"
+repos = ["acme/project/widgets"]
+[services.scm]
+hosts = ["scm.example"]
+forge = "bitbucket"
+repos = ["~ann/widgets", "PROJ/widgets"]
+"""
+)
+
+
+def ask(host: str, method: str, path: str, query: str = "") -> RequestDecision:
+    return decide_request(SHARED, Host.parse(host), 443, Request(method, path, query))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/acme/vault/info/refs",
+        "/acme/vault%2Finfo/refs",
+        "/acme/vault/info%2Frefs",
+        "/acme/vault/INFO/Refs",
+        "/acme/vault%2FInfo%2FRefs",
+        "/acme/widgets/info%2Frefs",
+        "/acme/vault/git-upload-pack",
+        "/acme/vault%2Fgit-upload-pack",
+        "/acme/vault/Git-Upload-Pack",
+        "/acme/vault/git-receive-pack/",
+        "/acme/vault/git-upload-archive",
+        "/acme/vault%2Fgit-upload-archive",
+        "/acme/vault/info/lfs/objects/batch",
+        "/acme/vault%2Finfo/lfs/objects/batch",
+        "/acme/vault/Info/LFS/objects/batch",
+        "/info/lfs/acme/vault/info/refs",
+        "/acme/widgets/info/lfs/vault/info/refs",
+        "/acme/widgets/info/lfs/vault/git-receive-pack",
+    ],
+)
+def test_a_broad_allow_does_not_open_git_of_other_repositories(path: str) -> None:
+    """I4: also in the reading of a server that decodes or folds first.
+
+    The controls: git of the granted repository, and what the `allow` is for.
+    """
+    for method in ("GET", "POST"):
+        for query in ("", READ, WRITE):
+            decision = ask("own.example", method, path, query)
+            assert decision.reason is Reason.REPOSITORY_NOT_GRANTED
+    assert ask("own.example", "GET", "/acme/widgets/info/refs", READ).allowed
+    assert ask("own.example", "GET", "/acme/vault/info").allowed
+
+
+@pytest.mark.parametrize(
+    ("method", "below", "query", "reads", "writes"),
+    [
+        ("POST", "objects/batch", "", True, True),
+        ("GET", "locks", "", True, True),
+        ("GET", "locks", "path=a.bin&limit=5", True, True),
+        ("POST", "locks/verify", "", True, True),
+        ("POST", "locks", "", False, True),
+        ("POST", "locks/9f-0/unlock", "", False, True),
+        ("GET", "keyhole/0123abc", "", True, True),
+        ("PUT", "keyhole/0123abc", "", False, True),
+        ("POST", "keyhole/0123abc", "", False, True),
+    ],
+)
+def test_large_files_have_their_endpoints(
+    method: str, below: str, query: str, reads: bool, writes: bool
+) -> None:
+    """I3: what locks or uploads is a write; what a batch asks for is in its body."""
+    path = f"/acme/widgets.git/info/lfs/{below}"
+    assert ask("own.example", method, path, query).allowed is writes
+    decision = ask("reader.example", method, path, query)
+    assert decision.allowed is reads
+    assert reads or decision.reason is Reason.READ_ONLY
+
+
+@pytest.mark.parametrize(
+    ("method", "below", "query"),
+    [
+        ("GET", "", ""),
+        ("GET", "objects/batch", ""),
+        ("POST", "objects/batch", "x=1"),
+        ("POST", "objects/batch/x", ""),
+        ("POST", "objects%2Fbatch", ""),
+        ("POST", "Objects/Batch", ""),
+        ("GET", "objects/0123", ""),
+        ("PUT", "objects/0123", ""),
+        ("POST", "objects", ""),
+        ("DELETE", "locks/1", ""),
+        ("POST", "locks/verify", "x"),
+        ("POST", "locks/1/unlock", "force=true"),
+        ("POST", "locks/..%2F1/unlock", ""),
+        ("POST", "locks/a%20b/unlock", ""),
+        ("GET", "keyhole", ""),
+        ("GET", "keyhole/a/b", ""),
+        ("GET", "keyhole/a", "x=1"),
+        ("DELETE", "keyhole/a", ""),
+        ("PATCH", "keyhole/a", ""),
+    ],
+)
+def test_nothing_else_is_an_endpoint_of_large_files(method: str, below: str, query: str) -> None:
+    """I3. The controls are above."""
+    path = f"/acme/widgets.git/info/lfs/{below}".rstrip("/")
+    decision = ask("own.example", method, path, query)
+    assert (decision.allowed, decision.reason) == (False, Reason.ENDPOINT_REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("host", "granted", "refused"),
+    [
+        ("lab.example", "/Group/sub/project.git", "/group/sub/project/-"),
+        ("lab.example", "/group/sub/project", "/group/sub"),
+        ("lab.example", "/group/sub/project", "/group/sub/project.wiki.git"),
+        ("lab.example", "/group/sub/project", "/group/sub/project/snippets/1.git"),
+        ("lab.example", "/group/sub/project", "/group%2Fsub%2Fproject"),
+        ("dev.example", "/acme/project/_git/widgets", "/acme/project/_git/widgets.git"),
+        ("dev.example", "/Acme/Project/_git/Widgets", "/acme/project/_git/_full/widgets"),
+        ("dev.example", "/acme/project/_git/widgets", "/acme/project/_git/_optimized/widgets"),
+        ("dev.example", "/acme/project/_git/widgets", "/acme/_git/widgets"),
+        ("dev.example", "/acme/project/_git/widgets", "/acme/project/widgets"),
+        ("dev.example", "/acme/project/_git/widgets", "/DefaultCollection/project/_git/widgets"),
+        ("scm.example", "/scm/~ann/widgets.git", "/scm/ann/widgets.git"),
+        ("scm.example", "/scm/proj/widgets.git", "/scm/~proj/widgets.git"),
+        ("scm.example", "/scm/proj/widgets", "/users/proj/repos/widgets"),
+    ],
+)
+def test_each_forges_spellings_meet_its_grants_and_no_others(
+    host: str, granted: str, refused: str
+) -> None:
+    """I4, with its control in each row."""
+    assert ask(host, "GET", f"{granted}/info/refs", READ).allowed
+    decision = ask(host, "GET", f"{refused}/info/refs", READ)
+    assert not decision.allowed
+    assert decision.reason in (Reason.REPOSITORY_NOT_GRANTED, Reason.PATH_MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/graphql", True),
+        ("/api/graphql", True),
+        ("/API/GraphQL/", True),
+        ("/api%2Fgraphql", True),
+        ("/repos/acme/widgets/contents/graphql", False),
+        ("/", False),
+        ("/graphql/x", False),
+    ],
+)
+def test_graphql_is_known_by_its_place(path: str, expected: bool) -> None:
+    assert is_graphql(RequestPath.parse(path, opaque_slash=True)) is expected
+
+
+@given(st.text("acmeINFOREFSinforefs-gitupload/.%2F", max_size=40))
+def test_any_path_is_gits_for_a_repository_or_for_none(text: str) -> None:
+    """I4: an odd reading never names one."""
+    try:
+        path = RequestPath.parse("/" + text, opaque_slash=True)
+    except Unparsable:
+        return
+    found = find_git_request(Forge.GITHUB, path)
+    if found and found.repository:
+        assert len(found.repository.path) == 2
+        assert not any("/" in segment for segment in path.segments[:2])
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "expected"),
+    [
+        ("api.git.example", "/repos/acme/secrets/issues", True),
+        ("api.git.example", "/repos/acme/secrets", True),
+        ("api.git.example", "/api/v3/repos/acme%2Fsecrets/x", True),
+        ("api.git.example", "/repos/acme", True),
+        ("api.git.example", "/REPOS/Acme/Widgets/keys", False),
+        ("api.git.example", "/repos", False),
+        ("api.git.example", "/user/keys", False),
+        ("lab.example", "/api/v4/projects/group%2Fsub%2Fother/issues", True),
+        ("lab.example", "/api/v4/projects/42/issues", True),
+        ("lab.example", "/api/v4/projects/group%2Fsub%2Fproject/variables", False),
+        ("lab.example", "/api/v4/groups/group", False),
+        ("own.example", "/repos/a/b", False),
+    ],
+)
+def test_rest_of_a_repository_that_is_not_granted_is_known(
+    host: str, path: str, expected: bool
+) -> None:
+    """What is refused there is answered as if it did not exist (DESIGN §3)."""
+    rules = BOOK.services(Host.parse(host), 443)[0]
+    assert rules.service.git is not None
+    assert is_elsewhere(rules.service.git, RequestPath.parse(path, opaque_slash=True)) is expected

@@ -23,6 +23,7 @@ unsafe_paths = ["~/.aws"]
 env = { MODE = "ci" }
 pass_env = ["EDITOR"]
 git_hooks = true
+git_user = "Ada King <ada@corp.example>"
 [egress]
 allow = ["example.org", "*.example.org", "db.corp.example:5432"]
 presets = ["python", "node"]
@@ -38,6 +39,7 @@ delete = true
 tags = ["v*"]
 protect = ["release/**"]
 deny_paths = ["ci/**"]
+push_options = ["ci.skip"]
 api = "pull-requests"
 [services.billing]
 hosts = ["billing.corp.example"]
@@ -89,6 +91,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
     assert (forge.git.create, forge.git.force, forge.git.delete) == (False, True, True)
     assert forge.git.deny_paths == (Glob(("ci", "**")),)
+    assert forge.git.push_options == {"ci.skip"}
     assert forge.git.api is Api.PULL_REQUESTS
     assert forge.git.user == "token-user"
     assert billing.hosts[0].inject == (HeaderInjection("Authorization", "Bearer {secret}"),)
@@ -210,6 +213,7 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[services.forge]\npush = ['refs/heads/x']", "written without", "x"),
         ("[services.forge]\ndeny_paths = ['a/../b']", "no empty, '.' or '..' segment", None),
         ("[services.forge]\ndeny_paths = ['a**']", "'**' stands alone", None),
+        ('[services.forge]\npush_options = ["\u00e4"]', "one line of printable ASCII", None),
         ("[services.forge]\nforge = 'githbu'", "one of github", "github"),
         ("[services.model]\nallow = ['get /x']", "not a method a rule may name", "GET"),
         ("[services.model]\nallow = ['GET x']", "starts with '/'", "/x"),
@@ -368,6 +372,6 @@ def test_a_rule_has_its_line() -> None:
 
 def test_keys_without_effect_yet_are_named() -> None:
     """I10: nothing pretends."""
-    text = "[sandbox]\ngit_hooks = true\n[egress]\nallow = ['a.example']\n[services.model]\n"
+    text = "[limits]\nidle = '1h'\n[egress]\nallow = ['a.example']\n[services.model]\n"
     waiting = loaded(text + "secret = 'store:m'").waiting()
-    assert [key.dotted for key, _ in waiting] == ["sandbox.git_hooks"]
+    assert [key.dotted for key, _ in waiting] == ["limits.idle"]

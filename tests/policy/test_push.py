@@ -6,7 +6,8 @@ import pytest
 
 from keyhole.model.decision import Reason
 from keyhole.model.ref import Ref
-from keyhole.policy.push import Change, Remote, decide_ref_update
+from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
+from keyhole.wire.receivepack import Command
 from tests.worlds import loaded
 
 MAIN = Remote(Ref.parse("refs/heads/main"))
@@ -103,3 +104,47 @@ def test_a_service_without_git_pushes_nothing() -> None:
     service = loaded("[services.model]").policy.services[0]
     decision = decide_ref_update(service, "refs/heads/agent/x", Change.CREATE, MAIN)
     assert not decision.allowed
+
+
+ZERO, ONE, TWO = "0" * 40, "1" * 40, "2" * 40
+TIPS = {"refs/heads/agent/x": ONE}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ref", "expected"),
+    [
+        (ONE, TWO, "agent/x", Reason.RULE),
+        (ZERO, TWO, "agent/new", Reason.RULE),
+        (ONE, ZERO, "agent/x", Reason.RULE),
+        (TWO, ONE, "agent/x", Reason.REF_MOVED),
+        (ZERO, TWO, "agent/x", Reason.REF_MOVED),
+        (ONE, TWO, "agent/gone", Reason.REF_MOVED),
+        (ZERO, ZERO, "agent/x", Reason.REF_MOVED),
+        (TWO, ZERO, "agent/x", Reason.REF_MOVED),
+        (ZERO, TWO, "main", Reason.REF_NOT_GRANTED),
+    ],
+)
+def test_a_command_is_foreseen_by_its_names_and_by_where_its_ref_is(
+    old: str, new: str, ref: str, expected: Reason
+) -> None:
+    """I3: git deletes a ref whatever the client believes it to be; here it must know."""
+    service = loaded(f"[services.forge]\nrepos = ['a/b']\n{AGENT}\ndelete = true").policy.services[
+        0
+    ]
+    decision = foresee(service, Command(old, new, f"refs/heads/{ref}"), MAIN, TIPS)
+    assert decision.reason is expected
+
+
+def test_what_is_not_granted_is_foreseen_as_such() -> None:
+    service = loaded(f"[services.forge]\nrepos = ['a/b']\n{AGENT}").policy.services[0]
+    delete = Command(ONE, ZERO, "refs/heads/agent/x")
+    assert foresee(service, delete, MAIN, TIPS).reason is Reason.DELETE_NOT_GRANTED
+
+
+def test_a_remote_is_known_by_the_names_that_could_be_pushed() -> None:
+    remote = Remote.of("refs/heads/main", ["refs/heads/alias", "refs/remotes/x/HEAD", "HEAD"])
+    assert remote == Remote(
+        Ref.parse("refs/heads/main"), frozenset({Ref.parse("refs/heads/alias")})
+    )
+    assert Remote.of(None, []) == Remote()
+    assert Remote.of("refs/heads/\u00e4", []) == Remote()

@@ -21,14 +21,16 @@ from keyhole.inject.credential import Credential, Unusable, make_credential
 from keyhole.inject.injection import GoogleInjection
 from keyhole.inject.serviceaccount import read_account
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.jail import Jail
 from keyhole.vault.vault import Ground, Vault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keyhole.app.trust import Dossier
+    from keyhole.gateway.pushes import Judge
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.policy import Policy, ServiceHost
@@ -80,32 +82,38 @@ def intercept(
     secrets: Mapping[str, Secret],
     stand_ins: Mapping[str, tuple[str, ...]],
     trust: Trust,
+    judge: Judge | None = None,
+    quarantine: Path | None = None,
 ) -> Interception:
     """Render each service's secret for each of its hosts; raises Refused.
 
-    `stand_ins` are the placeholders of each service, the usual one first.
+    `stand_ins` are the placeholders of each service, the usual one first. Pushes wait in
+    `quarantine` while `judge` looks into them.
     """
-    rendered: dict[tuple[str, tuple[HostPattern, ...]], Credential | Minting] = {}
+    rendered: dict[tuple[str, tuple[HostPattern, ...], bool], Credential | Minting] = {}
     for service in book.policy.services:
         for host in service.hosts:
             secret = host.credential or secrets.get(service.name)
             if secret is None or not host.inject:
                 continue
             placeholder = "\n".join(stand_ins.get(service.name, NO_PLACEHOLDER))
-            try:
-                made = _render(book, host, secret, placeholder)
-            except (Unusable, Unparsable) as error:
-                raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
-            rendered[service.name, host.patterns] = made
+            for git, ways in ((False, host.inject), (True, host.git_inject)):
+                try:
+                    made = _render(book, replace(host, inject=ways), secret, placeholder)
+                except (Unusable, Unparsable) as error:
+                    raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
+                rendered[service.name, host.patterns, git] = made
 
-    def credential_of(rules: HostRules) -> Credential | Minting | None:
-        return rendered.get((rules.service.name, rules.host.patterns))
+    def credential_of(rules: HostRules, *, git: bool = False) -> Credential | Minting | None:
+        return rendered.get((rules.service.name, rules.host.patterns, git))
 
     return Interception(
         trust.authority.leaf,
         upstream_context(trust.added, trust.system),
         credential_of,
         {name: tuple(text.encode() for text in texts) for name, texts in stand_ins.items()},
+        judge,
+        quarantine,
     )
 
 
@@ -126,10 +134,19 @@ class Services:
     trust: Trust
     secrets: Mapping[str, Secret]
     warnings: tuple[str, ...]
+    quarantine: Path
 
     def intercept(self, book: Rulebook) -> Interception:
         """What the gateway needs."""
-        return intercept(book, self.secrets, self.prepared.kit.stands_for(), self.trust)
+        judge = None
+        if any(
+            service.git and (service.git.push or service.git.tags)
+            for service in book.policy.services
+        ):
+            self.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+            judge = Jail()
+        stand_ins = self.prepared.kit.stands_for()
+        return intercept(book, self.secrets, stand_ins, self.trust, judge, self.quarantine)
 
 
 def prepare_with_services(intent: Intent, session: str, ask: Ask | None) -> Services:
@@ -153,7 +170,7 @@ def prepare_with_services(intent: Intent, session: str, ask: Ask | None) -> Serv
     given = Vault(ground).fetch_all(wanted.values())
     warnings = tuple(dict.fromkeys(one.warning for one in given.values() if one.warning))
     secrets = {name: given[ref].secret for name, ref in wanted.items()}
-    return Services(prepared, trust, secrets, warnings)
+    return Services(prepared, trust, secrets, warnings, places.quarantine)
 
 
 def _programs(policy: Policy, dossier: Dossier) -> dict[SecretRef, Path]:

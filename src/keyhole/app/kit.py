@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from keyhole.app.gitsettings import ENVIRONMENT, OTHERS, SYSTEM
 from keyhole.inject.placeholder import Shape
 from keyhole.inject.stubs import Stub, stub_files
 from keyhole.model.value import dataclass
@@ -23,6 +24,7 @@ from keyhole.sandbox.files.sight import place_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from keyhole.app.gitsettings import GitSettings
     from keyhole.policy.policy import Policy, Service
 
 CA = "/etc/keyhole/ca.pem"
@@ -93,13 +95,14 @@ def build(
     noise: Callable[[int], bytes],
     today: str,
     root: Path = Path("/"),
+    git: GitSettings | None = None,
 ) -> Kit:
     """The kit for a sandbox that sees what is `shown`; `today` as 2026-07-01.
 
     `certificates` is None where no host's TLS ends at the gateway: then there is no CA to trust.
 
     `noise` gives so many random bytes. `root` is where the system's trees are; tests have their
-    own.
+    own. `git` is what git is told inside.
     """
     stand_ins = _Placeholders(noise)
     for service in policy.services:
@@ -113,6 +116,9 @@ def build(
         files.place(BUNDLE, certificates.bundle_pem.decode("utf-8"))
         files.cover_system(certificates, root)
         environment |= dict.fromkeys(BUNDLE_VARIABLES, BUNDLE) | dict.fromkeys(CA_VARIABLES, CA)
+    if git is not None:
+        files.place_git(git)
+        environment |= ENVIRONMENT
     for stub in stub_files(stand_ins.by_template, today):
         files.place_stub(stub)
     return Kit(
@@ -201,6 +207,14 @@ class _Files:
         stores = truststore_places(self._shown, root)
         content = certificates.truststore() if stores else b""
         self.entries += [Blob(place, content) for place in stores]
+
+    def place_git(self, git: GitSettings) -> None:
+        """The host's own configuration may name helpers and credentials: it stays covered (I1)."""
+        for path in (SYSTEM, *OTHERS):
+            place = place_of(path, self._shown)
+            if place and (place.is_file or (place.is_free and path == SYSTEM)):
+                self.entries.append(Text(place.path, git.system, guards=place.is_file))
+        self.entries += [Text(path, f.content, f.mode) for path, f in git.files.items()]
 
     def place_stub(self, stub: Stub) -> None:
         path = f"{self._home}/{stub.path}"

@@ -41,6 +41,11 @@ class Places:
         return self.state / "secrets"
 
     @property
+    def quarantine(self) -> Path:
+        """Where pushes wait until they are judged; nothing in it has a name."""
+        return self.state / "quarantine"
+
+    @property
     def audit(self) -> Path:
         """The event log's files."""
         return self.state / "audit"

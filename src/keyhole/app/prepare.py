@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.gitsettings import Host, git_settings
 from keyhole.app.kit import Certificates, Kit, build
 from keyhole.model.secret import Source
 from keyhole.model.value import dataclass, replace
@@ -105,7 +106,7 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
     roots = (trust.found,) if trust and trust.found else ()
     settings = trusted_paths(intent.env) if any(s.secret for s in policy.services) else ()
     refuse_inside((*found.trusted, *referred, *roots, *settings), plan.writable)
-    kit = _kit(policy, trust, plan, places.home)
+    kit = _kit(intent, trust, plan)
     limits = policy.limits
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
         raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
@@ -127,7 +128,7 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
     return Prepared(base, plan, kit, snapshot(plan))
 
 
-def _kit(policy: Policy, trust: Trust | None, plan: FilePlan, home: Path) -> Kit:
+def _kit(intent: Intent, trust: Trust | None, plan: FilePlan) -> Kit:
     """What clients inside need; without an inspected host, only what an agent may read."""
     certificates = None
     if trust is not None:
@@ -135,8 +136,10 @@ def _kit(policy: Policy, trust: Trust | None, plan: FilePlan, home: Path) -> Kit
 
         bundle = trust.bundle
         certificates = Certificates(trust.authority.pem, bundle, lambda: java_truststore(bundle))
+    policy, home = intent.joined.policy, intent.places.home
+    git = git_settings(policy, plan, Host(intent.env, home, intent.directory))
     today = datetime.date.today().isoformat()
-    return build(policy, certificates, plan.entries, home, secrets.token_bytes, today)
+    return build(policy, certificates, plan.entries, home, secrets.token_bytes, today, git=git)
 
 
 def _preset_variables(joined: Joined) -> dict[str, str]:

@@ -15,6 +15,7 @@ from keyhole.wire.httpresponse import Framing, ResponseHead
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.gateway.errand import Rewriter
     from keyhole.wire.httpfield import Field
 
 # Charsets in which ASCII is not written as ASCII; a client may ask for one (I7).
@@ -30,15 +31,25 @@ _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 class Answer:
     """One answer: its head is known when it is made."""
 
-    __slots__ = ("_chunked", "_needles", "_replaced", "_scanner", "closes", "head")
+    __slots__ = ("_chunked", "_needles", "_replaced", "_rewriter", "_scanner", "closes", "head")
 
     def __init__(
-        self, head: ResponseHead, needles: Needles, *, http10: bool, method: str, close: bool
+        self,
+        head: ResponseHead,
+        needles: Needles,
+        *,
+        http10: bool,
+        method: str,
+        close: bool,
+        rewriter: Rewriter | None = None,
     ) -> None:
         """May raise Undecodable: the answer cannot be scanned, so it cannot be passed."""
         body = head.framing is not Framing.NONE
         self._needles = needles
         self._replaced = 0
+        self._rewriter = rewriter
+        if rewriter is not None and head.encoding:
+            raise Undecodable("it is encoded, and must be read")
         self._scanner: Scrubber | EncodedScanner | None = None
         if needles and body:
             if any(_UNREADABLE.match(line) for line in head.lines):
@@ -48,7 +59,7 @@ class Answer:
             )
         # The length of an encoded answer tells how well it compressed, and so what is in it; it
         # would leave before the scan.
-        hides_length = isinstance(self._scanner, EncodedScanner)
+        hides_length = isinstance(self._scanner, EncodedScanner) or rewriter is not None
         unbounded = head.framing in (Framing.CHUNKED, Framing.CLOSE) or hides_length
         self._chunked = unbounded and not http10
         self.closes = close or (unbounded and http10)
@@ -70,14 +81,16 @@ class Answer:
         return self._scanner.hits if isinstance(self._scanner, Scrubber) else self._replaced
 
     def body(self, data: bytes) -> bytes:
-        """What may go on now."""
+        """What may go on now. Raises Malformed where a body is not what it should be."""
+        if self._rewriter is not None:
+            data = self._rewriter.feed(data)
         if self._scanner is not None:
             data = self._scanner.feed(data)
         return self._frame(data) if self._chunked and data else data
 
     def whole(self, data: bytes) -> bytes:
         """All of a body: nothing has to wait for what might follow."""
-        if not isinstance(self._scanner, Scrubber):
+        if self._rewriter is not None or not isinstance(self._scanner, Scrubber):
             return self.body(data)
         clean = self._needles.replace(data)
         self._replaced = int(clean is not data)
@@ -86,7 +99,9 @@ class Answer:
 
     def end(self, trailers: Iterable[Field]) -> bytes:
         """The rest, once the origin has said its last."""
-        rest = self._scanner.end() if self._scanner is not None else b""
+        rest = self._rewriter.end() if self._rewriter is not None else b""
+        if self._scanner is not None:
+            rest = self._scanner.feed(rest) + self._scanner.end()
         if not self._chunked:
             return rest
         lines = b"".join(field.line for field in trailers)

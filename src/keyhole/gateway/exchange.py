@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.answer import Answer
+from keyhole.gateway.errand import Unauthorized
+from keyhole.gateway.largefiles import Elsewhere, TransferReading
 from keyhole.gateway.relay import FrameScan
 from keyhole.inject.encoded import Reflected, Undecodable
 from keyhole.model.decision import Decision, Verdict
@@ -19,7 +21,9 @@ from keyhole.wire.websocket import accept_for
 if TYPE_CHECKING:
     from keyhole.gateway.inspected import Inspected
     from keyhole.gateway.inspection import Dressed
+    from keyhole.gateway.lfs import Transfer
     from keyhole.gateway.origin import Origin
+    from keyhole.gateway.quarantine import Quarantine
     from keyhole.model.decision import RequestDecision
     from keyhole.wire.httpfield import Field
     from keyhole.wire.httprequest import RequestHead
@@ -41,14 +45,20 @@ class Exchange:
     """A request in flight."""
 
     __slots__ = (
-        "_answer", "_client", "_decision", "_frames", "_head", "_left", "_message", "_needles",
-        "_origin", "_ranges", "_reader", "_recorded", "_retried", "_sent", "_total",
-        "_websocket_key", "method", "service", "status", "trailers",
+        "_answer", "_client", "_decision", "_form", "_frames", "_head", "_left", "_message",
+        "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_sent",
+        "_spool", "_total", "_websocket_key", "method", "service", "status", "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
-        self, client: Inspected, head: RequestHead, decision: RequestDecision, dressed: Dressed
+        self,
+        client: Inspected,
+        head: RequestHead,
+        decision: RequestDecision,
+        dressed: Dressed,
+        spool: Quarantine | None = None,
     ) -> None:
+        """With a `spool`, the body is read from there and not from the client."""
         self.method = head.method
         self.service = dressed.service
         self.status = 0
@@ -60,6 +70,11 @@ class Exchange:
         self._needles = dressed.needles
         self._ranges = dressed.ranges
         self._websocket_key = dressed.websocket_key
+        self._form = dressed.form
+        self._reading = dressed.reading
+        self.transfer = dressed.transfer
+        """Where it goes instead of to its own host."""
+        self._spool = spool
         self._origin: Origin | None = None
         self._answer: Answer | None = None
         self._frames: FrameScan | None = None
@@ -78,6 +93,11 @@ class Exchange:
         return self._sent
 
     @property
+    def wants_body(self) -> bool:
+        """Whether the client's next bytes belong to it."""
+        return not self._sent and self._spool is None
+
+    @property
     def begun(self) -> bool:
         """Whether the client has got a part of its answer: nothing else can be said any more."""
         return self._answer is not None or self._frames is not None
@@ -92,10 +112,21 @@ class Exchange:
         """Whether the client must wait."""
         return self._origin is not None and self._origin.slow
 
+    @property
+    def pool(self) -> str:
+        """Whose kept connections can serve it; no service's name has a colon."""
+        place = self.transfer
+        return self.service if place is None else f"{place.host}:{place.port}"
+
     def attach(self, origin: Origin, first: bytes) -> bytes:
         """Send the request and what is here of its body; what is behind it comes back."""
         self._origin = origin
         origin.serve(self)
+        if self._spool is not None:
+            self._message, message = b"", self._message
+            origin.send(message)
+            self._unspool(self._spool)
+            return first
         body, rest = self._take(first) if first and not self._sent else (b"", first)
         self._message, message = b"", self._message
         if not self._can_retry:
@@ -104,6 +135,12 @@ class Exchange:
             self._message = message
             origin.send(message)
         return rest
+
+    def _unspool(self, spool: Quarantine) -> None:
+        """Send what was judged, as fast as the origin takes it."""
+        while spool.left and self._origin is not None and not self._origin.slow:
+            self._origin.send(spool.read())
+        self._sent = not spool.left
 
     def upload(self, data: bytes) -> bytes:
         """Send bytes of the body on; what follows the request comes back."""
@@ -160,7 +197,9 @@ class Exchange:
 
     def origin_caught_up(self) -> None:
         """The origin takes more."""
-        if self._client is not None:
+        if self._spool is not None and not self._sent:
+            self._unspool(self._spool)
+        elif self._client is not None:
             self._client.go_on()
 
     def client_caught_up(self) -> None:
@@ -193,11 +232,29 @@ class Exchange:
             # Nobody asked for it in a way that is known; a secret in two pieces is not seen (I7).
             self.failed(refusal.ENCODING_REFUSED, "the origin sends a piece of an answer")
             return
+        rewriter = None
+        if self._reading is not None:
+            try:
+                rewriter = self._reading.read(head)
+            except Malformed as error:
+                self.failed(refusal.UPSTREAM_MALFORMED, error.why)
+                return
+            except Unauthorized:
+                self.failed(refusal.CREDENTIAL_REFUSED, "")
+                return
+            except Elsewhere as error:
+                self._follow(client, error.transfer)
+                return
         # A request that is not read to its end leaves bytes that would be the next one's head.
-        close = self._head.close or not self._sent
+        close = self._head.close or (not self._sent and self._spool is None)
         try:
             self._answer = Answer(
-                head, self._needles, http10=self._head.http10, method=self.method, close=close
+                head,
+                self._needles,
+                http10=self._head.http10,
+                method=self.method,
+                close=close,
+                rewriter=rewriter,
             )
         except Undecodable as error:
             self.failed(refusal.ENCODING_REFUSED, str(error))
@@ -205,6 +262,15 @@ class Exchange:
         client.count_down(len(self._answer.head))
         client.queue(self._answer.head)
         self.record()
+
+    def _follow(self, client: Inspected, transfer: Transfer) -> None:
+        """An object is somewhere else; the client must not learn where (I1)."""
+        self._drop(self._origin)
+        self._origin = None
+        self.transfer = transfer
+        self._message, self._needles = transfer.message, transfer.needles
+        self._reading = TransferReading(transfer)
+        client.dial(self)
 
     def _switch(self, client: Inspected, head: ResponseHead) -> None:
         """RFC 6455 §4.1: relayed only after the very answer to our key, without extensions."""
@@ -235,7 +301,7 @@ class Exchange:
         client.count_down(len(data))
         try:
             data = answer.whole(data) if whole else answer.body(data)
-        except (Reflected, Undecodable) as error:
+        except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
         if data:
@@ -272,7 +338,7 @@ class Exchange:
             return
         try:
             rest = answer.end(self.trailers)
-        except (Reflected, Undecodable) as error:
+        except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
         if rest:
@@ -321,7 +387,7 @@ class Exchange:
         if self.begun:
             client.cut(reason)
         else:
-            client.refuse(reason, spoken, why, body=self.method != "HEAD")
+            client.refuse(reason, spoken, why, body=self.method != "HEAD", form=self._form)
 
     def over(self, decision: Decision) -> None:
         """A limit on bytes is reached."""
@@ -369,7 +435,7 @@ class Exchange:
             return
         origin.release()
         if reusable and self._client is not None:
-            self._client.keep(origin, self.service)
+            self._client.keep(origin, self.pool)
         else:
             origin.close()
 
@@ -397,6 +463,10 @@ class Exchange:
             ("path", self._head.path),
             ("service", self.service),
         ]
+        if self.transfer is not None:
+            large = self.transfer.large
+            details += [("storage", self.transfer.host.name), ("oid", large.oid)]
+            details.append(("size", large.size))
         if self.status:
             details.append(("status", self.status))
         verdict = spoken.verdict

@@ -1,16 +1,19 @@
-"""A request's body taken whole, where its hash is part of the signature that stands before it.
+"""A request's body that is taken before its head can go, read out of its framing.
 
-Used by `inspected.py` for clients that sign a body and do not declare its hash, as boto3 does for
-most services. All other bodies pass as they come.
+Used by `inspected.py`. `Gathering` keeps a body in memory: clients sign bodies without declaring
+their hash, and a fetch or a batch of large files is judged by what it asks for. Pushes have a place
+of their own (`pushes.py`). All other bodies pass as they come.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.session import OverLimit
 from keyhole.inject.sigv4 import MAX_HASHED_BODY
+from keyhole.model.value import dataclass
 from keyhole.policy.limit import decide_total
 from keyhole.wire.httpbody import ChunkedReader
 
@@ -22,17 +25,24 @@ MAX_GATHERED = 2 * MAX_HASHED_BODY
 """Bytes of such bodies that a session may have in memory at once (I9)."""
 
 
-class Gathering:
-    """One body."""
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A request whose body is whole."""
 
-    __slots__ = ("_body", "_counted", "_left", "_reader", "_state", "asked", "done")
+    asked: Asked
+    body: bytes
+    digest: str | None = None
+    """Of the body, where a signature is made of it."""
 
-    def __init__(self, asked: Asked, state: SessionState) -> None:
+
+class Body(ABC):
+    """One body on its way in."""
+
+    __slots__ = ("_left", "_reader", "asked", "done")
+
+    def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.done = asked.head.length == 0
-        self._state = state
-        self._body = bytearray()
-        self._counted = 0
         self._left = asked.head.length
         self._reader = ChunkedReader(asked.treat) if asked.head.length < 0 else None
 
@@ -49,16 +59,39 @@ class Gathering:
         self.done = self._reader.done
         return self._reader.rest if self.done else b""
 
-    def finish(self) -> tuple[bytes, str]:
-        """The body and the hex digest of it; the request's head now says its length.
+    @abstractmethod
+    def forget(self) -> None:
+        """Give back what it holds."""
 
-        It counts until it is forgotten: the origin may be slow to take it.
-        """
-        body = bytes(self._body)
-        self.asked.head.length = len(body)
-        self.asked.head.expects_continue = False
+    @abstractmethod
+    def _take(self, piece: bytes, limit: int) -> None:
+        """Keep bytes of the body, of which there may be `limit`."""
+
+
+class Gathering(Body):
+    """A body in memory."""
+
+    __slots__ = ("_body", "_counted", "_state")
+
+    def __init__(self, asked: Asked, state: SessionState) -> None:
+        super().__init__(asked)
+        self._state = state
         self._body = bytearray()
-        return body, hashlib.sha256(body).hexdigest()
+        self._counted = 0
+
+    @property
+    def most(self) -> int:
+        """Bytes that it may have."""
+        return MAX_HASHED_BODY
+
+    def finish(self) -> Gathered:
+        """The request with its body as it goes on; the head now says its length.
+
+        It counts until it is forgotten: the origin may be slow to take it. Raises Unfit where
+        a body cannot go on.
+        """
+        body = self._set_length(self._whole())
+        return Gathered(self.asked, body, hashlib.sha256(body).hexdigest())
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -66,10 +99,21 @@ class Gathering:
         self._counted = 0
         self._body = bytearray()
 
+    def _whole(self) -> bytes:
+        body = bytes(self._body)
+        self._body = bytearray()
+        return body
+
+    def _set_length(self, body: bytes) -> bytes:
+        self.asked.head.length = len(body)
+        self.asked.head.expects_continue = False
+        return body
+
     def _take(self, piece: bytes, limit: int) -> None:
         size = len(self._body) + len(piece)
-        if size > min(limit, MAX_HASHED_BODY):
-            raise OverLimit(decide_total("body", 0, size, min(limit, MAX_HASHED_BODY)))
+        limit = min(limit, self.most)
+        if size > limit:
+            raise OverLimit(decide_total("body", 0, size, limit))
         if self._state.gathered + len(piece) > MAX_GATHERED:
             raise OverLimit(decide_total("body", self._state.gathered, len(piece), MAX_GATHERED))
         self._state.gathered += len(piece)

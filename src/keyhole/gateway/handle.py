@@ -123,6 +123,9 @@ class DoorHandle:
         for talk, task in list(self._talks.items()):
             task.cancel()
             talk.abort()
+        interception = self._state.session.interception
+        if interception is not None and interception.judge is not None:
+            interception.judge.close()
         self._on_close(self)
 
     def sweep(self, now: float, idle_timeout: float) -> None:
@@ -297,7 +300,13 @@ class DoorHandle:
         key = (bound.host, bound.port)
         inspection = self._inspections.pop(key, None)
         if inspection is None:
-            inspection = Inspection(self._state.session.book, interception, bound.host, bound.port)
+            inspection = Inspection(
+                self._state.session.book,
+                interception,
+                self._state.large_files,
+                bound.host,
+                bound.port,
+            )
         self._inspections[key] = inspection  # the last one used is the last one forgotten
         if len(self._inspections) > MAX_INSPECTIONS:
             self._inspections.pop(next(iter(self._inspections))).retire()

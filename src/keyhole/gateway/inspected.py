@@ -13,18 +13,27 @@ from typing import TYPE_CHECKING
 from keyhole.gateway import refusal
 from keyhole.gateway.arrival import Arrival, Phase
 from keyhole.gateway.exchange import Exchange
-from keyhole.gateway.gathering import Gathering
-from keyhole.gateway.inspection import Misdressed
+from keyhole.gateway.fetches import FetchBody
+from keyhole.gateway.gathering import Body, Gathering
+from keyhole.gateway.inquiry import Asking
+from keyhole.gateway.largefiles import LargeFileBody
 from keyhole.gateway.minting import Minting, Unminted
 from keyhole.gateway.origin import Insecure
+from keyhole.gateway.pushbody import PushBody
+from keyhole.gateway.pushes import Push, events, refused
 from keyhole.gateway.reach import reach
+from keyhole.gateway.refusal import Form, Unfit
+from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.upstream import AddressRefused, Unreachable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.limit import decide_total
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
+from keyhole.wire.pktline import FLUSH
+from keyhole.wire.receivepack import report
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,10 +42,13 @@ if TYPE_CHECKING:
     from keyhole.gateway.handle import Shared
     from keyhole.gateway.inspection import Asked, Inspection
     from keyhole.gateway.origin import Origin
+    from keyhole.gateway.pushes import RefVerdict
+    from keyhole.gateway.quarantine import Quarantine
     from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.decision import RequestDecision
     from keyhole.wire.httprequest import RequestHead
+    from keyhole.wire.receivepack import PushRequest
 
 BODY_LIMIT = "limits.body"
 
@@ -70,7 +82,7 @@ class Inspected(Arrival):
         self._searched = 0
         self._queue: list[bytes] = []
         self._exchange: Exchange | None = None
-        self._gathering: Gathering | None = None
+        self._gathering: Body | None = None
         self._task: asyncio.Task[None] | None = None
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +173,10 @@ class Inspected(Arrival):
         if head.length > self._limits.body:
             return self._refuse_request(head, decision, rest, reason=refusal.BODY_TOO_LARGE)
         # 3. Touch: what the request still needs, then the client's credentials off, ours on (I6).
-        asked = inspection.asked(raw, head, decision)
+        try:
+            asked = inspection.asked(raw, head, decision)
+        except Unfit as error:
+            return self._refuse_unfit(error, head, decision, rest)
         if isinstance(asked, Minting):
             self._phase = Phase.WAIT
             self._held = rest
@@ -170,41 +185,72 @@ class Inspected(Arrival):
         aging = inspection.aging(asked.service)
         if aging is not None:
             aging.renew(self._shared.upstream, self._interception.trust)
-        if not inspection.wants_body(asked):
+        return self._begin(asked, rest)
+
+    def _begin(self, asked: Asked, rest: bytes) -> bytes:
+        """Send a request on its way, or take its body first where that must be seen."""
+        body = self._body_of(asked)
+        errand, judge = asked.errand, self._interception.judge
+        if errand is not None and errand.announces_push and judge is not None:
+            judge.prepare()
+        if body is None:
+            if asked.errand is not None and asked.head.expects_continue:
+                # Storage hosts are asked in the gateway's own words.
+                self.send(_CONTINUE)
+                asked.head.expects_continue = False
             return self._proceed(asked, None, rest)
         self._phase = Phase.GATHER
-        self._gathering = Gathering(asked, self._state)
-        if head.expects_continue:
+        self._gathering = body
+        if asked.head.expects_continue:
             self.send(_CONTINUE)
-        return self._gather(self._gathering, rest)
+        return self._gather(body, rest)
 
-    def _proceed(self, asked: Asked, digest: str | None, rest: bytes) -> bytes:
+    def _body_of(self, asked: Asked) -> Body | None:
+        errand, state = asked.errand, self._state
+        if errand is not None and errand.endpoint is GitEndpoint.FETCH:
+            return FetchBody(asked, state, errand.version, gzip=errand.gzip)
+        if errand is not None and errand.endpoint is GitEndpoint.PUSH:
+            return PushBody(asked, state, self._interception.quarantine, self.count_up)
+        if errand is not None and errand.large is not None and asked.head.method == "POST":
+            return LargeFileBody(asked, state, self._inspection)
+        return Gathering(asked, state) if self._inspection.wants_body(asked) else None
+
+    def _proceed(
+        self, asked: Asked, digest: str | None, rest: bytes, spool: Quarantine | None = None
+    ) -> bytes:
         """Write the request anew and send it to the origin."""
         head, decision = asked.head, asked.decision
         try:
             dressed = self._inspection.dress(asked, digest)
-        except Misdressed as error:
-            return self._refuse_request(head, decision, rest, reason=error.reason, why=error.why)
-        exchange = self._exchange = Exchange(self, head, decision, dressed)
+        except Unfit as error:
+            return self._refuse_unfit(error, head, decision, rest)
+        exchange = self._exchange = Exchange(self, head, decision, dressed, spool)
         self._phase = Phase.WAIT
-        origin = self._inspection.take_idle(exchange.service)
+        origin = self._inspection.take_idle(exchange.pool)
         if origin is None:
             self._held = rest
             self.dial(exchange)
             return b""
         return self._attach(exchange, origin, rest)
 
-    def _gather(self, gathering: Gathering, data: bytes) -> bytes:
-        """Take a body whole: its hash is part of a signature that stands before it."""
-        rest = gathering.feed(data, self._limits.body)
-        if gathering.done:
-            body, digest = gathering.finish()
-            return self._proceed(gathering.asked, digest, body + rest)
-        return rest
+    def _gather(self, body: Body, data: bytes) -> bytes:
+        """Take bytes of a body; once it is whole, go on."""
+        asked = body.asked
+        try:
+            rest = body.feed(data, self._limits.body)
+            if isinstance(body, PushBody):
+                return self._gather_push(body, rest)
+            if not body.done or not isinstance(body, Gathering):
+                return rest
+            whole = body.finish()
+        except Unfit as error:
+            self._forsake()
+            return self._refuse_unfit(error, asked.head, asked.decision, b"")
+        return self._proceed(whole.asked, whole.digest, whole.body + rest)
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
-        self._phase = Phase.WAIT if exchange.sent else Phase.BODY
+        self._phase = Phase.BODY if exchange.wants_body else Phase.WAIT
         self._uploaded(exchange)
         return rest
 
@@ -222,6 +268,102 @@ class Inspected(Arrival):
         """A body of unknown length grows. Raises OverLimit."""
         if total > self._limits.body:
             raise OverLimit(decide_total("body", 0, total, self._limits.body))
+
+    # ── pushes ────────────────────────────────────────────────────────────────────────────────────
+
+    def _gather_push(self, body: PushBody, rest: bytes) -> bytes:
+        """Judge a push as soon as its list of commands is here; its pack may come meanwhile."""
+        request = body.request
+        if request is None:
+            return rest
+        if request.is_probe:
+            return self._answer_probe(body, rest) if body.done else rest
+        if not body.judging:
+            body.judging = True
+            if body.straight:
+                self._held, rest = body.as_it_came(), b""
+                self._phase = Phase.WAIT
+            self._start(self._push(body, request))
+        if body.done:
+            self._phase = Phase.WAIT
+        return rest
+
+    def _answer_probe(self, body: PushBody, rest: bytes) -> bytes:
+        """With an empty list git tries the way before a large push: nothing is to be changed."""
+        if body.size != len(FLUSH):
+            raise Malformed("something follows an empty list of commands")
+        return self._answer_push(body, b"", rest)
+
+    async def _push(self, body: PushBody, request: PushRequest) -> None:
+        asked, inspection = body.asked, self._inspection
+        errand = asked.errand
+        if errand is None:
+            return
+        asking = Asking(
+            self._loop,
+            self._shared.upstream,
+            self._state.session.book,
+            self._interception.trust,
+            inspection,
+        )
+        remote = RemoteRepository(asking, inspection, asked.service, errand.path)
+        service, judge = inspection.service(asked.service), self._interception.judge
+        push = Push(service, errand.grant, request, remote, judge)
+        if body.straight:
+            verdicts = await push.foresee()
+            if refused(verdicts):
+                body.read_anew()
+                self._phase = Phase.GATHER
+                self._go_on_with(partial(self._gather, body))
+                await body.whole
+        else:
+            verdicts = await push.decide(body)
+        self._go_on_with(partial(self._pushed, body, request, verdicts))
+
+    def _pushed(
+        self,
+        body: PushBody,
+        request: PushRequest,
+        verdicts: tuple[RefVerdict, ...],
+        rest: bytes,
+    ) -> bytes:
+        """Send a push on, or say in git's own form why not."""
+        asked = body.asked
+        repository = str(asked.errand.repository) if asked.errand is not None else ""
+        for event in events(verdicts, self.host, asked.service, repository, body.size):
+            self.note(event)
+        words = refused(verdicts)
+        if not words:
+            if body.straight:
+                self._forget_body()
+                return self._proceed(asked, None, rest)
+            spool = body.quarantine
+            asked.head.length = spool.size if spool is not None else 0
+            asked.head.expects_continue = False
+            return self._proceed(asked, None, rest, spool)
+        first = next(v.decision for v in verdicts if not v.decision.allowed)
+        for ref, why in words.items():
+            self._state.tell_push(self.host, repository, ref, why)
+        if not request.wants_report:
+            why = next(iter(words.values()))
+            return self._refuse_request(asked.head, first, rest, why=why)
+        head = asked.head
+        details = (("method", head.method), ("path", head.path), ("service", asked.service))
+        self.note(
+            Event(EventKind.REQUEST, Verdict.DENY, first.reason, first.rule, self.host, details)
+        )
+        return self._answer_push(body, report(request, words), rest)
+
+    def _answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
+        """Answer a push ourselves; all of it was read."""
+        self._forget_body()
+        reply = refusal.push_reply(text)
+        if body.asked.head.close:
+            self._last_words(reply)
+            return b""
+        self._phase = Phase.HEAD
+        self.send(reply)
+        return rest
 
     # ── what a request waits for ──────────────────────────────────────────────────────────────────
 
@@ -241,8 +383,7 @@ class Inspected(Arrival):
                     self._shared.upstream,
                     self._state.session.book,
                     self._interception.trust,
-                    self._inspection,
-                    exchange.service,
+                    self._inspection.destination(exchange.transfer),
                 )
         except AddressRefused as error:
             exchange.failed(error.decision.reason, "", error.decision)
@@ -263,12 +404,16 @@ class Inspected(Arrival):
         except Unminted as error:
             self._go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
             return
-        asked = self._inspection.asked(raw, head, decision)
+        try:
+            asked = self._inspection.asked(raw, head, decision)
+        except Unfit as error:
+            self._go_on_with(partial(self._refuse_unfit, error, head, decision))
+            return
         if isinstance(asked, Minting):
             why = "the token ends as soon as it is there"
             self._go_on_with(partial(self._refuse_unminted, head, decision, why))
         else:
-            self._go_on_with(partial(self._proceed, asked, None))
+            self._go_on_with(partial(self._begin, asked))
 
     def _refuse_unminted(
         self, head: RequestHead, decision: RequestDecision, why: str, rest: bytes
@@ -329,10 +474,10 @@ class Inspected(Arrival):
         if held:
             self._advance(held)
 
-    def keep(self, origin: Origin, service: str) -> None:
+    def keep(self, origin: Origin, pool: str) -> None:
         """Keep an origin's connection for the next request."""
         origin.resume()
-        self._inspection.keep_idle(service, origin, self._loop.time())
+        self._inspection.keep_idle(pool, origin, self._loop.time())
 
     def go_on(self) -> None:
         """The origin takes more, or has become a WebSocket's."""
@@ -358,12 +503,12 @@ class Inspected(Arrival):
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────
 
-    def refuse(self, reason: str, decision: Decision, why: str, *, body: bool) -> None:
+    def refuse(self, reason: str, decision: Decision, why: str, *, body: bool, form: Form) -> None:
         """No answer came from the origin: give one ourselves, and close."""
         self._exchange = None
         self._forget_body()
         self._state.tell(self.host, self._bound.port, reason, why)
-        self._last_words(refusal.http_reply(reason, decision.rule, why, body=body))
+        self._last_words(refusal.http_reply(reason, decision.rule, why, body=body, form=form))
 
     def _refuse_request(
         self,
@@ -385,13 +530,22 @@ class Inspected(Arrival):
         why = why or refusal.request_why(head.method, self.host, head.path, reason)
         close = head.close or head.length != 0 or head.websocket
         body = head.method != "HEAD"
-        reply = refusal.http_reply(reason, rule, why, close=close, extra=extra, body=body)
+        form = self._inspection.form(head)
+        reply = refusal.http_reply(
+            reason, rule, why, close=close, extra=extra, body=body, form=form
+        )
         if close:
             self._last_words(reply)
             return b""
         self._phase = Phase.HEAD
         self.send(reply)
         return rest
+
+    def _refuse_unfit(
+        self, error: Unfit, head: RequestHead, decision: Decision, rest: bytes
+    ) -> bytes:
+        said = Decision(rule=error.rule) if error.rule else decision
+        return self._refuse_request(head, said, rest, reason=error.reason, why=error.why)
 
     def _refuse_malformed(self, why: str) -> None:
         """RFC 9112 §2.2: answered with 400, and the connection is closed."""
@@ -423,7 +577,7 @@ class Inspected(Arrival):
         if decision.rule == BODY_LIMIT and exchange is not None:
             exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
         elif decision.rule == BODY_LIMIT and gathering is not None:
-            self._forget_body()
+            self._forsake()
             self._refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
         else:
             if exchange is not None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.gateway.errand import GIT_ENDINGS, Errand, Reading, read_errand
+from keyhole.gateway.largefiles import BatchReading, TransferReading, open_address, repo_of
 from keyhole.gateway.minting import Minting
-from keyhole.gateway.refusal import HTTP_MALFORMED
+from keyhole.gateway.origin import Destination
+from keyhole.gateway.refusal import HTTP_MALFORMED, Form, Unfit
 from keyhole.inject.canonical import SignedRequest
 from keyhole.inject.credential import Credential
 from keyhole.inject.injection import SignatureInjection
@@ -20,9 +23,7 @@ from keyhole.inject.slots import Place, Slot
 from keyhole.inject.surgery import Surgery, written_slots
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import DEFAULT_PORT, Host
-from keyhole.model.path import RequestPath
 from keyhole.model.value import dataclass
-from keyhole.policy.forge import find_git_request
 from keyhole.policy.request import Request, decide_query, decide_request
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
@@ -30,9 +31,13 @@ from keyhole.wire.websocket import valid_key
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.gateway.lfs import LargeFiles, Transfer
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.session import Interception
+    from keyhole.policy.policy import Service
     from keyhole.policy.rulebook import HostRules, Rulebook
+    from keyhole.wire.lfs import BatchRequest
+    from keyhole.wire.uploadpack import Abilities
 
 MAX_DECISIONS = 1024
 """Decisions remembered per host; an agent asks for the same few paths again and again."""
@@ -74,6 +79,12 @@ class Asked:
     credential: Credential | None
     treat: Treat
     """For the fields behind its body."""
+    errand: Errand | None = None
+    """What it is of git's, if it is."""
+    batch: BatchRequest | None = None
+    """Of large files: what is asked for."""
+    transfer: Transfer | None = None
+    """The same, of one: where it is, once that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +98,26 @@ class Dressed:
     """What must not be in the answer: the secrets of all accounts at this host."""
     ranges: bool = False
     websocket_key: bytes = b""
-
-
-class Misdressed(Exception):
-    """The request cannot be given its credential; `reason` is a stable code."""
-
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(why)
-        self.reason = reason
-        self.why = why
+    form: Form = Form.JSON
+    """How the client is told that there is no answer."""
+    reading: Reading | None = None
+    """How the answer is understood, where it is not passed as it is."""
+    transfer: Transfer | None = None
+    """Where it goes instead of to this host."""
 
 
 class Inspection:
     """One host of one session."""
 
-    def __init__(self, book: Rulebook, interception: Interception, host: Host, port: int) -> None:
+    def __init__(
+        self,
+        book: Rulebook,
+        interception: Interception,
+        files: LargeFiles,
+        host: Host,
+        port: int,
+    ) -> None:
+        self._files = files
         self.host = host
         self.port = port
         self._book = book
@@ -115,7 +131,11 @@ class Inspection:
             if value not in own
         )
         # One account's secret may come back in another's answer, also from another port (I7).
-        credentials = [self._credential(rules) for rules in book.rules_of_name(host)]
+        credentials = [
+            self._credential(rules, git=git)
+            for rules in book.rules_of_name(host)
+            for git in (False, True)
+        ]
         self._minting = [each for each in credentials if isinstance(each, Minting)]
         self._needles = Needles.none()
         for each in credentials:
@@ -138,6 +158,8 @@ class Inspection:
         self._decisions: dict[tuple[str, str, str], RequestDecision] = {}
         self._git = any(rules.host.git for rules in self._rules.values())
         self._idle: dict[str, list[Origin]] = {}
+        self.abilities: dict[tuple[str, str], Abilities] = {}
+        """What repositories' servers can do, by service and path."""
 
     # ── judging ───────────────────────────────────────────────────────────────────────────────────
 
@@ -158,22 +180,21 @@ class Inspection:
             return known
         request = Request(head.method, head.path, query)
         decision = decide_request(self._book, self.host, self.port, request)
-        if decision.allowed and self._is_unseen_git(decision, request):
-            decision = RequestDecision(reason=Reason.NOT_YET, rule=decision.rule)
         if len(head.path) + len(query) <= MAX_REMEMBERED_TARGET:
             if len(self._decisions) >= MAX_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision
 
-    def _is_unseen_git(self, decision: RequestDecision, request: Request) -> bool:
-        """Whether it is of git and would do what is not looked into yet: a push, or large files."""
-        rules = self._rules[decision.service or ""]
-        if not (rules.host.git and rules.service.git):
-            return False
-        path = RequestPath.parse(request.path, opaque_slash=rules.host.encoded_slash)
-        found = find_git_request(rules.service.git.forge, path)
-        return found is not None and not found.reads(request.query)
+    def form(self, head: RequestHead) -> Form:
+        """How the client that asks this reads a refusal."""
+        if self._git and head.path.endswith(GIT_ENDINGS):
+            return Form.TEXT
+        return Form.LFS if self._git and "/info/lfs/" in head.path else Form.JSON
+
+    def service(self, name: str) -> Service:
+        """A service of this host."""
+        return self._rules[name].service
 
     def decoys(self, head: bytes) -> list[str]:
         """Services whose placeholder turned up here, where it stands for nothing."""
@@ -182,15 +203,19 @@ class Inspection:
     # ── dressing ──────────────────────────────────────────────────────────────────────────────────
 
     def asked(self, raw: bytes, head: RequestHead, decision: RequestDecision) -> Asked | Minting:
-        """An allowed request with its credential, or what is to be waited for first."""
+        """An allowed request with its credential, or what is to be waited for first.
+
+        Raises Unfit where it is of git and not in git's form.
+        """
         service = decision.service or ""
-        credential = self._credential(self._rules[service])
+        errand = read_errand(self._rules[service], head) if self._git else None
+        credential = self._credential(self._rules[service], git=errand is not None)
         if isinstance(credential, Minting):
             minted = credential.current(time.monotonic())
             if minted is None:
                 return credential
             credential = minted
-        return Asked(raw, head, decision, service, credential, self.surgery.treat)
+        return Asked(raw, head, decision, service, credential, self.surgery.treat, errand)
 
     def aging(self, service: str) -> Minting | None:
         """Where to get the next token when the present one will soon be over."""
@@ -212,8 +237,15 @@ class Inspection:
         """The request's head as it goes on, re-serialised from its parsed form."""
         head, credential, rules = asked.head, asked.credential, self._rules[asked.service]
         key = self._websocket_key(head) if head.websocket else b""
-        lines = [self._request_line(head, credential), self._host_line, *head.lines]
-        lines += self._put_back(head, rules, credential)
+        errand = asked.errand
+        if errand is not None and errand.large is not None and errand.large.opaque:
+            return self._dress_transfer(asked)
+        lines = [self._request_line(head, credential), self._host_line]
+        if errand is None:
+            lines += head.lines
+            lines += self._put_back(head, rules, credential)
+        else:
+            lines += [*errand.fields, _IDENTITY]
         if credential is not None:
             lines += credential.lines
             if credential.signer is not None:
@@ -227,8 +259,47 @@ class Inspection:
         if head.websocket:
             lines.append(_UPGRADE)
         lines.append(b"\r\n")
-        ranges = rules.host.ranges
-        return Dressed(b"".join(lines), asked.service, self.needles(), ranges, key)
+        message, needles, ranges = b"".join(lines), self.needles(), rules.host.ranges
+        if errand is None:
+            return Dressed(message, asked.service, needles, ranges, key)
+        reading = errand.reading()
+        if asked.batch is not None:
+            repo = repo_of(rules.service, errand, self.host, self.port)
+            reading = BatchReading(self._files, repo, errand.path, asked.batch, needles)
+        return Dressed(message, asked.service, needles, form=self.form(head), reading=reading)
+
+    def open_transfer(self, asked: Asked) -> Transfer:
+        """Where one of our addresses leads. Raises Unfit."""
+        errand, lines = asked.errand, asked.credential.lines if asked.credential else ()
+        if errand is None:
+            raise Unfit(Reason.LFS_REFUSED, "not a request of LFS")
+        repo = repo_of(self.service(asked.service), errand, self.host, self.port)
+        return open_address(self._files, repo, errand, asked.head, lines, self.needles())
+
+    def _dress_transfer(self, asked: Asked) -> Dressed:
+        transfer = asked.transfer or self.open_transfer(asked)
+        return Dressed(
+            transfer.message,
+            asked.service,
+            transfer.needles,
+            form=Form.LFS,
+            reading=TransferReading(transfer),
+            transfer=transfer,
+        )
+
+    def question(
+        self, service: str, method: str, target: str, fields: bytes, body: bytes = b""
+    ) -> bytes:
+        """A request of the gateway's own, with the service's credential."""
+        credential = self._credential(self._rules[service], git=True)
+        if isinstance(credential, Minting):
+            credential = credential.current(time.monotonic())
+        lines = [f"{method} {target} HTTP/1.1\r\n".encode("ascii"), self._host_line, _IDENTITY]
+        if credential is not None:
+            lines += credential.lines
+        if body:
+            lines.append(b"Content-Length: %d\r\n" % len(body))
+        return b"".join([*lines, fields, b"\r\n", body])
 
     def _signed(self, asked: Asked) -> SignedRequest:
         head = asked.head
@@ -242,7 +313,7 @@ class Inspection:
         now = time.time()
         checked = check(signer, self._signed(asked), now, digest)
         if isinstance(checked, Refusal):
-            raise Misdressed(checked.flaw, checked.why)
+            raise Unfit(checked.flaw, checked.why)
         head = asked.head
         query = self.surgery.query(head.query) if head.query else head.query
         onward = SignedRequest(self.host.name, head.method, head.path, query, lines)
@@ -304,23 +375,29 @@ class Inspection:
     def _websocket_key(self, head: RequestHead) -> bytes:
         keys = [field.value for field in head.collected if field.name == b"sec-websocket-key"]
         if len(keys) != 1 or not valid_key(keys[0]):
-            raise Misdressed(HTTP_MALFORMED, "a WebSocket handshake has one key of 16 bytes")
+            raise Unfit(HTTP_MALFORMED, "a WebSocket handshake has one key of 16 bytes")
         return keys[0]
 
     # ── connections for the next request ──────────────────────────────────────────────────────────
 
-    def take_idle(self, service: str) -> Origin | None:
-        """A kept connection of this very service, the last one used first."""
-        kept = self._idle.get(service)
+    def destination(self, transfer: Transfer | None = None) -> Destination:
+        """Where a request goes."""
+        if transfer is None:
+            return Destination(self.host, self.port, self.known_answers)
+        return Destination(transfer.host, transfer.port, {})
+
+    def take_idle(self, pool: str) -> Origin | None:
+        """A kept connection of this very service or storage host, the last one used first."""
+        kept = self._idle.get(pool)
         while kept:
             origin = kept.pop()
             if origin.alive:
                 return origin
         return None
 
-    def keep_idle(self, service: str, origin: Origin, now: float) -> None:
+    def keep_idle(self, pool: str, origin: Origin, now: float) -> None:
         """Keep a connection, unless there are enough."""
-        kept = self._idle.setdefault(service, [])
+        kept = self._idle.setdefault(pool, [])
         if self._retired or len(kept) >= MAX_IDLE_ORIGINS:
             origin.close()
             return

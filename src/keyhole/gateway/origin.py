@@ -7,11 +7,12 @@ waits for one; what comes when nobody waits ends the connection.
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.tlsside import TlsSide
+from keyhole.model.value import dataclass
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.httpresponse import Framing, ResponseHead, parse_response
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from keyhole.gateway.exchange import Exchange
-    from keyhole.gateway.inspection import Inspection
+    from keyhole.model.decision import Decision
+    from keyhole.model.host import Host
+    from keyhole.wire.httpfield import Field
 
 MAX_INTERIM = 16
 """Answers of class 1xx before the real one."""
@@ -40,31 +42,78 @@ class Insecure(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a connection goes, and what is remembered of answers from there."""
+
+    host: Host
+    port: int
+    known_answers: dict[bytes, bytes]
+
+
+class Asker(Protocol):
+    """Who waits for an answer: a client's request, or the gateway with a question of its own."""
+
+    method: str
+    trailers: list[Field]
+
+    def interim(self, head: ResponseHead) -> None:
+        """An answer before the answer."""
+
+    def answered(self, head: ResponseHead) -> None:
+        """The answer's head."""
+
+    def body(self, data: bytes, *, whole: bool = False) -> None:
+        """Bytes of the answer; `whole` when there are no others."""
+
+    def relayed(self, data: bytes) -> None:
+        """Bytes after a switch of protocols."""
+
+    def flush(self) -> None:
+        """All that came at once was said."""
+
+    def complete(self, *, reusable: bool) -> None:
+        """The answer is whole."""
+
+    def relay_ended(self) -> None:
+        """The other protocol has ended properly."""
+
+    def origin_lost(self, *, stale: bool) -> None:
+        """The origin is gone before its answer was whole."""
+
+    def origin_caught_up(self) -> None:
+        """The origin takes more."""
+
+    def failed(self, reason: str, why: str, decision: Decision | None = None) -> None:
+        """The answer is not HTTP."""
+
+    def over(self, decision: Decision) -> None:
+        """A limit on bytes is reached."""
+
+
 class Origin(TlsSide):
     """One connection."""
 
     __slots__ = (
-        "_head", "_held", "_inspection", "_interim", "_left", "_reader", "_ready", "_relays",
-        "exchange", "idle_since", "service", "touched", "used",
+        "_head", "_held", "_interim", "_known_answers", "_left", "_reader", "_ready", "_relays",
+        "exchange", "idle_since", "touched", "used",
     )  # fmt: skip
 
     def __init__(
         self,
-        inspection: Inspection,
-        service: str,
+        destination: Destination,
         sock: socket.socket,
         ready: asyncio.Future[None],
     ) -> None:
         super().__init__()
         self.sock = sock
-        self.service = service
-        self.exchange: Exchange | None = None
+        self.exchange: Asker | None = None
         self.idle_since = 0.0
         self.used = False
         """Whether it has served a request before the present one."""
         self.touched = False
         """Whether a byte of the present answer has come."""
-        self._inspection = inspection
+        self._known_answers = destination.known_answers
         self._ready: asyncio.Future[None] | None = ready
         self._head: ResponseHead | None = None
         self._reader: ChunkedReader | None = None
@@ -73,7 +122,7 @@ class Origin(TlsSide):
         self._interim = 0
         self._relays = False
 
-    def serve(self, exchange: Exchange) -> None:
+    def serve(self, exchange: Asker) -> None:
         """Wait for the answer to this exchange's request."""
         self.exchange = exchange
         self.touched = False
@@ -138,13 +187,13 @@ class Origin(TlsSide):
             return
         exchange.flush()
 
-    def _advance(self, exchange: Exchange, data: bytes) -> None:
+    def _advance(self, exchange: Asker, data: bytes) -> None:
         while self._head is None and not self._relays:
             end = find_end(data)
             if end < 0:
                 self._held = data
                 return
-            head = parse_response(data[:end], exchange.method, self._inspection.known_answers)
+            head = parse_response(data[:end], exchange.method, self._known_answers)
             data = data[end + len(END_OF_HEAD) :]
             if head.status < 200 and head.status != _SWITCHING:
                 self._interim += 1
@@ -157,7 +206,7 @@ class Origin(TlsSide):
                 return  # it was refused, or needs nothing further
         self._body(exchange, data)
 
-    def _begin_body(self, exchange: Exchange, head: ResponseHead) -> None:
+    def _begin_body(self, exchange: Asker, head: ResponseHead) -> None:
         self._head = head
         self._left = head.length
         self._reader = ChunkedReader(None) if head.framing is Framing.CHUNKED else None
@@ -165,7 +214,7 @@ class Origin(TlsSide):
             self._relays = True
         exchange.answered(head)
 
-    def _body(self, exchange: Exchange, data: bytes) -> None:
+    def _body(self, exchange: Asker, data: bytes) -> None:
         if self._relays:
             if data:
                 exchange.relayed(data)
@@ -243,7 +292,7 @@ class Origin(TlsSide):
         if exchange is not None:
             self._broken(exchange)
 
-    def _broken(self, exchange: Exchange) -> None:
+    def _broken(self, exchange: Asker) -> None:
         self.exchange = None
         exchange.origin_lost(stale=self.used and not self.touched)
 

@@ -11,7 +11,7 @@ from keyhole.gateway.origin import Insecure, Origin
 if TYPE_CHECKING:
     import ssl
 
-    from keyhole.gateway.inspection import Inspection
+    from keyhole.gateway.origin import Destination
     from keyhole.gateway.upstream import Upstream
     from keyhole.policy.rulebook import Rulebook
 
@@ -24,20 +24,19 @@ async def reach(
     upstream: Upstream,
     book: Rulebook,
     trust: ssl.SSLContext,
-    inspection: Inspection,
-    service: str,
+    destination: Destination,
 ) -> Origin:
     """Raises AddressRefused, Unreachable or Insecure."""
-    dialled = await upstream.dial(book, inspection.host, inspection.port)
+    dialled = await upstream.dial(book, destination.host, destination.port)
     ready: asyncio.Future[None] = loop.create_future()
-    origin = Origin(inspection, service, dialled.sock, ready)
+    origin = Origin(destination, dialled.sock, ready)
     try:
         await loop.create_connection(lambda: origin, sock=dialled.sock)
     except OSError as error:
         dialled.sock.close()
         raise Insecure(refusal.UPSTREAM_UNREACHABLE, str(error)) from None
     try:
-        origin.begin(trust, server_name=inspection.host.name, early=dialled.early)
+        origin.begin(trust, server_name=destination.host.name, early=dialled.early)
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             await ready
     except TimeoutError:

@@ -5,13 +5,16 @@ The reason codes here are of the gateway's own making; those of policy are in `m
 
 from __future__ import annotations
 
+import enum
 import json
 import shlex
 
 from keyhole.model.decision import Reason
 from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.text import visible
-from keyhole.wire import tlsalert
+from keyhole.policy import pushwords
+from keyhole.wire import gitrefs, tlsalert
+from keyhole.wire.lfs import MEDIA_TYPE, write_error
 
 SNI_MISMATCH = "sni-mismatch"
 SNI_MISSING = "sni-missing"
@@ -47,6 +50,29 @@ DECOY_USED = "decoy-used"
 BODY_TOO_LARGE = "body-too-large"
 CREDENTIAL_IN_THE_CLEAR = "credential-in-the-clear"
 CREDENTIAL_UNAVAILABLE = "credential-unavailable"
+CREDENTIAL_REFUSED = "credential-refused"
+DISK_FULL = "disk-full"
+
+
+class Unfit(Exception):
+    """A request that cannot go on, though policy allows it; `reason` is a stable code."""
+
+    def __init__(self, reason: str, why: str, rule: str = "") -> None:
+        super().__init__(why)
+        self.reason = reason
+        self.why = why
+        self.rule = rule
+
+
+class Form(enum.Enum):
+    """What a client reads of an answer that is a refusal."""
+
+    JSON = 0
+    TEXT = 1
+    """Git shows its user the lines of a text, and nothing of any other type."""
+    LFS = 2
+    """Clients of LFS show `message`."""
+
 
 _WORDS: dict[str, str] = {
     Reason.NO_RULE: "no rule",
@@ -81,16 +107,22 @@ _WORDS: dict[str, str] = {
     CREDENTIAL_IN_THE_CLEAR: "a credential, or a field that redirects, in plain HTTP",
     BODY_TOO_LARGE: "the body is over limits.body",
     CREDENTIAL_UNAVAILABLE: "the credential cannot be had",
+    DISK_FULL: "this host has no room for the push",
+    CREDENTIAL_REFUSED: "the origin does not accept the credential",
     Reason.METHOD_REFUSED: "the method is not known",
     Reason.PATH_MALFORMED: "the path can be read in two ways",
     Reason.QUERY_MALFORMED: "the query has characters that must be encoded",
     Reason.DNS_OVER_HTTPS: "DNS over HTTPS would resolve names past the gateway",
     Reason.DENIED_BY_RULE: "a deny rule of the policy",
     Reason.GUARDED_ENDPOINT: "the endpoint mints, lists or moves credentials or data",
-    Reason.NOT_YET: "pushes and large files of git arrive with a later version",
+    Reason.GRAPHQL: "GraphQL is not open: it names repositories by opaque ids and cannot be "
+    "confined to those that are granted; REST can (gh api repos/OWNER/NAME/…)",
     Reason.REPOSITORY_NOT_GRANTED: "the repository is not granted",
     Reason.ENDPOINT_REFUSED: "not an endpoint of git",
     Reason.READ_ONLY: "the repository is granted for reading alone",
+    Reason.PUSH_MALFORMED: "the push is malformed",
+    Reason.FETCH_REFUSED: "the fetch is malformed, or asks for what is never allowed",
+    Reason.LFS_REFUSED: "the request for large files is malformed, or not granted",
     TABLE_FULL: "the session has asked for too many names",
 }
 
@@ -104,7 +136,7 @@ _FAILURES = frozenset(
     {
         NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED, UPSTREAM_TLS, UPSTREAM_CERTIFICATE,
         UPSTREAM_MALFORMED, UPSTREAM_CLOSED, ENCODING_REFUSED, SECRET_REFLECTED, INTERNAL,
-        CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE,
+        CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED, DISK_FULL,
     }
 )  # fmt: skip
 """Reasons that are nobody's decision: policy allowed it, the network did not."""
@@ -161,6 +193,13 @@ def request_why(method: str, host: str, path: str, reason: str) -> str:
     return words if reason in _FAILURES else f"{words}; {_ask(method, _url(host, path))}"
 
 
+def push_line(host: str, repository: str, ref: str, why: str) -> str:
+    """A refused ref of a push for a terminal."""
+    return visible(
+        f"denied push of {ref} to {host}/{repository} ({why.removeprefix(pushwords.PREFIX)})"
+    )
+
+
 MAX_SHOWN_URL = 200
 """Characters of a URL in a line for a person."""
 
@@ -180,9 +219,12 @@ _NOT_FOUND = frozenset({Reason.REPOSITORY_NOT_GRANTED})
 
 _STATUS = {
     HTTP_MALFORMED: "400 Bad Request",
+    Reason.PUSH_MALFORMED: "400 Bad Request",
     BODY_TOO_LARGE: "413 Content Too Large",
     Reason.OVER_LIMIT: "429 Too Many Requests",
     INTERNAL: "500 Internal Server Error",
+    CREDENTIAL_REFUSED: "403 Forbidden",
+    DISK_FULL: "507 Insufficient Storage",
 }
 
 
@@ -190,21 +232,43 @@ _CLOSE = "Connection: close\r\n"
 
 
 def http_reply(
-    reason: str, rule: str, why: str = "", *, close: bool = True, extra: str = "", body: bool = True
+    reason: str,
+    rule: str,
+    why: str = "",
+    *,
+    close: bool = True,
+    extra: str = "",
+    body: bool = True,
+    form: Form = Form.JSON,
 ) -> bytes:
     """A complete HTTP answer in the form that every refusal has (DESIGN §3)."""
     failed = reason in _FAILURES
     status = _STATUS.get(reason, "502 Bad Gateway" if failed else "403 Forbidden")
+    words = why or _WORDS.get(reason, str(reason))
     if reason in _NOT_FOUND:
-        status, rule, reason, why = "404 Not Found", "", "", ""
-        answer: dict[str, object] = {"error": "not found"}
+        status, words = "404 Not Found", "not found"
+        answer: dict[str, object] = {"error": words}
     else:
-        words = why or _WORDS.get(reason, str(reason))
         answer = {"error": "failed" if failed else "denied", "rule": rule, "reason": reason}
         answer |= {"why": words, "retry": reason == Reason.OVER_LIMIT}
-    text = json.dumps(answer).encode()
+    match form:
+        case Form.TEXT:
+            media, text = "text/plain; charset=utf-8", f"keyhole: {words}\n".encode()
+        case Form.LFS:
+            media, text = MEDIA_TYPE.decode(), write_error(f"keyhole: {words}")
+        case _:
+            media, text = "application/json", json.dumps(answer).encode()
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {media}\r\n"
         f"Content-Length: {len(text)}\r\n{extra}{_CLOSE if close else ''}\r\n"
     )
     return head.encode() + (text if body else b"")
+
+
+def push_reply(body: bytes) -> bytes:
+    """An answer to a push in git's own form, which says itself what was refused."""
+    return (
+        b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nCache-Control: no-cache\r\n"
+        b"Content-Length: %d\r\n\r\n%b"
+        % (gitrefs.RESULT_TYPES[gitrefs.RECEIVE_PACK], len(body), body)
+    )

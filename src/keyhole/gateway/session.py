@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
+from keyhole.gateway.lfs import LargeFiles
 from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
@@ -14,8 +15,10 @@ from keyhole.policy.limit import Bucket, decide_total
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from keyhole.gateway.minting import Minting
+    from keyhole.gateway.pushes import Judge
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import HostRules, Rulebook
@@ -35,6 +38,13 @@ class OverLimit(Exception):
         self.decision = decision
 
 
+class CredentialOf(Protocol):
+    """What requests to a service's hosts get, or whence it is minted."""
+
+    def __call__(self, rules: HostRules, *, git: bool = False) -> Credential | Minting | None:
+        """Requests of git's own get it written in git's way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interception:
     """What is needed to inspect a session's services: its certificates and its credentials."""
@@ -43,10 +53,14 @@ class Interception:
     """TLS as the server of a name, by this session's CA."""
     trust: ssl.SSLContext
     """TLS as a client: the roots that an origin is verified against."""
-    credential: Callable[[HostRules], Credential | Minting | None]
-    """What requests to a service's hosts get, or whence it is minted; asked for every request."""
+    credential: CredentialOf
+    """Asked for every request."""
     stand_ins: Mapping[str, tuple[bytes, ...]]
     """What stands for each service's secret inside."""
+    judge: Judge | None = None
+    """Who looks into pushes; None: there is no push."""
+    quarantine: Path | None = None
+    """Where they wait meanwhile; None: where this host keeps what is temporary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +85,10 @@ class SessionState:
         "connects",
         "down",
         "gathered",
+        "large_files",
         "names",
         "open",
+        "quarantined",
         "questions",
         "requests",
         "session",
@@ -89,6 +105,9 @@ class SessionState:
         self.open = 0
         self.gathered = 0
         """Bytes of request bodies in memory."""
+        self.large_files = LargeFiles()
+        self.quarantined = 0
+        """Bytes of pushes on disk."""
         self.up = 0
         self.down = 0
         self._noted: dict[str, float] = {}
@@ -142,6 +161,13 @@ class SessionState:
         if key not in self._reported and len(self._reported) < MAX_REPORTS:
             self._reported.add(key)
             self.session.report(refusal.request_line(method, host, path, reason))
+
+    def tell_push(self, host: str, repository: str, ref: str, why: str) -> None:
+        """The same for a ref of a push: once per ref."""
+        key = f"{host} {repository} {ref}"
+        if key not in self._reported and len(self._reported) < MAX_REPORTS:
+            self._reported.add(key)
+            self.session.report(refusal.push_line(host, repository, ref, why))
 
     def over_limit(self, decision: Decision, host: str) -> None:
         """Write down that a limit on bytes was reached."""

@@ -18,6 +18,7 @@ class EventKind(enum.StrEnum):
     DNS = "dns"
     CONNECT = "connect"
     REQUEST = "request"
+    REF = "ref"
     DECOY = "decoy"
     LIMIT = "limit"
     AUDIT = "audit"

@@ -84,6 +84,8 @@ class Repository:
             return None
         if shape.strips_git:
             segments = (*segments[:-1], segments[-1].removesuffix(".git"))
+            if shape.ignores_case and segments[-1].lower().endswith(".git"):
+                return None  # `.GIT` or a second one: no forge has such a name, some drop it too
         if not all(shape.segment.fullmatch(s) and s.strip(".") for s in segments):
             return None
         return cls(tuple(s.lower() for s in segments) if shape.ignores_case else segments)

@@ -16,7 +16,8 @@ Its keys, of which one may be added under the same version but none changes its 
              The first list that names a request speaks; in none, it is refused. `{repo}` in a rule
              stands for each granted repository
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
-             `create`, `force`, `delete`, `deny_paths`, `api`, as in keyhole.toml
+             `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
+             keyhole.toml
 `limits`     as in keyhole.toml; sizes in bytes, durations in seconds
 """
 
@@ -93,6 +94,7 @@ def _git(git: GitGrant) -> dict[str, object]:
         "force": git.force,
         "delete": git.delete,
         "deny_paths": _texts(git.deny_paths),
+        "push_options": sorted(git.push_options),
         "api": git.api.value,
     }
 

@@ -60,6 +60,8 @@ SAID = {
     Reason.DENIED_BY_RULE: "a deny rule names it",
     Reason.GUARDED_ENDPOINT: "it can mint, list or move credentials or data, so it must be "
     "allowed by name",
+    Reason.GRAPHQL: "GraphQL names repositories by opaque ids, so it cannot be confined to those "
+    "that are granted",
     Reason.REPOSITORY_NOT_GRANTED: "the repository is not granted, so it does not exist",
     Reason.ENDPOINT_REFUSED: "not one of git's smart HTTP requests",
     Reason.READ_ONLY: "the repository is granted for reading only",
@@ -124,6 +126,8 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         fix = Fix(service.rule, "allow", rule, remark if service.template else None)
     elif decision.reason is Reason.READ_ONLY:
         fix = Fix(service.rule, "push", '["agent/*"]')
+    elif decision.reason is Reason.REPOSITORY_NOT_GRANTED:
+        fix = Fix(service.rule, "repos", '["owner/name"]', "the repository that is asked for")
     return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
 
 
@@ -172,7 +176,7 @@ def _assumed(target: PushTarget) -> tuple[Change, Remote]:
 
 
 def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
-    caveats = ["refused in this version: pushes arrive with git through the gateway"]
+    caveats = []
     if target.change is Change.FAST_FORWARD and not git.force:
         caveats.append("refused unless it creates the branch or moves it forward")
     short = target.ref.removeprefix("refs/heads/")
@@ -210,9 +214,7 @@ def _written(service: Service, host: ServiceHost, *, git: bool) -> tuple[str, ..
     """How the secret is written, by name and never by value."""
     if not service.secret and not host.credential:
         return ()
-    if git and service.git:
-        return (_basic(service.git),)
-    return tuple(str(injection) for injection in host.inject)
+    return tuple(str(injection) for injection in (host.git_inject if git else host.inject))
 
 
 def _basic(git: GitGrant) -> str:

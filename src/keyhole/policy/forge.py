@@ -1,12 +1,14 @@
 """Git over HTTP: which repository and which of git's endpoints a path names, and may it be?
 
-One function of the forge's kind from path to repository, or to nothing for anything unusual. What
-happens inside a push is decided in `push.py`.
+One function of the forge's kind from path to repository, or to nothing for anything unusual. Asked
+by `request.py` before any rule of a service is. What happens inside a push is decided in `push.py`;
+what a batch of large files asks for is in its body and decided by whoever reads that.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
@@ -15,7 +17,7 @@ from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.model.path import RequestPath
-    from keyhole.policy.policy import Service
+    from keyhole.policy.policy import GitGrant, Service
 
 
 class GitEndpoint(enum.Enum):
@@ -24,6 +26,8 @@ class GitEndpoint(enum.Enum):
     REFS = ("info", "refs")
     FETCH = ("git-upload-pack",)
     PUSH = ("git-receive-pack",)
+    ARCHIVE = ("git-upload-archive",)
+    """Known so that it is refused by its name, also under a policy's broad `allow`."""
     LFS = ("info", "lfs")
 
 
@@ -33,6 +37,8 @@ class GitRequest:
 
     repository: Repository | None
     endpoint: GitEndpoint
+    below: tuple[str, ...] = ()
+    """Of LFS: what follows `info/lfs`."""
 
     def reads(self, query: str) -> bool:
         """Whether it belongs to a clone or a fetch."""
@@ -41,12 +47,18 @@ class GitRequest:
         return self.endpoint is GitEndpoint.FETCH
 
 
-_METHODS = {
-    GitEndpoint.REFS: frozenset({"GET"}),
-    GitEndpoint.FETCH: frozenset({"POST"}),
-    GitEndpoint.PUSH: frozenset({"POST"}),
-    GitEndpoint.LFS: frozenset({"GET", "POST", "PUT"}),
-}
+class _Use(enum.Enum):
+    """What a request to an endpoint does. The zero is the one that nothing may."""
+
+    REFUSED = 0
+    READ = 1
+    WRITE = 2
+
+
+LFS_TRANSFERS = "keyhole"
+"""Below `info/lfs`, where the gateway itself serves large files under addresses of its making."""
+
+_LOCK = re.compile(r"[A-Za-z0-9._~=-]{1,128}")
 
 # Compared byte for byte: http-backend takes the last of several, decodes names and ignores others.
 _READ_QUERY = "service=git-upload-pack"
@@ -55,16 +67,44 @@ _WRITE_QUERY = "service=git-receive-pack"
 
 def find_git_request(forge: Forge, path: RequestPath) -> GitRequest | None:
     """Read a path as git's, or None where it is something else."""
-    segments = path.segments
-    for endpoint in GitEndpoint:
-        words = endpoint.value
-        if endpoint is GitEndpoint.LFS:
-            at = _find(segments, words)
-            if at > 0:
-                return GitRequest(repository_at(forge, segments[:at]), endpoint)
-        elif len(segments) > len(words) and segments[-len(words) :] == words:
-            return GitRequest(repository_at(forge, segments[: -len(words)]), endpoint)
-    return None
+    found = _read(forge, path.segments)
+    if found:
+        return found
+    # Attack: under a policy's broad `allow`, `/acme/vault%2Finfo/refs` and `/acme/vault/INFO/refs`
+    # are plain paths here and git's to a server that decodes or folds first. They name nothing.
+    odd = _read(forge, (path.split_reading or path).folded())
+    return GitRequest(None, odd.endpoint) if odd else None
+
+
+def is_graphql(path: RequestPath) -> bool:
+    """Whether this is where forges take GraphQL, which names repositories by opaque ids."""
+    return (path.split_reading or path).folded() in _GRAPHQL
+
+
+_GRAPHQL = frozenset({("graphql",), ("api", "graphql")})
+
+
+def is_elsewhere(git: GitGrant, path: RequestPath) -> bool:
+    """Whether a path of the forge's REST is about a repository that is not granted.
+
+    Asked of what was refused: such a one must look as if it did not exist.
+    """
+    segments = (path.split_reading or path).folded()
+    for root in _REST_ROOTS.get(git.forge, ()):
+        rest = segments[len(root) :]
+        if rest and segments[: len(root)] == root:
+            # A project of GitLab by its number is nobody's name, so it is elsewhere.
+            return not any(repo.path == rest[: len(repo.path)] for repo in git.repos)
+    return False
+
+
+_REST_ROOTS = {
+    Forge.GITHUB: (("repos",), ("api", "v3", "repos")),
+    Forge.GITLAB: (("api", "v4", "projects"),),
+    Forge.GITEA: (("api", "v1", "repos"),),
+    Forge.BITBUCKET: (("2.0", "repositories"),),
+}
+"""Where a repository's name stands in REST paths."""
 
 
 def repository_at(forge: Forge, segments: tuple[str, ...]) -> Repository | None:
@@ -86,18 +126,58 @@ def decide_git_request(
         return RequestDecision(
             reason=Reason.REPOSITORY_NOT_GRANTED, rule=f"{service.rule}.repos", service=name
         )
-    if method not in _METHODS[request.endpoint]:
+    use = _use(request, method, query)
+    if use is _Use.REFUSED:
         return RequestDecision(reason=Reason.ENDPOINT_REFUSED, service=name)
-    writes = request.endpoint is GitEndpoint.PUSH
-    if request.endpoint is GitEndpoint.REFS:
-        if query not in (_READ_QUERY, _WRITE_QUERY):
-            return RequestDecision(reason=Reason.ENDPOINT_REFUSED, service=name)
-        writes = query == _WRITE_QUERY
-    elif query and request.endpoint is not GitEndpoint.LFS:
-        return RequestDecision(reason=Reason.ENDPOINT_REFUSED, service=name)
-    if writes and not (git.push or git.tags):
+    if use is _Use.WRITE and not (git.push or git.tags):
         return RequestDecision(reason=Reason.READ_ONLY, rule=f"{service.rule}.push", service=name)
     return RequestDecision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.repos", name)
+
+
+def _use(request: GitRequest, method: str, query: str) -> _Use:
+    """Exact methods and queries: what git itself does not send is nothing."""
+    match request.endpoint, method, query:
+        case GitEndpoint.REFS, "GET", _:
+            return {_READ_QUERY: _Use.READ, _WRITE_QUERY: _Use.WRITE}.get(query, _Use.REFUSED)
+        case GitEndpoint.FETCH, "POST", "":
+            return _Use.READ
+        case GitEndpoint.PUSH, "POST", "":
+            return _Use.WRITE
+        case GitEndpoint.LFS, _, _:
+            return _lfs_use(request.below, method, query)
+    return _Use.REFUSED
+
+
+def _lfs_use(below: tuple[str, ...], method: str, query: str) -> _Use:
+    match below, method, query:
+        case ("objects", "batch"), "POST", "":
+            return _Use.READ  # or an upload, which its body says
+        case ("locks",), "GET", _:
+            return _Use.READ
+        case ("locks", "verify"), "POST", "":
+            return _Use.READ
+        case ("locks",), "POST", "":
+            return _Use.WRITE
+        case ("locks", lock, "unlock"), "POST", "" if _LOCK.fullmatch(lock):
+            return _Use.WRITE
+        case (name, _), "GET", "" if name == LFS_TRANSFERS:
+            return _Use.READ
+        case (name, _), "PUT" | "POST", "" if name == LFS_TRANSFERS:
+            return _Use.WRITE
+    return _Use.REFUSED
+
+
+def _read(forge: Forge, segments: tuple[str, ...]) -> GitRequest | None:
+    for endpoint in GitEndpoint:
+        words = endpoint.value
+        if endpoint is GitEndpoint.LFS:
+            at = _find(segments, words)
+            if at > 0:
+                below = segments[at + len(words) :]
+                return GitRequest(repository_at(forge, segments[:at]), endpoint, below)
+        elif len(segments) > len(words) and segments[-len(words) :] == words:
+            return GitRequest(repository_at(forge, segments[: -len(words)]), endpoint)
+    return None
 
 
 def _azure(segments: tuple[str, ...]) -> Repository | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keyhole.inject.slots import Slot
     from keyhole.model.glob import Glob
     from keyhole.model.host import HostPattern
+    from keyhole.model.person import Person
     from keyhole.model.repository import Forge, Repository
     from keyhole.model.rule import AccessRule
     from keyhole.model.secret import Secret, SecretRef
@@ -56,6 +57,8 @@ class ServiceHost:
     keep: tuple[Slot, ...] = ()
     merge: tuple[tuple[str, str], ...] = ()
     git: bool = False
+    git_inject: tuple[Injection, ...] = ()
+    """How the secret is written into requests of git's own, which want it in their own way."""
     encoded_slash: bool = False
     ranges: bool = False
     """Whether pieces of answers may be asked for although a secret in two pieces is not seen."""
@@ -75,6 +78,7 @@ class GitGrant:
     protect: tuple[Glob, ...] | None = None
     """None: the remote's default branch, unless `push` names it exactly."""
     deny_paths: tuple[Glob, ...] = ()
+    push_options: frozenset[str] = frozenset()
     create: bool = False
     force: bool = False
     delete: bool = False
@@ -124,6 +128,7 @@ class Sandbox:
     pass_env: tuple[str, ...]
     git_hooks: bool
     image: str | None
+    git_user: Person | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """May this ref be changed in this way? (DESIGN §4, facts: git protocol §5)
 
-Called once for each command of a push, after the repository and the endpoint were allowed. The
-kind of change is proven by the caller; what could not be proven is UNKNOWN, and that denies.
+Called for each command of a push, after the repository and the endpoint were allowed: before the
+pack is there with the best that it could be, and again with what was proven of it. What could not
+be proven is UNKNOWN, and that denies.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from keyhole.model.ref import Ref, RefKind
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from keyhole.policy.policy import GitGrant, Service
+    from keyhole.wire.receivepack import Command
 
 
 class Change(enum.Enum):
@@ -35,6 +39,39 @@ class Remote:
 
     default_branch: Ref | None = None
     symbolic: frozenset[Ref] = frozenset()
+
+    @classmethod
+    def of(cls, head: str | None, symbolic: Iterable[str]) -> Remote:
+        """From full names as a server tells them; one that is not plain can be nobody's to push."""
+        aliases = frozenset(ref for ref in map(_plain, symbolic) if ref)
+        return cls(_plain(head) if head else None, aliases)
+
+
+def _plain(name: str) -> Ref | None:
+    try:
+        return Ref.parse(name)
+    except Unparsable:
+        return None
+
+
+def foresee(
+    service: Service, command: Command, remote: Remote, tips: Mapping[str, str]
+) -> Decision:
+    """Decide a command by its names alone, as if its pack showed the best that it can.
+
+    `tips` is what each ref is at the remote. A client that believes otherwise works on what is
+    past; the remote would refuse it too, though not a delete.
+    """
+    change = Change.FAST_FORWARD
+    if command.is_delete:
+        change = Change.DELETE
+    elif command.is_create:
+        change = Change.CREATE
+    decision = decide_ref_update(service, command.ref, change, remote)
+    known = tips.get(command.ref, "")
+    if decision.allowed and known != (command.old if command.old.strip("0") else ""):
+        return Decision(reason=Reason.REF_MOVED, rule=decision.rule)
+    return decision
 
 
 def decide_ref_update(service: Service, name: str, change: Change, remote: Remote) -> Decision:

@@ -14,18 +14,25 @@ from keyhole.model.path import RequestPath
 from keyhole.model.query import parse_query
 from keyhole.model.rule import METHODS
 from keyhole.model.value import dataclass
-from keyhole.policy.forge import decide_git_request, find_git_request
+from keyhole.policy.forge import (
+    decide_git_request,
+    find_git_request,
+    is_elsewhere,
+    is_graphql,
+)
 from keyhole.policy.policy import RankedRule, Tier
 
 if TYPE_CHECKING:
     from keyhole.model.host import Host
+    from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 DNS_QUERY_FIELD = "dns"
 """RFC 8484: a question in the query would resolve names past the gateway."""
 
-_SAYS_LITTLE = frozenset({Reason.NO_RULE, Reason.REPOSITORY_NOT_GRANTED})
-"""Where accounts share a host, refusals that any other account's refusal explains better."""
+_SAYS_LITTLE = (Reason.REPOSITORY_NOT_GRANTED, Reason.NO_RULE)
+"""Where accounts share a host, refusals that any other account's refusal explains better; the
+first of them least, since a repository that one account has does exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +55,15 @@ def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> R
         decision = _decide_for(rules, request)
         if decision.allowed:
             return decision
-        if refusal.service is None or refusal.reason in _SAYS_LITTLE:
+        if refusal.service is None or _tells(decision) > _tells(refusal):
             refusal = decision
     return refusal
+
+
+def _tells(refusal: RequestDecision) -> int:
+    """How much better than another it explains itself."""
+    reason = refusal.reason
+    return _SAYS_LITTLE.index(reason) if reason in _SAYS_LITTLE else len(_SAYS_LITTLE)
 
 
 def decide_query(query: str) -> RequestDecision | None:
@@ -79,12 +92,27 @@ def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
         if found:
             return decide_git_request(service, found, request.method, request.query)
     decision = _decide_path(rules, request.method, path)
+    if service.git and not decision.allowed:
+        return _refused_by_forge(service, service.git, path, decision)
     if opaque and decision.allowed and "%2f" in request.path.lower():
         other = path.split_reading
         if other is None:
             return RequestDecision(reason=Reason.PATH_MALFORMED, service=service.name)
         if not (split := _decide_path(rules, request.method, other)).allowed:
             return split
+    return decision
+
+
+def _refused_by_forge(
+    service: Service, git: GitGrant, path: RequestPath, decision: RequestDecision
+) -> RequestDecision:
+    """Say more of what a forge's REST refuses, or less: what is not granted does not exist."""
+    name, found = service.name, decision.reason
+    if is_graphql(path):
+        return RequestDecision(reason=Reason.GRAPHQL, rule=decision.rule, service=name)
+    if found in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT) and is_elsewhere(git, path):
+        rule = f"{service.rule}.repos"
+        return RequestDecision(reason=Reason.REPOSITORY_NOT_GRANTED, rule=rule, service=name)
     return decision
 
 

@@ -14,6 +14,7 @@ from keyhole.inject.placeholder import Shape
 from keyhole.inject.slots import Slot
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.model.person import Person
 from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
 from keyhole.model.rule import AccessRule
@@ -48,7 +49,6 @@ class Arrives(enum.Enum):
     """What a key's effect still waits for; `keyhole check` says so (I10)."""
 
     NOW = "in force"
-    GIT = "git through the gateway"
     GATEWAY = "the long-lived gateway"
     CONTAINERS = "container runtimes"
 
@@ -108,6 +108,13 @@ def _file_glob(value: str) -> tuple[str, ...]:
     return segments
 
 
+def _push_option(value: str) -> str:
+    # A pkt-line holds one option; a line break in it would be the server's to interpret.
+    if not re.fullmatch(r"[\x20-\x7e]{1,1000}", value):
+        raise Unparsable("a push option is one line of printable ASCII")
+    return value
+
+
 _PATTERNS = kinds.list_of("host patterns", HostPattern.parse)
 _NAMES_ONLY = kinds.list_of("host patterns", _plain_host)
 _RULES = kinds.list_of('`"METHOD[,METHOD] /path/**"`', AccessRule.parse)
@@ -115,6 +122,7 @@ _BRANCHES = kinds.list_of("branch globs", parse_ref_glob)
 _TAGS = kinds.list_of("tag globs", parse_ref_glob)
 _REPOS = kinds.list_of("names", lambda value: value)
 _PRESETS = kinds.list_of("names", lambda value: value)
+_PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
 _SECRET = kinds.text("reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env):.+$")
@@ -175,7 +183,9 @@ KEYS = (
     _key("sandbox.pass_env", kinds.VARIABLES, "`[]`", "variables passed in from outside",
          default=()),
     _key("sandbox.git_hooks", kinds.BOOL, "false", "run repository hooks inside",
-         Arrives.GIT, False),
+         default=False),
+    _key("sandbox.git_user", kinds.text('`"Name <mail>"`', Person.parse), "the host's",
+         "who commits inside; else `user.name` and `user.email` of your own git settings"),
     _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman",
          Arrives.CONTAINERS),
     _key("egress.allow", _PATTERNS, "`[]`",
@@ -213,20 +223,18 @@ KEYS = (
     _key("services.*.repos", _REPOS, "`[]`", "repositories; nothing else exists",
          default=()),
     _key("services.*.push", _BRANCHES, "`[]`",
-         "branches that may be pushed; empty: read-only; `*` one segment, `**` any",
-         Arrives.GIT, ()),
-    _key("services.*.create", kinds.BOOL, "true", "new branches, within `push`",
-         Arrives.GIT, True),
-    _key("services.*.force", kinds.BOOL, "false", "rewriting, within `push`", Arrives.GIT, False),
-    _key("services.*.delete", kinds.BOOL, "false", "deletion, within `push`", Arrives.GIT, False),
-    _key("services.*.tags", _TAGS, "`[]`", "tags that may be created, never moved",
-         Arrives.GIT, ()),
+         "branches that may be pushed; empty: read-only; `*` one segment, `**` any", default=()),
+    _key("services.*.create", kinds.BOOL, "true", "new branches, within `push`", default=True),
+    _key("services.*.force", kinds.BOOL, "false", "rewriting, within `push`", default=False),
+    _key("services.*.delete", kinds.BOOL, "false", "deletion, within `push`", default=False),
+    _key("services.*.tags", _TAGS, "`[]`", "tags that may be created, never moved", default=()),
     _key("services.*.protect", _BRANCHES,
-         "the remote's default branch, unless `push` names it exactly", "wins over `push`",
-         Arrives.GIT),
+         "the remote's default branch, unless `push` names it exactly", "wins over `push`"),
     _key("services.*.deny_paths", _FILES, "CI definitions (`.github/workflows/**`, …)",
-         "a push that adds or changes one is refused", Arrives.GIT,
-         tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
+         "a push that adds or changes one is refused",
+         default=tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
+    _key("services.*.push_options", _PUSH_OPTIONS, "`[]`",
+         "options that a push may carry (`git push -o`), as exact texts", default=()),
     _key("services.*.api", kinds.choice(Api), "read", "how much of the forge's REST is open",
          default=Api.READ),
     _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.NOW),

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 REPO_SEGMENT = "{repo}"
 """Stands in a catalogue rule for each repository that the policy grants."""
 
-GIT_KEYS = ("repos", "push", "create", "force", "delete", "tags", "protect", "deny_paths", "api")
+GIT_KEYS = (
+    "repos", "push", "create", "force", "delete", "tags", "protect", "deny_paths", "push_options",
+    "api",
+)  # fmt: skip
 
 _GIT_USERS = {
     Forge.GITHUB: "x-access-token",
@@ -148,10 +151,13 @@ def _entries(words: Words, template: Template | None) -> list[tuple[int, HostTem
 def _host(
     words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
 ) -> ServiceHost:
+    inject = _injections(words, template, entry, git)
     return ServiceHost(
         patterns=words.get("hosts") or entry.hosts,
         rules=_rules(words, template, index, entry, git),
-        inject=_injections(words, template, entry, git),
+        inject=inject,
+        # Forges refuse from git what their REST takes (facts: git protocol §10).
+        git_inject=(BasicInjection(git.user),) if git and template and inject else inject,
         strip=(*entry.strip, *(words.get("strip") or ())),
         keep=entry.keep,
         merge=entry.merge,
@@ -255,6 +261,7 @@ def _git_grant(words: Words, template: Template | None) -> GitGrant | None:
         tags=words.get("tags"),
         protect=words.get("protect"),
         deny_paths=tuple(Glob(segments) for segments in words.get("deny_paths")),
+        push_options=frozenset(words.get("push_options")),
         create=words.get("create"),
         force=words.get("force"),
         delete=words.get("delete"),

@@ -79,6 +79,10 @@ class Repositories:
         if path in self._unsafe:
             self._overlay.protect(path, Kind.FILE)
         else:
+            if "/.git/modules/" in path:
+                # A submodule's work tree is found by the `.git` file in it. Where this is set,
+                # `git submodule update` sets it again, and the config is read-only.
+                settings = tuple(s for s in settings if (s.section, s.name) != ("core", "worktree"))
             self._overlay.text(path, gitconfig.sanitised(settings))
         hooks = gitconfig.hooks_path(settings)
         if hooks:

@@ -1,0 +1,64 @@
+"""The body of a fetch: taken whole, read strictly, and written anew.
+
+Used by `inspected.py` for `git-upload-pack`. What a fetch asks for is small; what it gets passes
+as any other answer.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from keyhole.gateway.gathering import Gathered, Gathering
+from keyhole.gateway.refusal import Unfit
+from keyhole.model.decision import Reason
+from keyhole.wire.httpfield import Malformed
+from keyhole.wire.uploadpack import MAX_REQUEST, Refused, read_fetch
+
+if TYPE_CHECKING:
+    from keyhole.gateway.inspection import Asked
+    from keyhole.gateway.session import SessionState
+
+MAX_FETCH = MAX_REQUEST
+"""Bytes of a fetch, also when it came compressed."""
+
+_GZIP = 31  # a window of 15 and gzip's own frame
+
+
+class FetchBody(Gathering):
+    """One fetch."""
+
+    __slots__ = ("_gzip", "_version")
+
+    def __init__(self, asked: Asked, state: SessionState, version: int, *, gzip: bool) -> None:
+        super().__init__(asked, state)
+        self._version = version
+        self._gzip = gzip
+
+    @property
+    def most(self) -> int:
+        """Bytes that it may have."""
+        return MAX_FETCH
+
+    def finish(self) -> Gathered:
+        """The fetch as it goes on, uncompressed."""
+        body = self._whole()
+        try:
+            plain = read_fetch(_inflate(body) if self._gzip else body, self._version)
+        except Malformed as error:
+            raise Unfit(Reason.FETCH_REFUSED, f"the fetch is malformed: {error.why}") from None
+        except Refused as error:
+            raise Unfit(Reason.FETCH_REFUSED, error.why) from None
+        return Gathered(self.asked, self._set_length(plain))
+
+
+def _inflate(body: bytes) -> bytes:
+    """One gzip member and nothing behind it: servers differ on a second."""
+    inflater = zlib.decompressobj(_GZIP)
+    try:
+        plain = inflater.decompress(body, MAX_FETCH)
+    except zlib.error:
+        raise Malformed("it is not gzip") from None
+    if not inflater.eof or inflater.unused_data:
+        raise Malformed("it is not one gzip member of a sane size")
+    return plain

@@ -1,0 +1,191 @@
+"""A push, judged before a byte of it goes upstream (I3, I4).
+
+Used by `inspected.py` once a push's list of commands is read: by names first, with what the remote
+says of itself, then by what the judge finds in the pack. One ref that is refused refuses the push.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from keyhole.gateway.inquiry import NoAnswer
+from keyhole.model.decision import Decision, Reason
+from keyhole.model.event import Event, EventKind
+from keyhole.model.value import dataclass
+from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
+from keyhole.policy.pushwords import refusal_words
+from keyhole.policy.trial import Case, Unjudged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from keyhole.gateway.pushbody import PushBody
+    from keyhole.gateway.quarantine import Quarantine
+    from keyhole.gateway.remote import RemoteRepository
+    from keyhole.policy.policy import GitGrant, Service
+    from keyhole.policy.trial import Finding, Question
+    from keyhole.wire.receivepack import Command, PushRequest
+
+
+class Judge(Protocol):
+    """Walks a pack where nothing that it holds can do harm."""
+
+    def prepare(self) -> None:
+        """A push is announced."""
+
+    def close(self) -> None:
+        """There will be no other."""
+
+    async def judge(
+        self,
+        pack: int,
+        offset: int,
+        case: Case,
+        ask: Callable[[Question], AsyncIterator[bytes]],
+    ) -> tuple[Finding, ...]:
+        """What a pack, which begins at `offset` of the file, does. Raises Unjudged."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefVerdict:
+    """What was decided on one command, and the words for who pushed."""
+
+    command: Command
+    change: Change
+    decision: Decision
+    words: str = ""
+
+
+class Push:
+    """How one push is judged."""
+
+    def __init__(
+        self,
+        service: Service,
+        grant: GitGrant,
+        request: PushRequest,
+        remote: RemoteRepository,
+        judge: Judge | None,
+    ) -> None:
+        self._service = service
+        self._grant = grant
+        self._request = request
+        self._repository = remote
+        self._judge = judge
+        self._remote = Remote()
+        self._tips: frozenset[str] = frozenset()
+
+    async def decide(self, body: PushBody) -> tuple[RefVerdict, ...]:
+        """Judge a push whose body still comes; there is a verdict once it is whole."""
+        verdicts = await self._survey()
+        if refused(verdicts):
+            body.discard()
+        await body.whole
+        if not refused(verdicts) and body.quarantine is not None and self._request.has_pack:
+            verdicts = await self._try(body.quarantine, body.offset)
+        return verdicts
+
+    async def foresee(self) -> tuple[RefVerdict, ...]:
+        """Judge one whose pack is nobody's business."""
+        return await self._survey()
+
+    async def _survey(self) -> tuple[RefVerdict, ...]:
+        """Judge by names alone, with what the remote says of itself."""
+        request = self._request
+        if not self._grant.push_options.issuperset(request.options):
+            rule = f"{self._service.rule}.push_options"
+            return self._all(Decision(reason=Reason.PUSH_OPTION, rule=rule))
+        try:
+            refs = await self._repository.refs()
+        except NoAnswer as error:
+            return self._all(Decision(reason=Reason.PUSH_UNJUDGED), str(error))
+        self._remote = Remote.of(refs.head, refs.symbolic)
+        self._tips = frozenset(refs.tips.values()) | frozenset(refs.peeled.values())
+        return tuple(
+            self._verdict(command, _claimed(command), decision)
+            for command in request.commands
+            for decision in [foresee(self._service, command, self._remote, refs.tips)]
+        )
+
+    async def _try(self, quarantine: Quarantine, offset: int) -> tuple[RefVerdict, ...]:
+        """Judge by what the pack holds."""
+        request = self._request
+        if self._judge is None:
+            return self._all(Decision(reason=Reason.PUSH_UNJUDGED))
+        pushed = tuple(command for command in request.commands if not command.is_delete)
+        case = Case(pushed, self._tips, self._grant.deny_paths, request.object_format)
+        try:
+            found = await self._judge.judge(quarantine.fd, offset, case, self._repository.pack)
+        except Unjudged as error:
+            return self._all(Decision(reason=Reason.PUSH_UNJUDGED), str(error))
+        findings = {finding.ref: finding for finding in found}
+        return tuple(self._conclude(command, findings) for command in request.commands)
+
+    def _conclude(self, command: Command, findings: dict[str, Finding]) -> RefVerdict:
+        if command.is_delete:
+            decision = decide_ref_update(self._service, command.ref, Change.DELETE, self._remote)
+            return self._verdict(command, Change.DELETE, decision)
+        found = findings.get(command.ref)
+        change = found.change if found is not None else Change.UNKNOWN
+        why = found.why if found is not None else ""
+        decision = decide_ref_update(self._service, command.ref, change, self._remote)
+        if decision.allowed and self._grant.deny_paths:
+            if found is None or found.unproven:
+                decision = Decision(reason=Reason.ANCESTRY_UNKNOWN, rule=decision.rule)
+            elif found.denied_path is not None:
+                rule = f"{self._service.rule}.deny_paths"
+                decision, why = Decision(reason=Reason.DENIED_PATH, rule=rule), found.denied_path
+        return self._verdict(command, change, decision, why)
+
+    def _all(self, decision: Decision, why: str = "") -> tuple[RefVerdict, ...]:
+        return tuple(
+            self._verdict(command, _claimed(command), decision, why)
+            for command in self._request.commands
+        )
+
+    def _verdict(
+        self, command: Command, change: Change, decision: Decision, why: str = ""
+    ) -> RefVerdict:
+        if decision.allowed:
+            return RefVerdict(command, change, decision)
+        words = refusal_words(self._grant, command.ref, decision, why)
+        return RefVerdict(command, change, decision, words)
+
+
+def _claimed(command: Command) -> Change:
+    """What a command says of itself; whether an update rewrites is not known by it."""
+    if command.is_delete:
+        return Change.DELETE
+    return Change.CREATE if command.is_create else Change.UNKNOWN
+
+
+def refused(verdicts: tuple[RefVerdict, ...]) -> dict[str, str]:
+    """The words for each ref that was refused; empty when the push may go."""
+    return {v.command.ref: v.words for v in verdicts if not v.decision.allowed}
+
+
+def events(
+    verdicts: tuple[RefVerdict, ...], host: str, service: str, repository: str, size: int
+) -> list[Event]:
+    """One event for each ref; what is held back with others says so."""
+    stopped = bool(refused(verdicts))
+    written = []
+    for verdict in verdicts:
+        command, decision = verdict.command, verdict.decision
+        if stopped and decision.allowed:
+            decision = Decision(reason=Reason.HELD_BACK, rule=decision.rule)
+        written.append(
+            Event.of(
+                EventKind.REF,
+                decision,
+                host,
+                service=service,
+                repository=repository,
+                ref=command.ref,
+                old=command.old,
+                new=command.new,
+                change=verdict.change.name.lower().replace("_", "-"),
+                size=size,
+            )
+        )
+    return written

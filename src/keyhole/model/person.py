@@ -1,0 +1,44 @@
+"""Who commits: a name and a mail address, as git writes them into a commit.
+
+Parsed from a policy's `sandbox.git_user`; made from the host's git settings. It is written into a
+config file inside, so it is one line and bounded.
+"""
+
+from __future__ import annotations
+
+import re
+
+from keyhole.model.errors import Unparsable
+from keyhole.model.value import dataclass
+
+MAX_PART = 256
+"""Characters of a name or an address (RFC 5321 allows an address 254)."""
+
+_EXAMPLE = "as in 'Ada <ada@corp.example>'"
+_WRITTEN = re.compile(r"([^<>]*[^<>\s])\s*<([^<>\s]+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Either part may be empty: then git says itself that it is missing."""
+
+    name: str = ""
+    email: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Person:
+        """Read `Name <mail>`."""
+        found = _WRITTEN.fullmatch(text.strip())
+        if not found or not is_plain(found[1]) or not is_plain(found[2]):
+            raise Unparsable(
+                "a person is a name and a mail address", "as in 'Ada <ada@corp.example>'"
+            )
+        return cls(found[1], found[2])
+
+    def __str__(self) -> str:
+        return f"{self.name} <{self.email}>"
+
+
+def is_plain(part: str) -> bool:
+    """Whether git could write it into a commit as it is: one printable line, no angle bracket."""
+    return 0 < len(part) <= MAX_PART and part.isprintable() and not set("<>") & set(part)

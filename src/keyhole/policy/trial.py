@@ -1,0 +1,359 @@
+"""A push, tried: what its pack does to each ref, shown by content alone (facts: git protocol §6).
+
+Run by the judge in its jail. Pure: what upstream must be asked comes out as a Question, and what it
+said goes in as a pack whose every object was named by its content. Whoever pushes has read this, so
+the rule is that nothing is believed and what is not shown is refused:
+
+- a commit is *trusted* that a branch or tag of the repository reaches. That upstream has it proves
+  nothing: forks share their objects with their parent, and anyone can fork;
+- all other commits on the way from a command's `new` are *new*. Each must be shown, follow shown or
+  trusted ones, and leave every denied path as it is in one of its parents;
+- an update is a fast-forward if `old` is met on the way.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass, replace
+from keyhole.policy.deniedpaths import DeniedPaths
+from keyhole.policy.push import Change
+from keyhole.policy.pushedobjects import Objects
+from keyhole.wire.gitobject import Kind
+from keyhole.wire.httpfield import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from keyhole.model.glob import Glob
+    from keyhole.wire.pack import Pack
+    from keyhole.wire.receivepack import Command
+
+MAX_QUESTIONS = 32
+"""Questions in one trial; a common push takes two. Each is a request to upstream."""
+
+MAX_WANTS = 8192
+"""Objects in one question: 400 KiB of a request, and all branches of a large repository."""
+
+MAX_HAVES = 256
+"""Commits that a question says are here: what git itself names before it stops counting."""
+
+MAX_PEELS = 8
+"""Tags on tags; git makes one."""
+
+_ALL_NAMED = 64
+"""The newest commits that a question names each; of those behind them, ever fewer."""
+
+_TAGS = "refs/tags/"
+
+
+class Ask(enum.StrEnum):
+    """What a question is for."""
+
+    HISTORY = "history"
+    """The commits that `wants` reach and `haves` do not."""
+    OBJECTS = "objects"
+    """These commits and trees. More of what they hold does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What upstream is to be asked. The answer is a pack."""
+
+    ask: Ask
+    wants: tuple[str, ...]
+    haves: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to be tried: commands, and what is known of the repository and its policy."""
+
+    commands: tuple[Command, ...]
+    tips: frozenset[str]
+    """All branches and tags of the repository, and what its annotated tags point at."""
+    deny_paths: tuple[Glob, ...]
+    object_format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one command."""
+
+    ref: str
+    change: Change
+    denied_path: str | None
+    why: str = ""
+    unproven: bool = False
+    """Something on the way was not shown, so it may hold anything: refuse, force or not."""
+
+
+class Unjudged(Exception):
+    """A push that was not tried to its end; it is refused. `why` is for whoever pushed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Unsound(Unjudged):
+    """The pack is malformed or beyond a bound."""
+
+
+class Unanswered(Exception):
+    """Upstream did not answer a question; the trial goes on without."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What lies between some commits and the trusted ones."""
+
+    new: list[bytes]
+    """Commits that are shown and not trusted, roughly the newest first."""
+    border: list[bytes]
+    """Commits behind them that are neither."""
+    floor: list[bytes]
+    """Trusted ones behind them."""
+
+
+class Trial:
+    """One push. `run` asks, is sent a pack (or None for no answer), and returns the findings."""
+
+    def __init__(self, case: Case, pack: Pack | None) -> None:
+        self._case = case
+        self._known = Objects(case.object_format, pack)
+        self._denied = DeniedPaths(case.deny_paths, self._known.tree)
+        self._tips = sorted(bytes.fromhex(tip) for tip in case.tips)
+        self._trusted = set(self._tips)
+        self._edge = set(self._tips)
+        """Trusted commits that were not seen yet, so that their parents are not known."""
+        self._sound: set[bytes] = set()
+        """New commits that leave every denied path alone."""
+        self._touches: dict[bytes, str] = {}
+        """New commits that do not, and the path."""
+        self._missing: dict[bytes, frozenset[bytes]] = {}
+        """New commits of which that is not known yet, and what has to be seen for it."""
+        self._doubted: set[bytes] = set()
+        """Commits that were asked about among others,"""
+        self._doubted_alone: set[bytes] = set()
+        """and alone, which is final."""
+        self._questions = 0
+
+    def run(self) -> Generator[Question, Pack | None, tuple[Finding, ...]]:
+        """Try it. Raises Unsound."""
+        try:
+            starts = [self._start(command) for command in self._case.commands]
+            self._spread()
+            yield from self._show([start for start in starts if isinstance(start, bytes)])
+            # All proofs before the first question on ancestry: its answer shows commits, too.
+            proofs = [self._proof(start) for start in starts]
+            findings = []
+            for command, start, proof in zip(self._case.commands, starts, proofs, strict=True):
+                change = Change.DELETE if command.is_delete else Change.UNKNOWN
+                if isinstance(start, bytes) and not proof.unproven:
+                    change = yield from self._change(command, start)
+                findings.append(replace(proof, ref=command.ref, change=change))
+            return tuple(findings)
+        except Malformed as error:
+            raise Unsound(error.why) from None
+
+    def _start(self, command: Command) -> bytes | str:
+        """The commit that a ref is to name, through the pack's tags; or why there is none."""
+        if command.is_delete:
+            return ""
+        oid = bytes.fromhex(command.new)
+        if command.ref.startswith(_TAGS):
+            for _ in range(MAX_PEELS):
+                tag = self._known.tag(oid)
+                if tag is None:
+                    break
+                oid = tag.target
+                if tag.kind not in (Kind.COMMIT, Kind.TAG):
+                    return "the tag is not of a commit"
+        if self._known.is_other(oid):
+            return "it names something else than a commit"
+        return oid
+
+    def _proof(self, start: bytes | str) -> Finding:
+        """What is shown of a way by now."""
+        if isinstance(start, str):
+            return Finding("", Change.UNKNOWN, None, start, unproven=bool(start))
+        way = self._walk([start])
+        for oid in way.new:
+            if oid in self._touches:
+                return Finding("", Change.UNKNOWN, self._touches[oid], f"in commit {_short(oid)}")
+        why = ""
+        if way.border:
+            why = f"no branch or tag is known to reach commit {_short(way.border[-1])}"
+        elif self._case.deny_paths and not self._sound.issuperset(way.new):
+            why = "its commits could not be compared with what the repository has"
+        return Finding("", Change.UNKNOWN, None, why, unproven=bool(why))
+
+    # ── each new commit beside its parents ────────────────────────────────────────────────────
+
+    def _show(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
+        """Try each new commit, and ask for what that takes."""
+        self._compare(self._walk(starts).new)
+        yield from self._trust(starts)
+        hopeless: set[bytes] = set()
+        while not (way := self._walk(starts)).border:
+            missing = dict.fromkeys(oid for new in way.new for oid in self._missing.get(new, ()))
+            wants = [oid for oid in missing if oid not in hopeless]
+            # Commits and trees apart: asked for both, git leaves out a tree that is in the commit.
+            commits = [oid for oid in wants if oid in self._trusted]
+            wants = sorted(commits or wants)[:MAX_WANTS]
+            if not wants:
+                break
+            yield from self._ask(Ask.OBJECTS, wants)
+            self._compare(way.new)
+            # Nor does it send a tree apart that is within another one: that is asked for again.
+            came = [oid for oid in wants if self._known.has(oid)]
+            hopeless.update(came or wants)
+        yield from self._trust(starts)
+
+    def _compare(self, new: list[bytes]) -> None:
+        """Lay the denied paths over each new commit, as far as it is possible by now."""
+        if not self._case.deny_paths:
+            return
+        for oid in new:
+            commit = self._known.commit(oid)
+            if commit is None or oid in self._sound or oid in self._touches:
+                continue
+            parents = [self._known.commit(parent) for parent in commit.parents]
+            trees = tuple(parent.tree for parent in parents if parent is not None)
+            if len(trees) < len(parents):
+                unseen = zip(commit.parents, parents, strict=True)
+                self._missing[oid] = frozenset(name for name, parent in unseen if parent is None)
+                continue
+            compared = self._denied.compare(commit.tree, trees)
+            self._missing[oid] = compared.missing
+            if compared.denied_path is not None:
+                self._touches[oid] = compared.denied_path
+            elif not compared.missing:
+                self._sound.add(oid)
+
+    def _walk(self, starts: list[bytes]) -> _Way:
+        way = _Way([], [], [])
+        queue = list(dict.fromkeys(starts))
+        seen = set(queue)
+        for oid in queue:  # it grows on the way
+            if oid in self._trusted:
+                way.floor.append(oid)
+                continue
+            commit = self._known.commit(oid)
+            if commit is None:
+                way.border.append(oid)
+                continue
+            way.new.append(oid)
+            for parent in commit.parents:
+                if parent not in seen:
+                    seen.add(parent)
+                    queue.append(parent)
+        return way
+
+    # ── trust ─────────────────────────────────────────────────────────────────────────────────
+
+    def _spread(self) -> None:
+        """Whatever a trusted commit follows is trusted."""
+        stack, self._edge = list(self._edge), set()
+        while stack:
+            oid = stack.pop()
+            commit = self._known.commit(oid)
+            if commit is None:
+                self._edge.add(oid)
+                continue
+            fresh = [parent for parent in commit.parents if parent not in self._trusted]
+            self._trusted.update(fresh)
+            stack += fresh
+
+    def _trust(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
+        """Ask whether the repository reaches what is not sound by itself.
+
+        Packs often bring commits along that a branch has (a client that knows none of the tips
+        sends all history), and some of them changed a denied path in their time.
+        """
+        way = self._walk(starts)
+        doubtful = way.border + [oid for oid in way.new if oid in self._touches]
+        if not self._doubted.issuperset(doubtful):
+            self._doubted.update(doubtful)
+            # Trusted ones and some of the others, so that what is answered is no more than needed.
+            haves = dict.fromkeys(doubtful + way.floor + _thinned(way.new))
+            yield from self._descend(doubtful, list(haves)[:MAX_HAVES])
+        # Of two on one line, an answer names only the upper one. Asked alone, each is named if it
+        # is reached at all; the one that was met last is likely the oldest, with others above it.
+        while (border := self._walk(starts).border) and border[-1] not in self._doubted_alone:
+            self._doubted_alone.add(border[-1])
+            yield from self._descend(border[-1:], border[-1:])
+
+    def _descend(
+        self, doubtful: list[bytes], haves: list[bytes]
+    ) -> Generator[Question, Pack | None, None]:
+        """Ask for history from the tips down to some commits: it names those that it reaches."""
+        tips = [tip for tip in self._tips if tip not in haves]
+        for first in range(0, len(tips), MAX_WANTS):
+            if not self._trusted.issuperset(doubtful):
+                yield from self._ask(Ask.HISTORY, tips[first : first + MAX_WANTS], haves)
+
+    # ── ancestry ──────────────────────────────────────────────────────────────────────────────
+
+    def _change(self, command: Command, start: bytes) -> Generator[Question, Pack | None, Change]:
+        """How a command moves its ref."""
+        if command.is_create:
+            return Change.CREATE
+        if command.ref.startswith(_TAGS):
+            return Change.FORCE  # a tag that moves, whereto does not matter
+        old = bytes.fromhex(command.old)
+        ends = self._ends(start, old)
+        if ends:
+            wants = ends[:MAX_WANTS]
+            if len(wants) < len(ends) or not (yield from self._ask(Ask.HISTORY, wants, [old])):
+                return Change.UNKNOWN
+            # The last commit before `old` cannot be reached from it, so it would be in the answer.
+            ends = self._ends(start, old)
+        return Change.FAST_FORWARD if ends is None else Change.FORCE
+
+    def _ends(self, start: bytes, old: bytes) -> list[bytes] | None:
+        """Where the known history of a commit ends; None if `old` is met in it."""
+        queue, ends = [start], []
+        seen = {start}
+        for oid in queue:
+            if oid == old:
+                return None
+            commit = self._known.commit(oid)
+            if commit is None:
+                ends.append(oid)
+                continue
+            for parent in commit.parents:
+                if parent not in seen:
+                    seen.add(parent)
+                    queue.append(parent)
+        return ends
+
+    def _ask(
+        self, ask: Ask, wants: list[bytes], haves: list[bytes] | None = None
+    ) -> Generator[Question, Pack | None, bool]:
+        """Put one question, unless there were too many; whether it was answered."""
+        self._questions += 1
+        if self._questions > MAX_QUESTIONS:
+            return False
+        named = (tuple(oid.hex() for oid in oids) for oids in (wants, haves or ()))
+        answer = yield Question(ask, *named)
+        if answer is not None:
+            self._known.add(answer)
+            self._spread()
+        return answer is not None
+
+
+def _thinned(commits: list[bytes]) -> list[bytes]:
+    """The newest of them, and behind these ever fewer: one that is known upstream is near."""
+    chosen, at, gap = commits[:_ALL_NAMED], _ALL_NAMED, 1
+    while at < len(commits):
+        chosen.append(commits[at])
+        gap += 1 + gap // 4
+        at += gap
+    return chosen
+
+
+def _short(oid: bytes) -> str:
+    return oid.hex()[:12]

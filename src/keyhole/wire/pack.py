@@ -1,0 +1,336 @@
+"""A pack: where its objects are, and the commits, trees and tags among them (gitformat-pack).
+
+Made by the judge, of what was pushed and of what upstream answered. One pass finds every object's
+end, as git does by inflating; commits, trees and tags are named by what is in them, through deltas
+if need be. Blobs are inflated to find their end and dropped, and deltas on blobs are never applied.
+
+What is not found here may still be in the pack for git: a delta on an object that only the server
+has. So absence proves nothing, and callers must treat it as not shown.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
+from keyhole.wire.gitdelta import apply_delta
+from keyhole.wire.gitobject import OID_BYTES, Kind, object_id
+from keyhole.wire.httpfield import Malformed
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Source(Protocol):
+        """Bytes of known size that can be read anywhere."""
+
+        @property
+        def size(self) -> int: ...
+
+        def read(self, at: int, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a pack may make its reader do (I9). Beyond it, it is refused."""
+
+    objects: int = 1_000_000
+    """Objects in all: the whole history of git itself has 400,000. Each costs 10 bytes here."""
+    size: int = 16 * 1024 * 1024
+    """Bytes of a commit, a tree or a tag, or of a delta on one: a directory of 400,000 files."""
+    work: int = 8 * 1024 * 1024 * 1024
+    """Bytes inflated or made by deltas in all, blobs too: some 20 s."""
+    depth: int = 250
+    """Deltas on deltas: what `git gc --aggressive` once made; by default git makes 50."""
+    counted: int = 400_000
+    """Commits, trees, tags, and deltas that may be one: each takes 200 bytes as long as we live."""
+
+
+_HEADER_BYTES = 12
+_OFS_DELTA = 6
+_REF_DELTA = 7
+_HIDDEN = 0
+"""The kind of an object whose delta is on something that was not found."""
+
+_KINDS = frozenset(kind.value for kind in Kind)
+_WINDOW = 256 * 1024
+"""Bytes read at a time."""
+_LEAST_READ = 4096
+"""Bytes fed at least to an object that did not end where it should: it may be padded for long."""
+_OUTPUT = 128 * 1024
+"""Bytes inflated at a time of what is not kept; more is slower, and held only for a moment."""
+_MOST_HEAD = 64
+"""Bytes before an object's data: type and size in 10 at most, and an offset or an oid."""
+_MAX_SIZE_SHIFT = 60
+_MORE = 0x80
+_SEVEN_BITS = 0x7F
+
+HELD = 32 * 1024 * 1024
+"""Bytes of objects that are kept for being read again, as the base of a delta or by the caller."""
+
+
+class Held:
+    """A source that is in memory."""
+
+    __slots__ = ("_data", "size")
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Some of the bytes, fewer at the end."""
+        return bytes(self._data[at : at + size])
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What stands before an object's data, and where that begins."""
+
+    code: int
+    size: int
+    start: int
+    base_at: int = -1
+    base_oid: bytes = b""
+
+
+class Pack:
+    """The objects of one pack. Making it reads all of it; raises Malformed."""
+
+    def __init__(
+        self,
+        source: Source,
+        object_format: str,
+        wanted: frozenset[Kind] = frozenset((Kind.COMMIT, Kind.TREE, Kind.TAG)),
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._source = source
+        self._format = object_format
+        self._oid_bytes = OID_BYTES[object_format]
+        self._wanted = frozenset(kind.value for kind in wanted - {Kind.BLOB})
+        self._bounds = bounds or Bounds()
+        self._work = self._counted = 0
+        self._window, self._window_at = b"", 0
+        self._starts = array("Q")
+        self._kinds = bytearray()
+        self._depths = bytearray()
+        self._places: dict[bytes, int] = {}
+        self._held: dict[int, bytes] = {}
+        self._held_bytes = 0
+        # Deltas whose base has not been seen yet, by its oid, or by its number in the pack.
+        self._awaiting_oid: dict[bytes, list[int]] = {}
+        self._awaiting: dict[int, list[int]] = {}
+        self._scan()
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def kind(self, oid: bytes) -> Kind | None:
+        """What an object is; None for blobs and what is not found."""
+        at = self._places.get(oid)
+        return None if at is None else Kind(self._kinds[self._number(at)])
+
+    def read(self, oid: bytes) -> bytes:
+        """The content of an object that has a `kind`."""
+        return self._content(self._places[oid])
+
+    # ── one pass ──────────────────────────────────────────────────────────────────────────────
+
+    def _scan(self) -> None:
+        header = self._source.read(0, _HEADER_BYTES)
+        if len(header) < _HEADER_BYTES or header[:4] != b"PACK" or header[4:8] != b"\0\0\0\2":
+            raise Malformed("a pack does not begin with `PACK` and version 2")
+        count = int.from_bytes(header[8:], "big")
+        if count > self._bounds.objects:
+            raise Malformed(f"a pack has more than {self._bounds.objects} objects")
+        at = _HEADER_BYTES
+        for _ in range(count):
+            at = self._object(at)
+        # What the sum at the end says of the rest is for the server to check; its place is not.
+        if at + self._oid_bytes != self._source.size:
+            raise Malformed("a pack does not end behind its last object")
+        self._window, self._window_at = b"", self._source.size
+        for oid in [oid for oid in self._awaiting_oid if oid in self._places]:
+            self._release(self._awaiting_oid.pop(oid))
+        self._awaiting_oid.clear()
+        self._awaiting.clear()
+
+    def _object(self, at: int) -> int:
+        """Read the object at `at`, and say where the next one is."""
+        head = self._head(at)
+        number, kind, depth, base = len(self._starts), head.code, 0, -1
+        if head.code == _OFS_DELTA:
+            base = self._number(head.base_at)
+        elif head.code == _REF_DELTA:
+            found = self._places.get(head.base_oid)
+            if found is not None:
+                base = self._number(found)
+        elif head.code not in _KINDS:
+            raise Malformed("a pack has an object of a kind that does not exist")
+        if head.code in (_OFS_DELTA, _REF_DELTA):
+            kind, depth = (self._kinds[base], self._depths[base] + 1) if base >= 0 else (_HIDDEN, 0)
+        self._starts.append(at)
+        self._kinds.append(kind)
+        self._depths.append(0)
+        if kind not in self._wanted:
+            if kind == _HIDDEN:
+                self._count()
+                if head.code == _REF_DELTA:
+                    self._awaiting_oid.setdefault(head.base_oid, []).append(number)
+                else:
+                    self._awaiting.setdefault(base, []).append(number)
+            return self._inflate(head)[1]
+        data, end = self._inflate(head, keep=True)
+        if depth:
+            data = self._apply(self._content(self._starts[base]), data)
+        self._name(number, kind, depth, data)
+        return end
+
+    def _release(self, numbers: list[int]) -> None:
+        """Deltas whose base is known by now, and those on them: without recursion, however deep."""
+        while numbers:
+            number = numbers.pop()
+            at = self._starts[number]
+            head = self._head(at)
+            base = head.base_at if head.code == _OFS_DELTA else self._places[head.base_oid]
+            parent = self._number(base)
+            kind = self._kinds[number] = self._kinds[parent]
+            data = self._apply(self._content(base), self._inflate(head, keep=True)[0])
+            oid = self._name(number, kind, self._depths[parent] + 1, data)
+            numbers += self._awaiting.pop(number, ())
+            numbers += self._awaiting_oid.pop(oid, ())
+
+    def _name(self, number: int, kind: int, depth: int, data: bytes) -> bytes:
+        """Know an object by its oid from now on."""
+        if depth > self._bounds.depth:
+            raise Malformed(f"a pack has more than {self._bounds.depth} deltas on one another")
+        self._depths[number] = depth
+        oid = object_id(Kind(kind), data, self._format)
+        if oid in self._places:
+            # Git makes no such pack; of two contents with one name, who knows which is taken.
+            raise Malformed("a pack has one object twice")
+        self._count()
+        at = self._places[oid] = self._starts[number]
+        self._hold(at, data)
+        return oid
+
+    # ── objects ───────────────────────────────────────────────────────────────────────────────
+
+    def _number(self, at: int) -> int:
+        number = bisect_left(self._starts, at)
+        if number == len(self._starts) or self._starts[number] != at:
+            raise Malformed("a delta is on something that is no object")
+        return number
+
+    def _content(self, at: int) -> bytes:
+        """An object by its place: the nearest that is held, and the deltas from there."""
+        deltas: list[tuple[int, _Head]] = []
+        while (content := self._held.get(at)) is None:
+            head = self._head(at)
+            if head.code in _KINDS:
+                content = self._inflate(head, keep=True)[0]
+                break
+            deltas.append((at, head))
+            at = head.base_at if head.code == _OFS_DELTA else self._places[head.base_oid]
+        self._hold(at, content)
+        for place, head in reversed(deltas):
+            content = self._apply(content, self._inflate(head, keep=True)[0])
+            self._hold(place, content)
+        return content
+
+    def _hold(self, at: int, content: bytes) -> None:
+        """Keep it, and let go of what was not used for longest."""
+        old = self._held.pop(at, None)
+        self._held[at] = content
+        self._held_bytes += len(content) - (len(old) if old is not None else 0)
+        while self._held_bytes > HELD:
+            self._held_bytes -= len(self._held.pop(next(iter(self._held))))
+
+    def _apply(self, base: bytes, delta: bytes) -> bytes:
+        made = apply_delta(base, delta, self._bounds.size)
+        self._spend(len(made))
+        return made
+
+    def _count(self) -> None:
+        self._counted += 1
+        if self._counted > self._bounds.counted:
+            raise Malformed(f"a pack has more than {self._bounds.counted} commits and trees")
+
+    def _spend(self, amount: int) -> None:
+        self._work += amount
+        if self._work > self._bounds.work:
+            raise Malformed(f"a pack holds more than {self._bounds.work} bytes")
+
+    def _head(self, at: int) -> _Head:
+        data = self._read(at, _MOST_HEAD)
+        try:
+            octet = data[0]
+            code, size, shift, place = octet >> 4 & 7, octet & 15, 4, 1
+            while octet & _MORE:
+                octet = data[place]
+                size |= (octet & _SEVEN_BITS) << shift
+                shift, place = shift + 7, place + 1
+                if shift > _MAX_SIZE_SHIFT:
+                    raise Malformed("an object of a pack is too large")
+            if code == _REF_DELTA:
+                end = place + self._oid_bytes
+                return _Head(code, size, at + end, base_oid=data[place:end])
+            if code != _OFS_DELTA:
+                return _Head(code, size, at + place)
+            octet = data[place]
+            back, place = octet & _SEVEN_BITS, place + 1
+            while octet & _MORE:
+                octet = data[place]
+                back, place = (back + 1 << 7) | octet & _SEVEN_BITS, place + 1
+        except IndexError:
+            raise Malformed("a pack ends within an object") from None
+        if not 0 < back < at:
+            raise Malformed("a delta is on something that is no object")
+        return _Head(code, size, at + place, base_at=at - back)
+
+    def _read(self, at: int, size: int) -> bytes:
+        """Some bytes, out of the window that moves along with the scan where they are in it."""
+        start = at - self._window_at
+        if start < 0:
+            return self._source.read(at, size)
+        if start + size > len(self._window):
+            self._window, self._window_at = self._source.read(at, max(size, _WINDOW)), at
+            start = 0
+        return self._window[start : start + size]
+
+    def _inflate(self, head: _Head, *, keep: bool = False) -> tuple[bytes, int]:
+        """An object's own data (if it is to be kept), and where it ends."""
+        size, at = head.size, head.start
+        if keep and size > self._bounds.size:
+            raise Malformed(f"a commit, tree or tag has more than {self._bounds.size} bytes")
+        self._spend(size)
+        inflate = zlib.decompressobj()
+        # Deflate makes what it cannot shrink about a thousandth larger.
+        piece = self._read(at, min(size + (size >> 8) + 32, _WINDOW))
+        # One byte more than is said, so that one too many shows.
+        left = size + 1
+        kept: list[bytes] = []
+        try:
+            while piece:
+                at += len(piece)
+                data = inflate.decompress(piece, left if keep else min(left, _OUTPUT))
+                left -= len(data)
+                if left <= 0:
+                    raise Malformed("an object of a pack is larger than it says")
+                if keep:
+                    kept.append(data)
+                if inflate.eof:
+                    break
+                piece = inflate.unconsumed_tail
+                at -= len(piece)
+                if not piece:
+                    piece = self._read(at, min(max(left, _LEAST_READ), _WINDOW))
+        except zlib.error:
+            raise Malformed("an object of a pack cannot be inflated") from None
+        if not inflate.eof:
+            raise Malformed("a pack ends within an object")
+        if left != 1:
+            raise Malformed("an object of a pack is smaller than it says")
+        return b"".join(kept), at - len(inflate.unused_data)
