@@ -12,12 +12,19 @@ from keyhole.model.path import RequestPath
 from keyhole.model.ref import Ref, RefKind
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
-from keyhole.policy.forge import GitEndpoint, GitRequest, decide_git_request, repository_at
+from keyhole.policy.forge import (
+    GitEndpoint,
+    GitRequest,
+    decide_git_request,
+    find_git_request,
+    repository_at,
+)
 from keyhole.policy.push import Change, Remote, decide_ref_update
 from keyhole.policy.request import decide_request
 from keyhole.policy.target import HostTarget, LiteralTarget, PushTarget, RequestTarget, Target
 
 if TYPE_CHECKING:
+    from keyhole.model.repository import Repository
     from keyhole.policy.policy import GitGrant, Service, ServiceHost
     from keyhole.policy.rulebook import Rulebook
 
@@ -127,8 +134,14 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
     elif decision.reason is Reason.READ_ONLY:
         fix = Fix(service.rule, "push", '["agent/*"]')
     elif decision.reason is Reason.REPOSITORY_NOT_GRANTED:
-        fix = Fix(service.rule, "repos", '["owner/name"]', "the repository that is asked for")
+        named = _repository_of(service, request.path)
+        fix = Fix(service.rule, "repos", f'["{named}"]') if named else None
     return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
+
+
+def _repository_of(service: Service, path: str) -> Repository | None:
+    found = service.git and find_git_request(service.git.forge, RequestPath.parse(path))
+    return found.repository if found else None
 
 
 def _push(book: Rulebook, target: PushTarget) -> Explanation:

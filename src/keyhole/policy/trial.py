@@ -17,6 +17,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass, replace
+from keyhole.policy.ancestry import Ancestry
 from keyhole.policy.deniedpaths import DeniedPaths
 from keyhole.policy.push import Change
 from keyhole.policy.pushedobjects import Objects
@@ -105,18 +106,6 @@ class Unanswered(Exception):
     """Upstream did not answer a question; the trial goes on without."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """What lies between some commits and the trusted ones."""
-
-    new: list[bytes]
-    """Commits that are shown and not trusted, roughly the newest first."""
-    border: list[bytes]
-    """Commits behind them that are neither."""
-    floor: list[bytes]
-    """Trusted ones behind them."""
-
-
 class Trial:
     """One push. `run` asks, is sent a pack (or None for no answer), and returns the findings."""
 
@@ -125,9 +114,7 @@ class Trial:
         self._known = Objects(case.object_format, pack)
         self._denied = DeniedPaths(case.deny_paths, self._known.tree)
         self._tips = sorted(bytes.fromhex(tip) for tip in case.tips)
-        self._trusted = set(self._tips)
-        self._edge = set(self._tips)
-        """Trusted commits that were not seen yet, so that their parents are not known."""
+        self._ancestry = Ancestry(self._known.commit, self._tips)
         self._sound: set[bytes] = set()
         """New commits that leave every denied path alone."""
         self._touches: dict[bytes, str] = {}
@@ -144,7 +131,6 @@ class Trial:
         """Try it. Raises Unsound."""
         try:
             starts = [self._start(command) for command in self._case.commands]
-            self._spread()
             yield from self._show([start for start in starts if isinstance(start, bytes)])
             # All proofs before the first question on ancestry: its answer shows commits, too.
             proofs = [self._proof(start) for start in starts]
@@ -179,7 +165,7 @@ class Trial:
         """What is shown of a way by now."""
         if isinstance(start, str):
             return Finding("", Change.UNKNOWN, None, start, unproven=bool(start))
-        way = self._walk([start])
+        way = self._ancestry.walk([start])
         for oid in way.new:
             if oid in self._touches:
                 return Finding("", Change.UNKNOWN, self._touches[oid], f"in commit {_short(oid)}")
@@ -194,14 +180,14 @@ class Trial:
 
     def _show(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
         """Try each new commit, and ask for what that takes."""
-        self._compare(self._walk(starts).new)
+        self._compare(self._ancestry.walk(starts).new)
         yield from self._trust(starts)
         hopeless: set[bytes] = set()
-        while not (way := self._walk(starts)).border:
+        while not (way := self._ancestry.walk(starts)).border:
             missing = dict.fromkeys(oid for new in way.new for oid in self._missing.get(new, ()))
             wants = [oid for oid in missing if oid not in hopeless]
             # Commits and trees apart: asked for both, git leaves out a tree that is in the commit.
-            commits = [oid for oid in wants if oid in self._trusted]
+            commits = [oid for oid in wants if self._ancestry.trusts(oid)]
             wants = sorted(commits or wants)[:MAX_WANTS]
             if not wants:
                 break
@@ -233,39 +219,7 @@ class Trial:
             elif not compared.missing:
                 self._sound.add(oid)
 
-    def _walk(self, starts: list[bytes]) -> _Way:
-        way = _Way([], [], [])
-        queue = list(dict.fromkeys(starts))
-        seen = set(queue)
-        for oid in queue:  # it grows on the way
-            if oid in self._trusted:
-                way.floor.append(oid)
-                continue
-            commit = self._known.commit(oid)
-            if commit is None:
-                way.border.append(oid)
-                continue
-            way.new.append(oid)
-            for parent in commit.parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    queue.append(parent)
-        return way
-
     # ── trust ─────────────────────────────────────────────────────────────────────────────────
-
-    def _spread(self) -> None:
-        """Whatever a trusted commit follows is trusted."""
-        stack, self._edge = list(self._edge), set()
-        while stack:
-            oid = stack.pop()
-            commit = self._known.commit(oid)
-            if commit is None:
-                self._edge.add(oid)
-                continue
-            fresh = [parent for parent in commit.parents if parent not in self._trusted]
-            self._trusted.update(fresh)
-            stack += fresh
 
     def _trust(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
         """Ask whether the repository reaches what is not sound by itself.
@@ -273,7 +227,7 @@ class Trial:
         Packs often bring commits along that a branch has (a client that knows none of the tips
         sends all history), and some of them changed a denied path in their time.
         """
-        way = self._walk(starts)
+        way = self._ancestry.walk(starts)
         doubtful = way.border + [oid for oid in way.new if oid in self._touches]
         if not self._doubted.issuperset(doubtful):
             self._doubted.update(doubtful)
@@ -282,7 +236,9 @@ class Trial:
             yield from self._descend(doubtful, list(haves)[:MAX_HAVES])
         # Of two on one line, an answer names only the upper one. Asked alone, each is named if it
         # is reached at all; the one that was met last is likely the oldest, with others above it.
-        while (border := self._walk(starts).border) and border[-1] not in self._doubted_alone:
+        while (border := self._ancestry.walk(starts).border) and border[
+            -1
+        ] not in self._doubted_alone:
             self._doubted_alone.add(border[-1])
             yield from self._descend(border[-1:], border[-1:])
 
@@ -292,7 +248,7 @@ class Trial:
         """Ask for history from the tips down to some commits: it names those that it reaches."""
         tips = [tip for tip in self._tips if tip not in haves]
         for first in range(0, len(tips), MAX_WANTS):
-            if not self._trusted.issuperset(doubtful):
+            if not all(map(self._ancestry.trusts, doubtful)):
                 yield from self._ask(Ask.HISTORY, tips[first : first + MAX_WANTS], haves)
 
     # ── ancestry ──────────────────────────────────────────────────────────────────────────────
@@ -304,31 +260,14 @@ class Trial:
         if command.ref.startswith(_TAGS):
             return Change.FORCE  # a tag that moves, whereto does not matter
         old = bytes.fromhex(command.old)
-        ends = self._ends(start, old)
+        ends = self._ancestry.ends(start, old)
         if ends:
             wants = ends[:MAX_WANTS]
             if len(wants) < len(ends) or not (yield from self._ask(Ask.HISTORY, wants, [old])):
                 return Change.UNKNOWN
             # The last commit before `old` cannot be reached from it, so it would be in the answer.
-            ends = self._ends(start, old)
+            ends = self._ancestry.ends(start, old)
         return Change.FAST_FORWARD if ends is None else Change.FORCE
-
-    def _ends(self, start: bytes, old: bytes) -> list[bytes] | None:
-        """Where the known history of a commit ends; None if `old` is met in it."""
-        queue, ends = [start], []
-        seen = {start}
-        for oid in queue:
-            if oid == old:
-                return None
-            commit = self._known.commit(oid)
-            if commit is None:
-                ends.append(oid)
-                continue
-            for parent in commit.parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    queue.append(parent)
-        return ends
 
     def _ask(
         self, ask: Ask, wants: list[bytes], haves: list[bytes] | None = None
@@ -341,7 +280,7 @@ class Trial:
         answer = yield Question(ask, *named)
         if answer is not None:
             self._known.add(answer)
-            self._spread()
+            self._ancestry.spread()
         return answer is not None
 
 
