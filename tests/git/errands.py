@@ -30,7 +30,7 @@ READS = {
     "v1": "git -c protocol.version=1 clone -q $U copy; cd copy; oid",
     "v2": "git -c protocol.version=2 clone -q $U copy; cd copy; oid",
     "ls-remote": "git ls-remote --symref $U",
-    "long-request": "clone; for i in $(seq 60); do git commit -qm $i --allow-empty; done; "
+    "long-request": "clone --single-branch; many long 60 :; "
     "git fetch -q origin refs/heads/late:late; oid late",
 }
 """Reading. `long-request` has so many commits of its own that the request is compressed."""
@@ -84,9 +84,8 @@ PUSHES = {
     "atomic": Pushed("clone; change atomic; oid; exec git push --atomic origin "
                      "HEAD:refs/heads/agent/atomic HEAD:refs/heads/agent/atomic-two",
                      "agent/atomic-two"),
-    "many-deltas": Pushed("clone; for i in $(seq 40); do seq $i 3000 >numbers; git add .; "
-                          "git commit -qm $i; done; git repack -qad; oid; "
-                          "exec git push origin HEAD:refs/heads/agent/deltas", "agent/deltas"),
+    "many-deltas": Pushed("clone; many deltas 40 seq; git repack -qad; oid deltas; "
+                          "exec git push origin deltas:refs/heads/agent/deltas", "agent/deltas"),
 }  # fmt: skip
 
 
@@ -198,6 +197,17 @@ REFUSED = {
         "wf-link",
         "git rm -rqf .github; mkdir other; echo x >other/ci.yml; ln -s other .github; change w",
         ".github",
+    ),
+    "workflow-gitlink": _workflow(
+        "wf-gitlink",
+        "git rm -rqf .github; git update-index --add --cacheinfo 160000,$(oid),.github; "
+        "git commit -qm w",
+        ".github",
+    ),
+    "workflow-merge": _workflow(
+        "wf-merge",
+        f"git merge -q --no-ff --no-commit origin/side; echo x >>{WORKFLOW}; change w",
+        WORKFLOW,
     ),
     "workflow-in-a-tag-along": Refused(
         "clone; echo x >>.github/workflows/ci.yml; change w; git checkout -qb clean origin/main; "

@@ -147,11 +147,12 @@ class Bench:
         kind: str = KIND,
         chunks: bool = False,
         method: str = "POST",
+        talk: Talk | None = None,
     ) -> Message:
-        """One request, and its answer."""
+        """One request, by default on a connection of its own, and its answer."""
         framing = "Transfer-Encoding: chunked" if chunks else f"Content-Length: {len(body)}"
         fields = [*lines, framing] if not kind else [kind, *lines, framing]
-        talk = self.talk()
+        talk = talk or self.talk()
         talk.send(head(method, path, *fields))
         # An answer that comes early may close the way.
         with contextlib.suppress(OSError):
@@ -183,7 +184,7 @@ class GitServices(Services):
 
 
 @contextlib.contextmanager
-def bench(server: GitServer, grant: str = GRANT) -> Iterator[Bench]:
+def bench(server: GitServer, limits: str = LIMITS) -> Iterator[Bench]:
     """A gateway with one door; when it is over, nothing is left in its quarantine."""
     _OTHERS.update(_unlinked())
     judge, authority = Jail(), server.authority
@@ -194,7 +195,7 @@ def bench(server: GitServer, grant: str = GRANT) -> Iterator[Bench]:
         )  # fmt: skip
         with set_up(authority, services) as stage:
             connect = f'[upstream.connect]\n"ok.example:443" = "{server.address}"\n'
-            text = f"{grant}\n[limits]\n{LIMITS}\n{connect}"
+            text = f"{GRANT}\n[limits]\n{limits}\n{connect}"
             stage.handle, stage.watch = stage.rig.open(stage.namespace.door, text, services)
             yield Bench(stage, server)
             stage.rig.call(judge.close)

@@ -32,7 +32,7 @@ download = "8GiB"
 """
 """Out of the way: a flood of small pushes is what these tests are."""
 
-_PRELUDE = """
+_PRELUDE = r"""
 set -eu
 PATH={path}:$PATH
 U={url}
@@ -46,6 +46,16 @@ clone() {{
     cd copy
 }}
 change() {{ echo "$1" >"file-$1"; git add -A; git commit -qm "$1"; }}
+many() {{
+    for i in $(seq $2)
+    do
+        printf 'commit refs/heads/%s\ncommitter A <a@b.example> %s +0000\ndata 0\n' $1 $i
+        [ $i != 1 ] || echo from refs/heads/main^0
+        printf 'M 100644 inline numbers\ndata <<END\n'
+        $3 $i 3000
+        echo END
+    done | git fast-import --quiet
+}}
 oid() {{ git rev-parse "${{1:-HEAD}}"; }}
 """
 
@@ -66,7 +76,7 @@ with concurrent.futures.ThreadPoolExecutor(4) as pool:
 
 
 def script(name: str, words: str, git: Path | None = None) -> str:
-    """An errand with what it may use: `clone`, `change` and `oid`."""
+    """An errand with what it may use: `clone`, `change`, `many` and `oid`."""
     return _PRELUDE.format(path=git.parent if git else "/usr/bin", name=name, url=URL) + words
 
 

@@ -73,6 +73,7 @@ http {{
             fastcgi_param REMOTE_USER $remote_user;
             fastcgi_param REMOTE_ADDR $remote_addr;
             fastcgi_param GIT_PROTOCOL $http_git_protocol;
+            fastcgi_request_buffering off;
             fastcgi_buffers 16 64k;
             fastcgi_buffer_size 64k;
             fastcgi_max_temp_file_size 0;

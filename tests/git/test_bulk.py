@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,10 @@ def test_a_large_clone_and_a_large_push_pass_in_little_memory(
         url = "https://ok.example/acme/sink.git"
         git("-C", "copy", "push", "--quiet", url, "main:refs/heads/agent/bulk")
         assert peak.grown < FLAT
+    shutil.rmtree(tmp_path / "copy")
     assert sink.branch("agent/bulk") == tip
     until_nothing_is_held()
     pushed = [each for each in git_server.asked() if each.pushes]
     assert max(each.size for each in pushed) > size
+    for bare in (bulk, sink):
+        shutil.rmtree(bare.path)

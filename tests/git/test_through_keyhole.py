@@ -322,6 +322,8 @@ WIDE_ERRANDS = {
     "tag": "clone; git tag -am x v2; oid v2; exec git push origin v2",
     "tag-move": "clone; git tag -f v1; oid; exec git push -f origin v1",
     "tag-delete": "clone; exec git push origin :refs/tags/v1",
+    "tag-workflow": "clone; echo x >>.github/workflows/ci.yml; change w; git tag -am x v3; "
+    "oid v3; exec git push origin v3",
     "option": "clone; change option; oid; "
     "exec git push -o ci.skip origin HEAD:refs/heads/agent/option",
     "other-option": "clone; change other; oid; "
@@ -397,10 +399,12 @@ def test_a_tag_is_made_once(wide: tuple[Bare, Outcome]) -> None:
     done = outcome.ended["tag"]
     assert done.code == 0, done.err
     assert bare.refs()["refs/tags/v2"] == done.oid
-    for name in ("tag-move", "tag-delete"):
+    for name in ("tag-move", "tag-delete", "tag-workflow"):
         assert outcome.ended[name].code == 1, outcome.ended[name].err
     assert "(keyhole: a tag is never moved" in outcome.ended["tag-move"].err
     assert bare.refs()["refs/tags/v1"] == before
+    assert "refs/tags/v3" not in bare.refs()
+    assert "would change .github/workflows/ci.yml" in outcome.ended["tag-workflow"].err
 
 
 def test_only_push_options_that_the_policy_spells_pass(wide: tuple[Bare, Outcome]) -> None:

@@ -560,6 +560,19 @@ def test_all_that_many_commits_need_is_one_question() -> None:
     assert [len(question.wants) for question in upstream.asked] == [20, 20]
 
 
+def test_commits_and_trees_are_asked_for_apart() -> None:
+    """One branch lacks its parent's commit, the other a tree that upstream has."""
+    history = History()
+    main, other = history.commit(BASE), history.commit({**BASE, "x": "1"})
+    new = history.commit({**BASE, "x": "2"}, main)
+    again = history.commit(history.tree({**BASE, "x": "1"}), new)
+    below = [oid for oid in history.below(new) if oid not in history.below(main)]
+    upstream = Upstream(history, main, other)
+    (found,) = try_all([update(None, again)], history.pack([again, *below]), upstream)
+    assert is_sound(found, Change.CREATE)
+    assert [len(question.wants) for question in upstream.asked] == [1, 2]
+
+
 def test_a_tree_that_nobody_shows_is_unproven() -> None:
     """A delta on an object of the server's is seen by git and not here (I3)."""
     history = History()
@@ -660,7 +673,7 @@ def test_what_is_compared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History()
     main = history.commit({"a": "1"})
     new = history.commit({f"f{n}": "1" for n in range(100)}, main)
-    needed = 100 + 1 + 2 * 101
+    needed = 2 * (100 + 1)
     for bound in (needed, needed - 1):
         monkeypatch.setattr(deniedpaths, "MAX_COMPARED", bound)
         if bound == needed:

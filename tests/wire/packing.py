@@ -247,6 +247,8 @@ class Upstream:
         if self.deaf or not all(want in self.has for want in wants):
             return None  # `upload-pack: not our ref`
         if question.ask is Ask.OBJECTS:
+            # Asked for both, git leaves out a tree that one of the commits has.
+            assert len({self.history.objects[want][0] for want in wants}) == 1
             return self.history.pack(wants)
         known = self.history.reach(*(have for have in haves if have in self.has))
         return self.history.pack(oid for oid in self.history.reach(*wants) if oid not in known)

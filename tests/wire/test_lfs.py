@@ -12,34 +12,33 @@ from hypothesis import strategies as st
 
 from keyhole.wire.httpfield import Malformed
 from keyhole.wire.lfs import (
-    MAX_ANSWER,
-    MAX_HEADERS,
-    MAX_HREF,
     MAX_OBJECTS,
     MAX_REQUEST,
     MAX_SIZE,
-    MAX_TEXT,
+    BatchRequest,
+    LargeObject,
+    LockRequest,
+    Operation,
+    read_batch_request,
+    read_lock_request,
+    read_object,
+    write_object,
+)
+from keyhole.wire.lfsanswer import (
+    MAX_ANSWER,
+    MAX_HEADERS,
+    MAX_HREF,
     MAX_VALUE,
     Action,
     AnsweredObject,
-    BatchRequest,
-    LargeObject,
     Link,
-    LockRequest,
-    Operation,
     StorageAddress,
     Verb,
-    is_lfs_json,
     read_batch_answer,
-    read_batch_request,
-    read_json,
-    read_lock_request,
-    read_object,
     rewrite_error,
     write_batch_answer,
-    write_error,
-    write_object,
 )
+from keyhole.wire.lfsjson import MAX_TEXT, is_lfs_json, read_json, write_error
 
 OID, OTHER = "a" * 64, "b" * 64
 ONE = LargeObject(OID, 5)

@@ -22,7 +22,7 @@ from keyhole.wire.gitrefs import (
     AdvertisementRewriter,
 )
 from keyhole.wire.httpfield import Malformed
-from keyhole.wire.lfs import MEDIA_TYPE, is_lfs_json
+from keyhole.wire.lfsjson import MEDIA_TYPE, is_lfs_json
 
 if TYPE_CHECKING:
     from keyhole.model.repository import Repository

@@ -9,24 +9,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.gateway.batch import BatchRewriter, ErrorRewriter, Instant
 from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.gathering import Gathered, Gathering
-from keyhole.gateway.lfs import (
-    BatchRewriter,
-    ErrorRewriter,
-    Instant,
-    Repo,
-    Unopened,
-    Upload,
-    redirected,
-    tidy,
-)
+from keyhole.gateway.lfs import Repo, Unopened, Upload
 from keyhole.gateway.refusal import Unfit
+from keyhole.gateway.storage import redirected, tidy
 from keyhole.model.decision import Reason
 from keyhole.model.value import replace
 from keyhole.policy.largefiles import LargeFileEndpoint, judge_body
 from keyhole.wire.httpfield import Malformed
-from keyhole.wire.lfs import MAX_REQUEST, is_lfs_json
+from keyhole.wire.lfs import MAX_REQUEST
+from keyhole.wire.lfsjson import is_lfs_json
 
 if TYPE_CHECKING:
     from keyhole.gateway.errand import Errand, Rewriter

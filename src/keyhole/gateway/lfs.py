@@ -3,52 +3,35 @@
 A batch's answer says where each object is stored and with which fields to ask for it; both carry
 credentials (I1). `LargeFiles` keeps them for one session and gives out addresses on the forge's own
 host, so that no other host becomes reachable (I2). When one is asked for, `open` says what the
-gateway has to send to the storage host: a `Transfer`. Used by `inspection.py` and `exchange.py`;
-values in, values out: nothing here has a socket.
+gateway has to send to the storage host: a `Transfer`. Used by `largefiles.py`; how the
+storage host's answer is read is in `storage.py`. Values in, values out: nothing here has a socket.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 import secrets
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import unquote
 
-from keyhole.inject.scrub import Needles
-from keyhole.inject.slots import GLOBAL_SLOTS, Place
+from keyhole.inject.lent import is_credential, lent_secrets
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
-from keyhole.model.value import dataclass
-from keyhole.policy.forge import LFS_TRANSFERS, repository_at
-from keyhole.wire.httpfield import FIELD, HOP_BY_HOP, Malformed
+from keyhole.model.value import dataclass, replace
+from keyhole.policy.forge import repository_at
+from keyhole.wire.httpfield import HOP_BY_HOP, Malformed
 from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES
-from keyhole.wire.httpresponse import Framing
-from keyhole.wire.lfs import (
-    MAX_ANSWER,
-    MEDIA_TYPE,
-    Action,
-    BatchRequest,
-    LargeObject,
-    Link,
-    StorageAddress,
-    Verb,
-    read_batch_answer,
-    read_object,
-    rewrite_error,
-    write_batch_answer,
-    write_error,
-    write_object,
-)
+from keyhole.wire.lfs import read_object, write_object
+from keyhole.wire.lfsanswer import Verb
+from keyhole.wire.lfsjson import MEDIA_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
+    from keyhole.inject.scrub import Needles
     from keyhole.model.repository import Forge, Repository
-    from keyhole.wire.httpresponse import ResponseHead
+    from keyhole.wire.lfs import LargeObject
+    from keyhole.wire.lfsanswer import Action, StorageAddress
 
 MAX_ADDRESSES = 4096
 """Addresses that a session has at once: those of twenty full batches."""
@@ -56,49 +39,13 @@ MAX_ADDRESSES = 4096
 MAX_KEPT = 16 * 1024 * 1024
 """Bytes of what a session's addresses stand for."""
 
-MAX_LIFETIME = 3600
-"""Seconds for which an address is good at most. The client is told, and asks again."""
-
-DEFAULT_LIFETIME = 1800
-"""Seconds where the forge tells none: as long as GitLab's tokens last at least."""
-
-MAX_HOPS = 2
-"""Redirects of a download: as many as the client itself would follow."""
-
-MAX_SAID = 1024 * 1024
-"""Bytes of an error's body that are read past."""
-
-MAX_SEARCHED = 64
-"""Characters at the end of a lent secret that are searched for, and gone when it comes back: the
-signature of a token is there. To render a token of a thousand takes ten milliseconds, each time."""
-
 _OPAQUE_BYTES = 24
-_ERRORS = 400
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")
 
 # RFC 9110 §7.6.1, what frames the message, and what the gateway writes itself.
 _NOT_SENT = frozenset(
     name.decode("ascii") for name in HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES
 ) | frozenset("host content-length expect accept-encoding user-agent range if-range".split())
-_CREDENTIALS = tuple(slot for slot in GLOBAL_SLOTS if slot.place is Place.HEADER)
-_PASSED = frozenset(b"content-type etag last-modified date retry-after".split())
-"""Fields of a storage host's answer that a client has a use for. All others stay outside: cookies,
-challenges, and the addresses that stand in Location."""
-
-_PLAIN_FIELDS = frozenset(
-    "accept content-type cache-control content-disposition date x-amz-date x-amz-acl"
-    " x-amz-content-sha256 x-amz-storage-class x-ms-blob-type x-ms-version x-ms-date".split()
-)
-_PLAIN_QUERY = re.compile(
-    r"(?:x-(?:amz|goog)-(?:algorithm|credential|date|expires|signedheaders)|expires"
-    r"|s[etvrp]|sk[tev]|response-.*|rs[a-z]{1,2}|x-id|versionid|(?:file)?name|path)",
-    re.IGNORECASE,
-)
-"""What is no secret. Of `AWS4-HMAC-SHA256` as a needle, every download that has it would break."""
-
-_MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[!-~]{16,}")
-"""What may be a secret, where it is not known to be one."""
 
 
 class Unopened(Exception):
@@ -252,6 +199,7 @@ def _transfer(
     action, verb = kept.action, kept.verb
     given = [(name, value) for name, value in action.header if name.lower() not in _NOT_SENT]
     names = {name.lower() for name, _ in given}
+    lent = lent_secrets(replace(action, header=tuple(given)), kept.large.oid)
     body = b""
     if verb is Verb.VERIFY:
         body = write_object(kept.large)
@@ -262,7 +210,7 @@ def _transfer(
         plain = _CONTENT_TYPE.fullmatch(upload.content_type)
         given.append(("Content-Type", plain[0] if plain else "application/octet-stream"))
     lines = [f"{name}: {value}\r\n".encode("ascii") for name, value in given]
-    if kept.repo.is_below(action.address) and not any(map(_is_credential, names)):
+    if kept.repo.is_below(action.address) and not any(map(is_credential, names)):
         lines += credential
     if verb is not Verb.DOWNLOAD:
         length = len(body) if verb is Verb.VERIFY else kept.large.size
@@ -271,238 +219,18 @@ def _transfer(
         action.address.host,
         action.address.port,
         verb.method,
-        _head(verb.method, action.address, lines),
+        storage_head(verb.method, action.address, lines),
         body,
         kept.large,
         needles,
-        needles | lent_secrets(action, kept.large.oid),
+        needles | lent,
     )
 
 
-def _head(method: str, address: StorageAddress, lines: Iterable[bytes]) -> bytes:
+def storage_head(method: str, address: StorageAddress, lines: Iterable[bytes]) -> bytes:
+    """The head of a request to a storage host, with these fields beside the gateway's own."""
     plain = address.port == DEFAULT_PORT
     authority = address.host.name if plain else f"{address.host}:{address.port}"
     start = f"{method} {address.target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: git-lfs\r\n"
     # Encoded, an object could not be searched for secrets (I7).
     return b"".join([start.encode("ascii"), b"Accept-Encoding: identity\r\n", *lines, b"\r\n"])
-
-
-def _is_credential(name: str) -> bool:
-    return any(slot.covers(Place.HEADER, name) for slot in _CREDENTIALS)
-
-
-# ── secrets that a forge lends ────────────────────────────────────────────────────────────────────
-
-
-def lent_secrets(action: Action, oid: str) -> Needles:
-    """What of an action must not come back (I7): tokens in its fields, signatures in its query.
-
-    What is replaced in an object breaks it, so what is surely none is not searched for.
-    """
-    needles = Needles.none()
-    for text in sorted({*_in_fields(action.header), *_in_query(action.address.query)} - {oid}):
-        needles |= Needles.of(text[-MAX_SEARCHED:], "")
-    return needles
-
-
-def _in_fields(header: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for name, value in header:
-        if name.lower() in _PLAIN_FIELDS or name.lower() in _NOT_SENT:
-            continue
-        known = _is_credential(name)
-        scheme, space, token = value.partition(" ")
-        if known and scheme.lower() == "basic":
-            yield token.strip()
-            yield from _basic_parts(token)
-            continue
-        # `Credential=…, SignedHeaders=…, Signature=…` as well as `Bearer …`.
-        for word in re.split(r";? +|,", token if known and space else value):
-            key, equals, rest = word.partition("=")
-            named = equals and key.isalpha() and rest.strip("=")
-            if named and key.lower() in ("credential", "signedheaders"):
-                continue
-            piece = rest if named else word
-            if known or _MIXED.fullmatch(piece):
-                yield piece
-
-
-def _basic_parts(token: str) -> Iterator[str]:
-    """The password, which a server that decodes it may show alone."""
-    try:
-        decoded = base64.b64decode(token.strip(), validate=True).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
-        return
-    _, colon, password = decoded.partition(":")
-    yield password if colon else decoded
-
-
-def _in_query(query: str) -> Iterator[str]:
-    for field in query[1:].split("&"):
-        name, _, value = field.partition("=")
-        if not _PLAIN_QUERY.fullmatch(unquote(name)):
-            yield from (text for text in {value, unquote(value)} if _MIXED.fullmatch(text))
-
-
-# ── a batch's answer ──────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """When: by the loop's clock, which addresses end by, and by the calendar, as forges say it."""
-
-    now: float
-    wall: float
-
-
-class BatchRewriter:
-    """The answer to a batch on its way: gathered, read, and written anew with our addresses."""
-
-    __slots__ = ("_base", "_data", "_files", "_needles", "_repo", "_request", "_when")
-
-    def __init__(
-        self,
-        files: LargeFiles,
-        repo: Repo,
-        base: str,
-        request: BatchRequest,
-        needles: Needles,
-        when: Instant,
-    ) -> None:
-        """`base`: the path up to `info/lfs` as the client wrote it. `needles`: the forge's own."""
-        self._files = files
-        self._repo = repo
-        self._base = base
-        self._request = request
-        self._needles = needles
-        self._when = when
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> bytes:
-        """Nothing: an answer is judged whole. Raises Malformed."""
-        self._data += data
-        if len(self._data) > MAX_ANSWER:
-            raise Malformed(f"the answer to a batch has at most {MAX_ANSWER} bytes")
-        return b""
-
-    def end(self) -> bytes:
-        """The answer for the client. Raises Malformed, and then nothing was kept of it."""
-        answered = read_batch_answer(bytes(self._data), self._request)
-        found = [(each.large, verb, action) for each in answered for verb, action in each.actions]
-        for _, _, action in found:
-            self._check(action)
-        repo, now = self._repo, self._when.now
-        authority = repo.host.name if repo.port == DEFAULT_PORT else f"{repo.host}:{repo.port}"
-        links = {}
-        for large, verb, action in found:
-            lasts = lifetime(action, self._when.wall)
-            opaque = self._files.keep(repo, large, verb, action, now, lasts)
-            href = f"https://{authority}{self._base}/{LFS_TRANSFERS}/{opaque}"
-            links[large.oid, verb] = Link(href, lasts)
-        return write_batch_answer(answered, links)
-
-    def _check(self, action: Action) -> None:
-        """Gitea copies the request's own Authorization: that goes to the repository alone (I4)."""
-        if self._repo.is_below(action.address):
-            return
-        texts = [action.address.target, *(value for _, value in action.header)]
-        if any(self._needles.found_in(text.encode("ascii")) for text in texts):
-            raise Malformed("the answer would send the forge's own credential somewhere else")
-
-
-def lifetime(action: Action, wall: float) -> int:
-    """Seconds for which an action's address is good; at least one, for the client reads 0 as ever.
-
-    `expires_in` goes first (LFS's batch API). A date before 1970 is Go's way of saying none.
-    """
-    seconds: float = DEFAULT_LIFETIME
-    if action.expires_in:
-        seconds = action.expires_in
-    elif action.expires_at:
-        try:
-            ends = datetime.fromisoformat(action.expires_at)
-        except ValueError:
-            raise Malformed("expires_at is not a date") from None
-        if ends.year >= 1970:
-            ends = ends if ends.tzinfo is not None else ends.replace(tzinfo=UTC)
-            seconds = ends.timestamp() - wall
-    return int(min(max(seconds, 1), MAX_LIFETIME))
-
-
-class ErrorRewriter:
-    """An answer that is an error: its message alone goes on, or words of our own."""
-
-    __slots__ = ("_data", "_said")
-
-    def __init__(self, said: bytes | None = None) -> None:
-        """`said` is what goes on whatever comes; None where it is a message of LFS's."""
-        self._said = said
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> bytes:
-        """Nothing, yet."""
-        if len(self._data) < MAX_SAID:
-            self._data += data
-        return b""
-
-    def end(self) -> bytes:
-        """What the client gets."""
-        return rewrite_error(bytes(self._data)) if self._said is None else self._said
-
-
-# ── a storage host's answer ───────────────────────────────────────────────────────────────────────
-
-
-def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
-    """Where a download is to be asked for instead; None when the answer is no redirect.
-
-    GitLab sends downloads on to its object storage. The client must not see that address, which is
-    signed, and could not reach it; so the gateway follows it, with no field of the first request
-    and for downloads alone: an upload that moved was judged for another host. Raises Malformed.
-    """
-    if head.status not in _REDIRECTS:
-        return None
-    if transfer.method != "GET" or transfer.hops >= MAX_HOPS:
-        raise Malformed("the storage host sends the transfer somewhere else")
-    fields = [found for line in head.lines if (found := FIELD.match(line))]
-    places = [found[2].strip(b" \t") for found in fields if found[1].lower() == b"location"]
-    if len(places) != 1:
-        raise Malformed("a redirect has one Location")
-    if transfer.own.found_in(places[0]):
-        raise Malformed("the storage host would send the forge's own credential somewhere else")
-    address = StorageAddress.parse(places[0].decode("latin-1"))
-    needles = transfer.needles | lent_secrets(Action(address), transfer.large.oid)
-    return Transfer(
-        address.host,
-        address.port,
-        "GET",
-        _head("GET", address, ()),
-        b"",
-        transfer.large,
-        transfer.own,
-        needles,
-        transfer.hops + 1,
-    )
-
-
-def tidy(transfer: Transfer, head: ResponseHead) -> ErrorRewriter | None:
-    """Leave in a storage host's answer what the client may see; None: the body passes as it comes.
-
-    An object passes. Of all else, only whether it worked: S3 answers a wrong signature with the
-    string that was signed. Raises Malformed.
-    """
-    head.lines = [line for line in head.lines if line.partition(b":")[0].lower() in _PASSED]
-    if head.status >= _ERRORS:
-        head.lines = [line for line in head.lines if not line.lower().startswith(b"content-type:")]
-        head.lines.append(b"Content-Type: %b\r\n" % MEDIA_TYPE)
-        status = head.status
-        if status == 401:
-            # The client would ask a person for a password, without end.
-            head.status, head.start = 403, b"HTTP/1.1 403 Forbidden\r\n"
-        return ErrorRewriter(write_error(f"the storage host answered {status}"))
-    if transfer.method != "GET":
-        return ErrorRewriter(b"")
-    if head.status != 200 or head.encoding:
-        raise Malformed("the storage host sends something else than the object")
-    if head.framing is Framing.LENGTH and head.length != transfer.large.size:
-        raise Malformed("the storage host sends an object of another size")
-    return None

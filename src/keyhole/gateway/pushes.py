@@ -14,7 +14,7 @@ from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
 from keyhole.policy.pushwords import refusal_words
-from keyhole.policy.trial import Case, Unjudged
+from keyhole.policy.trial import Case, Unjudged, Unsound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -116,6 +116,8 @@ class Push:
         case = Case(pushed, self._tips, self._grant.deny_paths, request.object_format)
         try:
             found = await self._judge.judge(quarantine.fd, offset, case, self._repository.pack)
+        except Unsound as error:
+            return self._all(Decision(reason=Reason.PUSH_MALFORMED), str(error))
         except Unjudged as error:
             return self._all(Decision(reason=Reason.PUSH_UNJUDGED), str(error))
         findings = {finding.ref: finding for finding in found}

@@ -14,7 +14,7 @@ from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.text import visible
 from keyhole.policy import pushwords
 from keyhole.wire import gitrefs, tlsalert
-from keyhole.wire.lfs import MEDIA_TYPE, write_error
+from keyhole.wire.lfsjson import MEDIA_TYPE, write_error
 
 SNI_MISMATCH = "sni-mismatch"
 SNI_MISSING = "sni-missing"

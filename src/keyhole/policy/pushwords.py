@@ -25,6 +25,7 @@ _PLAIN = {
     Reason.TAG_MOVE: "a tag is never moved or deleted",
     Reason.DEFAULT_BRANCH_UNKNOWN: "the remote's default branch could not be learnt",
     Reason.PUSH_OPTION: "this push option is not allowed",
+    Reason.PUSH_MALFORMED: "the push is malformed",
     Reason.PUSH_UNJUDGED: "the push could not be judged",
 }
 

@@ -232,8 +232,10 @@ class Trial:
         if not self._doubted.issuperset(doubtful):
             self._doubted.update(doubtful)
             # Trusted ones and some of the others, so that what is answered is no more than needed.
-            haves = dict.fromkeys(doubtful + way.floor + _thinned(way.new))
-            yield from self._descend(doubtful, list(haves)[:MAX_HAVES])
+            haves = list(dict.fromkeys(doubtful + way.floor + _thinned(way.new)))[:MAX_HAVES]
+            if len(haves) == 1:
+                self._doubted_alone.update(haves)
+            yield from self._descend(doubtful, haves)
         # Of two on one line, an answer names only the upper one. Asked alone, each is named if it
         # is reached at all; the one that was met last is likely the oldest, with others above it.
         while (border := self._ancestry.walk(starts).border) and border[

@@ -10,7 +10,7 @@ import functools
 import mmap
 import os
 
-from keyhole.sandbox.seccomp import _binding
+from keyhole.sandbox.seccomp import binding
 
 ALLOWED = (
     "read write recvmsg pread64 "  # of and to the two descriptors that it has
@@ -22,7 +22,7 @@ ALLOWED = (
 @functools.cache
 def build_judge_filter() -> bytes:
     """The filter as a BPF program for this machine's architecture; raises Missing."""
-    sc = _binding()
+    sc = binding()
     policy = sc.SyscallFilter(sc.KILL_PROCESS)
     policy.set_attr(sc.Attr.ACT_BADARCH, sc.KILL_PROCESS)
     for name in ALLOWED:

@@ -52,7 +52,7 @@ REFUSED = (
 
 def build_filter() -> bytes:
     """The filter as a BPF program for this machine's architecture; others are killed."""
-    sc = _binding()
+    sc = binding()
     policy = sc.SyscallFilter(sc.ALLOW)
     # 32-bit and x32 calls reach AF_VSOCK by socketcall: whatever is not native dies.
     policy.set_attr(sc.Attr.ACT_BADARCH, sc.KILL_PROCESS)
@@ -93,7 +93,7 @@ def _refuse_set_id(sc: Any, policy: Any) -> None:  # noqa: ANN401 - untyped libr
                 policy.add_rule(refused, name, making, mode)
 
 
-def _binding() -> Any:  # noqa: ANN401 - untyped library
+def binding() -> Any:  # noqa: ANN401 - untyped library
     """The binding, without the search for its library.
 
     It asks `find_library`, which starts ldconfig and a compiler: 60 ms of every run. The loader

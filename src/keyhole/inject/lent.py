@@ -1,0 +1,96 @@
+"""Secrets that a forge lends: what of a large file's address and fields must not come back (I7).
+
+Asked by `gateway/lfs.py` for each transfer. They are no secrets of the vault's and live for
+minutes, but inside they would open a storage host to whoever carries them out. What is replaced in
+an object breaks it, so what is surely no secret is not searched for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from keyhole.inject.scrub import Needles
+from keyhole.inject.slots import GLOBAL_SLOTS, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from keyhole.wire.lfsanswer import Action
+
+MAX_SEARCHED = 64
+"""Characters at the end of a lent secret that are searched for, and gone when it comes back: the
+signature of a token is there. To render a token of a thousand takes ten milliseconds, each time."""
+
+_CREDENTIALS = tuple(slot for slot in GLOBAL_SLOTS if slot.place is Place.HEADER)
+
+_PLAIN_FIELDS = frozenset(
+    "accept content-type cache-control content-disposition date x-amz-date x-amz-acl"
+    " x-amz-content-sha256 x-amz-storage-class x-ms-blob-type x-ms-version x-ms-date".split()
+)
+_PLAIN_QUERY = re.compile(
+    r"(?:x-(?:amz|goog)-(?:algorithm|credential|date|expires|signedheaders)|expires"
+    r"|s[etvrp]|sk[tev]|response-.*|rs[a-z]{1,2}|x-id|versionid|(?:file)?name|path)",
+    re.IGNORECASE,
+)
+"""What is no secret. Of `AWS4-HMAC-SHA256` as a needle, every download that has it would break."""
+
+_MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[!-~]{16,}")
+"""What may be a secret, where it is not known to be one."""
+
+
+def is_credential(name: str) -> bool:
+    """Whether a header field of this name is a credential wherever it stands."""
+    return any(slot.covers(Place.HEADER, name) for slot in _CREDENTIALS)
+
+
+def lent_secrets(action: Action, oid: str) -> Needles:
+    """What of an action must not come back (I7): tokens in its fields, signatures in its query.
+
+    What is replaced in an object breaks it, so what is surely none is not searched for.
+    """
+    needles = Needles.none()
+    for text in sorted({*_in_fields(action.header), *_in_query(action.address.query)} - {oid}):
+        needles |= Needles.of(text[-MAX_SEARCHED:], "")
+    return needles
+
+
+def _in_fields(header: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for name, value in header:
+        if name.lower() in _PLAIN_FIELDS:
+            continue
+        known = is_credential(name)
+        scheme, space, token = value.partition(" ")
+        if known and scheme.lower() == "basic":
+            yield token.strip()
+            yield from _basic_parts(token)
+            continue
+        # `Credential=…, SignedHeaders=…, Signature=…` as well as `Bearer …`.
+        for word in re.split(r";? +|,", token if known and space else value):
+            key, equals, rest = word.partition("=")
+            named = equals and key.isalpha() and rest.strip("=")
+            if named and key.lower() in ("credential", "signedheaders"):
+                continue
+            piece = rest if named else word
+            if known or _MIXED.fullmatch(piece):
+                yield piece
+
+
+def _basic_parts(token: str) -> Iterator[str]:
+    """The password, which a server that decodes it may show alone."""
+    try:
+        decoded = base64.b64decode(token.strip(), validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return
+    _, colon, password = decoded.partition(":")
+    yield password if colon else decoded
+
+
+def _in_query(query: str) -> Iterator[str]:
+    for field in query[1:].split("&"):
+        name, _, value = field.partition("=")
+        if not _PLAIN_QUERY.fullmatch(unquote(name)):
+            yield from (text for text in {value, unquote(value)} if _MIXED.fullmatch(text))
