@@ -412,7 +412,7 @@ def test_an_advertisement_offers_only_what_is_allowed(stage: Stage, judge: FakeJ
     assert answer.status == 200
     assert b"report-status" in answer.body
     assert b"no-thin" in answer.body
-    for gone in (b"push-options", b"push-cert", b"delete-refs", b".have"):
+    for gone in (b"push-options", b"push-cert", b".have"):
         assert gone not in answer.body
     assert judge.announced == 1
     ask = get(f"{REPOSITORY}/info/refs?service=git-upload-pack", "Git-Protocol: version=2")
@@ -463,6 +463,8 @@ def test_a_fetch_goes_on_as_it_was_understood(stage: Stage, origin: GitOrigin) -
         fetch(LS_REFS).replace(FETCH_TYPE.encode(), b"Content-Type: text/plain"),
         fetch(LS_REFS).replace(b"git-upload-pack HTTP", b"git%2dupload-pack HTTP"),
         fetch(LS_REFS).replace(b"git-upload-pack HTTP", b"git-upload-pack/ HTTP"),
+        fetch(LS_REFS).replace(b"git-upload-pack HTTP", b"git-upload-pack? HTTP"),
+        fetch(LS_REFS).replace(b"widgets.git", b"widgets%2egit"),
         push(FORWARD).replace(PUSH_TYPE.encode(), PUSH_TYPE.encode() + b"; charset=utf-8"),
         push(FORWARD).replace(
             PUSH_TYPE.encode(), PUSH_TYPE.encode() + b"\r\nContent-Encoding: gzip"

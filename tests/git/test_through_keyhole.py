@@ -226,10 +226,10 @@ def test_a_mirror_push_is_refused_whole(story: Story) -> None:
 
 
 def test_a_delete_is_refused(story: Story) -> None:
-    """Either by git itself, which is told that it is not on offer, or by the gateway."""
     done = story.ended["delete"]
     assert done.code == 1, done.err
-    assert re.search(r"! \[(remote )?rejected\] +agent/doomed\b", done.err), done.err
+    words = r"! \[remote rejected\] +agent/doomed \(keyhole: deleting agent/doomed is not allowed\)"
+    assert re.search(words, done.err), done.err
     assert story.after["refs/heads/agent/doomed"] == story.before["refs/heads/agent/doomed"]
 
 

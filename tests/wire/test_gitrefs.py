@@ -50,9 +50,9 @@ def packets(*lines: bytes) -> bytes:
 
 
 def rewritten(
-    body: bytes, service: str = RECEIVE_PACK, *, deletes: bool = True, options: bool = False
+    body: bytes, service: str = RECEIVE_PACK, *, options: bool = False
 ) -> bytes:
-    rewriter = AdvertisementRewriter(service, deletes=deletes, options=options)
+    rewriter = AdvertisementRewriter(service, options=options)
     return rewriter.feed(body) + rewriter.end()
 
 
@@ -93,9 +93,9 @@ def test_a_push_is_offered_what_is_read_and_no_thin_packs() -> None:
 
 
 @pytest.mark.parametrize("granted", [False, True])
-def test_deletes_and_options_are_offered_where_they_are_granted(granted: bool) -> None:
-    words = offered(rewritten(PUSH, deletes=granted, options=granted))
-    assert (b"delete-refs" in words, b"push-options" in words) == (granted, granted)
+def test_push_options_are_offered_where_they_are_granted(granted: bool) -> None:
+    words = offered(rewritten(PUSH, options=granted))
+    assert (b"delete-refs" in words, b"push-options" in words) == (True, granted)
     assert words.count(b"no-thin") == 1
 
 
@@ -246,10 +246,10 @@ def test_an_error_passes_and_ends_the_answer(service: str, tail: bytes) -> None:
 @given(st.data())
 def test_an_advertisement_is_rewritten_the_same_wherever_it_is_cut(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(PUSH)), max_size=8)))
-    rewriter, found = AdvertisementRewriter(RECEIVE_PACK, deletes=False), b""
+    rewriter, found = AdvertisementRewriter(RECEIVE_PACK), b""
     for start, end in zip([0, *cuts], [*cuts, len(PUSH)], strict=True):
         found += rewriter.feed(PUSH[start:end])
-    assert found + rewriter.end() == rewritten(PUSH, deletes=False)
+    assert found + rewriter.end() == rewritten(PUSH)
 
 
 @given(st.binary(max_size=80), st.integers(0, len(PUSH)), st.sampled_from([*RESULT_TYPES]))

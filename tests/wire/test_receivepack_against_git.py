@@ -422,7 +422,7 @@ class Server:
         ).stdout
         if service == RECEIVE_PACK or protocol != "version=2":
             said = encode(b"# service=" + service.encode() + b"\n") + FLUSH + said
-        rewriter = AdvertisementRewriter(service, deletes=True, options=True)
+        rewriter = AdvertisementRewriter(service, options=True)
         return rewriter.feed(said) + rewriter.end()
 
     def fetch(self, body: bytes, protocol: str) -> bytes:

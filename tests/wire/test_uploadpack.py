@@ -524,7 +524,7 @@ def test_refs_and_abilities_of_a_real_server(
 ) -> None:
     origin = origins(object_format, filters=filters)
     body = origin.raw("upload-pack", "--http-backend-info-refs", ".", protocol="version=2")
-    rewriter = AdvertisementRewriter(UPLOAD_PACK, deletes=False)
+    rewriter = AdvertisementRewriter(UPLOAD_PACK)
     for said in (body, rewriter.feed(body) + rewriter.end()):
         assert read_abilities(said) == Abilities(2, object_format, filters, True)
     reader = RefsReader()

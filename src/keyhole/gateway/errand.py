@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from keyhole.gateway.refusal import Unfit
 from keyhole.model.decision import Reason
 from keyhole.model.path import RequestPath
+from keyhole.model.repository import Forge
 from keyhole.model.value import dataclass
 from keyhole.policy.forge import GitEndpoint, find_git_request
 from keyhole.policy.largefiles import find_large_files
@@ -67,12 +68,17 @@ class Unauthorized(Exception):
 class Reading(Protocol):
     """How an answer is understood before it goes on."""
 
+    whole: bool
+    """Whether none of it goes on before all of it was understood."""
+
     def read(self, head: ResponseHead) -> Rewriter | None:
         """What makes another body of it, if anything does. Raises Malformed or Unauthorized."""
 
 
 class GitReading:
     """An answer to git: of one media type where it is rewritten."""
+
+    whole = False
 
     def __init__(self, media: bytes = b"", rewriter: Rewriter | None = None) -> None:
         self._media = media
@@ -123,10 +129,7 @@ class Errand:
         if self.endpoint is not GitEndpoint.REFS:
             return GitReading()
         service = RECEIVE_PACK if self.writes else UPLOAD_PACK
-        grant = self.grant
-        rewriter = AdvertisementRewriter(
-            service, deletes=grant.delete, options=bool(grant.push_options)
-        )
+        rewriter = AdvertisementRewriter(service, options=bool(self.grant.push_options))
         return GitReading(ADVERTISEMENT_TYPES[service], rewriter)
 
 
@@ -142,7 +145,9 @@ def read_errand(rules: HostRules, head: RequestHead) -> Errand | None:
     if found.endpoint is GitEndpoint.LFS:
         return _read_large(found, found.repository, git, head)
     ending = _ENDINGS.get(found.endpoint)
-    if ending is None or not head.path.endswith(ending):
+    plain = "%" not in head.path or git.forge is Forge.AZURE_DEVOPS  # where names have spaces
+    queried = head.query is not None and found.endpoint is not GitEndpoint.REFS
+    if ending is None or not head.path.endswith(ending) or not plain or queried:
         raise Unfit(Reason.ENDPOINT_REFUSED, "git's endpoints are written plainly")
     fields: dict[bytes, list[bytes]] = {name: [] for name in _OURS}
     others: list[bytes] = []

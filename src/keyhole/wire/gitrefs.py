@@ -59,13 +59,15 @@ class _State(enum.Enum):
 class AdvertisementRewriter:
     """Rewrites the advertisement of one service as it is fed."""
 
-    __slots__ = ("_deletes", "_options", "_packets", "_pending", "_push", "_service", "_state")
+    __slots__ = ("_options", "_packets", "_pending", "_push", "_service", "_state")
 
-    def __init__(self, service: str, *, deletes: bool, options: bool = False) -> None:
-        """`deletes` and `options`: whether the policy may allow deletes, and push options."""
+    def __init__(self, service: str, *, options: bool = False) -> None:
+        """`options`: whether the policy allows push options.
+
+        Deletes are offered always: git says nothing of why where they are not, and a report does.
+        """
         self._service = service.encode()
         self._push = service == RECEIVE_PACK
-        self._deletes = deletes
         self._options = options
         self._packets = PacketReader()
         self._state = _State.FIRST
@@ -189,8 +191,6 @@ class AdvertisementRewriter:
 
     def _may_offer(self, word: bytes) -> bool:
         name, equals, _ = word.partition(b"=")
-        if name == b"delete-refs":
-            return self._deletes
         if name == b"push-options":
             return self._options
         return name in (VALUED_CAPABILITIES if equals else PLAIN_CAPABILITIES)
