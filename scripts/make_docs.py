@@ -32,10 +32,13 @@ from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
 from keyhole.gateway import (
     arrival,
+    batch,
     connection,
     gateway,
     gathering,
     handle,
+    lfs,
+    quarantine,
     reach,
     refusal,
     session,
@@ -48,7 +51,7 @@ from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
 from keyhole.policy.schema import KEYS, Arrives
-from keyhole.sandbox import emptynet, environment, helper, launch
+from keyhole.sandbox import emptynet, environment, helper, jail, judge, launch
 from keyhole.sandbox.files import (
     comparison,
     credentialfiles,
@@ -60,7 +63,16 @@ from keyhole.sandbox.files import (
     triggers,
 )
 from keyhole.vault import child, custody
-from keyhole.wire import clienthello, dns, httpfield, httphead, httpstream
+from keyhole.wire import (
+    clienthello,
+    dns,
+    httpfield,
+    httphead,
+    httpstream,
+    pack,
+    receivepack,
+    uploadpack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -113,10 +125,12 @@ _FURTHER_MEANINGS = {
     "over-limit": "a limit is reached; the rule names it",
     "ref-moved": "the client believes the branch to be somewhere else than it is",
     "denied-path": "the push adds or changes a file that `deny_paths` protects",
-    "push-malformed": "the list of a push's commands is not in the one form that is accepted",
+    "push-malformed": "the list of a push's commands, or its pack, is not in the one form that "
+    "is accepted",
     "push-option-refused": "an option of the push is not among `push_options`",
     "push-unjudged": "the push could not be looked into, so it was not sent",
     "held-back": "another ref of the same push was refused",
+    "upstream-refused": "a ref that policy allowed was refused by the origin",
     "fetch-refused": "a fetch is malformed, or asks for what is never allowed",
     "lfs-refused": "a request for large files is malformed, or not granted",
 }
@@ -232,6 +246,17 @@ def bound_table() -> str:
         ("TLS with an origin", _seconds(reach.HANDSHAKE_TIMEOUT), "502"),
         ("a body that must be whole to be signed", _size(sigv4.MAX_HASHED_BODY), "413"),
         ("such bodies of a session at once", _size(gathering.MAX_GATHERED), "413"),
+        ("the list of a push's commands", _size(receivepack.MAX_LIST), "400"),
+        ("commands in it", f"{receivepack.MAX_COMMANDS}", "400"),
+        ("what a fetch asks for", _size(uploadpack.MAX_REQUEST), "413"),
+        ("judging a push, with what the origin is asked", _seconds(jail.MAX_SECONDS), "refused"),
+        ("processor time of a judge", _seconds(judge.MAX_CPU_SECONDS), "refused"),
+        ("memory of a judge", _size(judge.MAX_MEMORY), "refused"),
+        ("judges at work", f"{jail.MAX_AT_ONCE}", "wait"),
+        ("objects of a pushed pack", f"{pack.Bounds().objects:,}", "refused"),
+        ("room that a push leaves on the disk", _size(quarantine.KEEP_FREE), "507"),
+        ("addresses of large files in a session", f"{lfs.MAX_ADDRESSES:,}", "oldest forgotten"),
+        ("life of such an address", _seconds(batch.MAX_LIFETIME), "asked for again"),
         ("a secret", _size(custody.MAX_SIZE), "the run is refused"),
         ("a command that prints one", _seconds(child.MAX_SECONDS), "the run is refused"),
         ("what a compressed answer may grow by", f"{encoded.MAX_RATIO} times", "cut"),

@@ -6,14 +6,32 @@ import base64
 import dataclasses
 import http.client
 import json
+import os
+import shutil
 import ssl
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.app.demo import DECODED, DENIED_PATH, VARIABLE, Shown, new_key, run_client
+from keyhole.app import demo
+from keyhole.app.demo import Shown, new_key, run_client
+from keyhole.app.democlient import (
+    CLONE,
+    COMMIT,
+    DECODED,
+    DENIED_PATH,
+    GRANTED,
+    POISONED,
+    PUSH,
+    REFUSED,
+    VARIABLE,
+)
 from keyhole.app.demoproof import judge
-from keyhole.app.demoservice import ASK, ECHO, NAME, RIGHT, WRONG, Received, serve
+from keyhole.app.demorepository import HOST, MAIN, USER, Repository, State, make_repository
+from keyhole.app.demorepository import NAME as REPOSITORY
+from keyhole.app.demoservice import ASK, ECHO, NAME, RIGHT, WRONG, Received, Service, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +39,10 @@ if TYPE_CHECKING:
 KEY = "hello-5b1d2c7e9f3a4860b1d2c7e9f3a48605"
 
 NOTHING = Shown("", KEY, "hello-keyhole" + "x" * 25, 0, "", (), (), (), log_whole=False)
-"""A run of which nothing was seen."""
+"""A run of which nothing was seen, on a host without git."""
+NO_STATE = State({}, frozenset())
+POST_BUFFER = 1 << 17
+"""Bytes of a push; beyond, git sends it in chunks."""
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +61,36 @@ def failing(shown: Shown) -> list[str]:
 def test_every_claim_of_a_real_run_holds(shown: Shown) -> None:
     """I1, I7: looked at here without the demo's own eyes, too."""
     assert failing(shown) == []
-    assert [(one.path, one.real_key) for one in shown.received] == [(ASK, True), (ECHO, True)]
+    assert [one.path for one in shown.received[:2]] == [ASK, ECHO]
+    assert all(one.real_key for one in shown.received)
+    assert all(one.path.startswith(f"/{REPOSITORY}/") for one in shown.received[2:])
     for written in (KEY, base64.b64encode(KEY.encode()).decode(), KEY.encode().hex()):
         assert written not in shown.transcript
         assert not any(written.encode() in entry.data for entry in shown.entries)
     assert shown.transcript.count(shown.placeholder) == 3
+
+
+@pytest.mark.outside
+def test_one_branch_was_pushed_and_the_others_left_nothing_behind(shown: Shown) -> None:
+    """I3: what the repository has is one commit more, with its tree and its one file."""
+    assert shown.before is not None
+    assert shown.after is not None
+    assert dict(shown.before.refs) == {MAIN: shown.after.refs[MAIN]}
+    assert set(shown.after.refs) == {MAIN, f"refs/heads/{GRANTED}"}
+    assert len(shown.after.objects - shown.before.objects) == 3
+
+
+@pytest.mark.outside
+def test_without_a_git_that_serves_all_else_is_shown_and_pushes_are_not_spoken_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I10: the control is the run above, by the same code, with git."""
+    monkeypatch.setattr(demo, "make_repository", lambda git, root: None)
+    shown = run_client(tmp_path.resolve(), KEY)
+    assert failing(shown) == []
+    assert len(judge(shown)) == 8
+    assert "git push" not in shown.transcript
+    assert "services.forge" not in shown.policy
 
 
 def without(*words: str) -> Callable[[Shown], Shown]:
@@ -76,6 +122,34 @@ def logging(reason: str) -> Callable[[Shown], Shown]:
         return dataclasses.replace(shown, entries=kept)
 
     return change
+
+
+def ending(after: Callable[[State], State]) -> Callable[[Shown], Shown]:
+    """The same run, whose repository has something else afterwards."""
+
+    def change(shown: Shown) -> Shown:
+        assert shown.after is not None
+        return dataclasses.replace(shown, after=after(shown.after))
+
+    return change
+
+
+def ref(name: str, oid: str | None) -> Callable[[Shown], Shown]:
+    """The same run, which left this ref there, or not."""
+
+    def change(state: State) -> State:
+        refs = {**state.refs, name: oid or ""}
+        return dataclasses.replace(state, refs={n: o for n, o in refs.items() if o})
+
+    return ending(change)
+
+
+def bringing_all(shown: Shown) -> Shown:
+    """The same run, whose repository has every commit that the client made."""
+    lines = [line.split("\t") for line in shown.transcript.splitlines()]
+    made = {said for what, said in lines if what.startswith(COMMIT)}
+    grow = ending(lambda state: dataclasses.replace(state, objects=state.objects | made))
+    return grow(shown)
 
 
 SPOILT: dict[str, tuple[Callable[[Shown], Shown], str]] = {
@@ -121,6 +195,32 @@ SPOILT: dict[str, tuple[Callable[[Shown], Shown], str]] = {
     ),
     "the denied host answers": (printing("GET https://evil.example/\t200"), "out of reach"),
     "the denied address was not tried": (without("192.0.2.1"), "out of reach"),
+    "git does not clone": (printing(f"{CLONE}\texit 128: fatal:"), "git cloned"),
+    "git does not push": (printing(f"{PUSH}{GRANTED}\texit 1: !"), "git cloned"),
+    "the service lacks the branch": (ref(f"refs/heads/{GRANTED}", None), "git cloned"),
+    "the branch has another commit": (ref(f"refs/heads/{GRANTED}", "1" * 40), "git cloned"),
+    "a push came with a placeholder": (
+        receiving(Received(f"/{REPOSITORY}/git-receive-pack", False, False)),
+        "git cloned",
+    ),
+    "the refused branch was not tried": (without(f"{PUSH}{REFUSED}\t"), "did not move"),
+    "it was not refused": (printing(f"{PUSH}{REFUSED}\texit 0: HEAD -> main"), "did not move"),
+    "git lost its way": (printing(f"{PUSH}{REFUSED}\texit 128: fatal:"), "did not move"),
+    "main moved": (ref(MAIN, "1" * 40), "did not move"),
+    "main is gone": (ref(MAIN, None), "did not move"),
+    "no push works at all": (printing(f"{PUSH}{GRANTED}\texit 1: !"), "did not move"),
+    "the workflow was not tried": (without(f"{PUSH}{POISONED}"), "nothing of it"),
+    "it was refused for something else": (
+        printing(f"{PUSH}{POISONED}\texit 1: ! [remote rejected] HEAD -> {POISONED} (keyhole: x)"),
+        "nothing of it",
+    ),
+    "the workflow's branch is there": (ref(f"refs/heads/{POISONED}", "1" * 40), "nothing of it"),
+    "the workflow's commit is there": (bringing_all, "nothing of it"),
+    "a refused push was sent on": (
+        receiving(Received(f"/{REPOSITORY}/git-receive-pack", True, False)),
+        "nothing of it",
+    ),
+    "the log lacks a refused push": (logging("denied-path"), "the audit log"),
     "the log lacks a refusal": (logging("literal-address"), "the audit log"),
     "the log does not say that the key was replaced": (logging("secret-scrubbed"), "the audit log"),
     "the log was cut": (lambda s: dataclasses.replace(s, log_whole=False), "the audit log"),
@@ -144,6 +244,8 @@ def test_a_claim_that_is_not_so_fails(shown: Shown, how: str) -> None:
 def test_a_run_of_which_nothing_was_seen_proves_nothing() -> None:
     """I3: no claim holds by silence."""
     assert len(failing(NOTHING)) == len(judge(NOTHING)) == 8
+    with_git = dataclasses.replace(NOTHING, before=NO_STATE, after=NO_STATE)
+    assert len(failing(with_git)) == len(judge(with_git)) == 11
 
 
 # ── the service, without a gateway ──────────────────────────────────────────────────────────────
@@ -163,6 +265,94 @@ def test_the_service_gives_the_key_away_to_whoever_asks_it_directly() -> None:
     assert (status, answer["authorization"]) == (200, f"Bearer {KEY}")
     assert base64.b64decode(answer["base64"]).decode() == f"Bearer {KEY}"
     assert service.received == [Received(ECHO, True, True)]
+
+
+# ── the repository, without a gateway ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = make_repository(Path(str(shutil.which("git"))), tmp_path / "repositories")
+    assert made is not None
+    return made
+
+
+def test_git_pushes_whatever_it_likes_to_whoever_asks_it_directly(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """The control of what the sandboxed git is refused (I3); a large push comes in chunks."""
+    before = repository.state()
+    with serve(KEY, repository) as service:
+        git = Git(service, tmp_path, KEY)
+        assert git("clone", "--quiet", git.url, "copy").returncode == 0
+        workflow = tmp_path / "copy" / ".github" / "workflows" / "x.yml"
+        workflow.parent.mkdir(parents=True)
+        workflow.write_bytes(os.urandom(2 * POST_BUFFER))
+        git("-C", "copy", "add", ".")
+        git("-C", "copy", "commit", "--quiet", "-m", "workflow")
+        pushed = git("-C", "copy", "push", "--quiet", "origin", "HEAD:main")
+    assert (pushed.returncode, pushed.stderr) == (0, "")
+    after = repository.state()
+    assert before.refs[MAIN] != after.refs[MAIN] in after.objects - before.objects
+    assert all(one.real_key for one in service.received)
+
+
+def test_a_git_that_does_not_know_the_key_is_told_nothing(
+    repository: Repository, tmp_path: Path
+) -> None:
+    with serve(KEY, repository) as service:
+        git = Git(service, tmp_path, "no")
+        refused = git("clone", "--quiet", git.url, "copy")
+    assert refused.returncode == 128
+    assert "Authentication failed" in refused.stderr or "could not read" in refused.stderr
+    assert {one.real_key for one in service.received} == {False}
+
+
+def test_a_host_without_a_git_that_serves_has_no_repository(tmp_path: Path) -> None:
+    """Its control is every test above."""
+    assert make_repository(None, tmp_path / "none") is None
+    poor = tmp_path / "git"
+    poor.write_text(f"#!/bin/sh\necho {tmp_path}\n")
+    poor.chmod(0o755)
+    assert make_repository(poor, tmp_path / "poor") is None
+    poor.write_text("#!/bin/sh\nexit 129\n")
+    assert make_repository(poor, tmp_path / "old") is None
+
+
+class Git:
+    """The system's git beside the service, with a key of its own."""
+
+    def __init__(self, service: Service, directory: Path, key: str) -> None:
+        self._directory = directory
+        (directory / "ca.pem").write_bytes(service.ca_pem)
+        self.url = f"https://{HOST}:{service.port}/{REPOSITORY}"
+        pair = base64.b64encode(f"{USER}:{key}".encode()).decode()
+        self._settings = {
+            "http.extraHeader": f"Authorization: Basic {pair}",
+            "http.curloptResolve": f"{HOST}:{service.port}:127.0.0.1",
+            "http.postBuffer": str(POST_BUFFER),
+            "user.name": "Somebody",
+            "user.email": "somebody@keyhole.example",
+        }
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        settings = [word for pair in self._settings.items() for word in ("-c", "=".join(pair))]
+        return subprocess.run(
+            [str(shutil.which("git")), *settings, *words],
+            cwd=self._directory,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self._directory),
+                "GIT_CONFIG_NOSYSTEM": "1",
+                "GIT_SSL_CAINFO": str(self._directory / "ca.pem"),
+                "GIT_TERMINAL_PROMPT": "0",
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
 
 
 def test_two_runs_have_two_keys_in_the_shape_of_the_placeholder() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from keyhole.app.demo import Shown
 from keyhole.app.demoproof import Claim
+from keyhole.app.demorepository import State
 from keyhole.cli import demo
 from keyhole.cli.parser import CliError
 
@@ -28,6 +29,17 @@ def test_what_does_not_hold_is_named_and_ends_the_demo_with_1(
     claims[:] = [dataclasses.replace(claim, held=True) for claim in claims]
     demo.conclude(NOTHING)
     assert "FAILS" not in capsys.readouterr().out
+
+
+def test_what_was_not_tried_is_said_to_be_left_out_and_not_to_hold(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "judge", lambda shown: (Claim("one is so", True),))
+    demo.conclude(NOTHING)
+    assert capsys.readouterr().out.endswith(f"holds  one is so\n  left out  {demo.NO_GIT}\n")
+    nothing = State({}, frozenset())
+    demo.conclude(dataclasses.replace(NOTHING, before=nothing, after=nothing))
+    assert "left out" not in capsys.readouterr().out
 
 
 def test_a_key_that_the_client_printed_ends_the_demo_with_1(

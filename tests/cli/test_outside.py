@@ -62,7 +62,8 @@ def test_check_says_what_a_policy_grants(keyhole: Keyhole) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "keyhole.toml: valid" in ran.out
     assert "runs a command of this host" in ran.out
-    assert "services.github.push  arrives with git" in ran.out
+    assert "pushes agent/* (forward, create)" in ran.out
+    assert "arrives with" not in ran.out
 
 
 def test_check_tells_all_faults_with_places_and_exits_2(keyhole: Keyhole) -> None:
@@ -254,9 +255,18 @@ def test_the_demo_explains_and_ends_by_itself(keyhole: Keyhole) -> None:
     assert said[f"{service}/admin/keys"].startswith("403 no rule")
     assert said["GET https://evil.example/"].startswith("refused: ")
     assert said["GET https://192.0.2.1/"].startswith("refused: ")
+    rejected = "exit 1: ! [remote rejected] HEAD ->"
+    push = "git push origin HEAD:"
+    assert said[f"{push}agent/demo"] == "exit 0: * [new branch] HEAD -> agent/demo"
+    assert said[f"{push}main"].startswith(f"{rejected} main (keyhole: push to main is not allowed;")
+    assert ".github/workflows/x.yml, which deny_paths protects" in said[f"{push}agent/demo2"]
     for word in ("secret-scrubbed", "path=/admin/keys", "evil.example", "literal-address"):
         assert word in log
-    assert (proven.count("  holds  "), proven.count("FAILS")) == (8, 0)
+    assert re.search(r"allow  ref .* ref=refs/heads/agent/demo ", log)
+    assert re.search(r"deny   ref .* ref-not-granted .* ref=refs/heads/main ", log)
+    assert re.search(r"deny   ref .* denied-path .* ref=refs/heads/agent/demo2 ", log)
+    assert (proven.count("  holds  "), proven.count("FAILS")) == (11, 0)
+    assert "left out" not in proven
 
 
 # trust

@@ -52,6 +52,7 @@ class GitOrigin:
         self.service = Service(self.answer)
         self.status = b"200 OK"
         self.refs = {"refs/heads/main": MAIN, "refs/heads/agent/x": OLD}
+        self.report = b"ok refs/heads/agent/x\n"
 
     def answer(self, message: Message) -> bytes:
         """By what git would."""
@@ -77,7 +78,7 @@ class GitOrigin:
             found += [f"{oid} {name}\n".encode() for name, oid in self.refs.items()]
             return b"".join(map(encode, found)) + b"0000"
         if "receive-pack" in target:
-            lines = encode(b"unpack ok\n") + encode(b"ok refs/heads/agent/x\n") + b"0000"
+            lines = encode(b"unpack ok\n") + encode(self.report) + b"0000"
             return encode(b"\1" + lines) + b"0000"
         return b"0008NAK\nPACK"
 
@@ -207,10 +208,21 @@ def test_a_push_is_judged_and_then_sent_whole(
     assert sent.body == commands(FORWARD) + PACK
     assert sent.one("authorization").startswith("Basic ")  # type: ignore[union-attr]
     event = stage.watch.until("rule", ref="refs/heads/agent/x")
+    assert "upstream-refused" not in stage.watch.reasons("ref")
     assert dict(event.details) | {"size": 0} == {
         "service": "own", "repository": "acme/widgets", "ref": "refs/heads/agent/x", "old": OLD,
         "new": NEW, "change": "fast-forward", "size": 0,
     }  # fmt: skip
+
+
+def test_what_the_origin_refuses_is_written_down_too(stage: Stage, origin: GitOrigin) -> None:
+    """I8: it was allowed, and did not happen. The control is the push above."""
+    origin.report = b"ng refs/heads/agent/x protected branch hook declined\n"
+    answer = stage.ask(push(FORWARD)).answer()
+    assert b"protected branch hook declined" in answer.body
+    event = stage.watch.until("upstream-refused", ref="refs/heads/agent/x")
+    assert event.verdict is Verdict.ALLOW
+    assert dict(event.details)["why"] == "protected branch hook declined"
 
 
 def test_a_push_in_chunks_is_the_same_push(stage: Stage, origin: GitOrigin) -> None:

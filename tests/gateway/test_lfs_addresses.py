@@ -498,7 +498,7 @@ def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
     """I1: what would hand out a credential or a place stays outside."""
     head = answered(
         200,
-        b"Content-Type: application/octet-stream",
+        b"Content-Type: text/plain; charset=utf-16le",
         b"ETag: x",
         b"Set-Cookie: session=1",
         b"Location: https://elsewhere.example",
@@ -507,7 +507,7 @@ def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
         b"Link: <https://elsewhere.example>",
     )
     assert tidy(transfer(action()), head) is None
-    assert head.lines == [b"Content-Type: application/octet-stream\r\n", b"ETag: x\r\n"]
+    assert head.lines == [b"ETag: x\r\n", b"Content-Type: application/octet-stream\r\n"]
 
 
 @pytest.mark.parametrize(

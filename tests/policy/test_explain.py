@@ -162,6 +162,7 @@ def test_every_reason_for_a_denial_has_words() -> None:
             Reason.REF_SYMBOLIC, Reason.DEFAULT_BRANCH_UNKNOWN, Reason.CREATE_NOT_GRANTED,
             Reason.ANCESTRY_UNKNOWN, Reason.REF_MOVED, Reason.DENIED_PATH, Reason.PUSH_MALFORMED,
             Reason.PUSH_OPTION, Reason.PUSH_UNJUDGED, Reason.HELD_BACK, Reason.FETCH_REFUSED,
+            Reason.UPSTREAM_REFUSED,
             Reason.LFS_REFUSED,
         }
     }  # fmt: skip

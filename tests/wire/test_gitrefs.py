@@ -49,9 +49,7 @@ def packets(*lines: bytes) -> bytes:
     return b"".join(map(encode, lines)) + FLUSH
 
 
-def rewritten(
-    body: bytes, service: str = RECEIVE_PACK, *, options: bool = False
-) -> bytes:
+def rewritten(body: bytes, service: str = RECEIVE_PACK, *, options: bool = False) -> bytes:
     rewriter = AdvertisementRewriter(service, options=options)
     return rewriter.feed(body) + rewriter.end()
 
@@ -270,7 +268,7 @@ def test_whatever_an_origin_says_no_refused_word_is_offered(
 
 def test_many_refs_pass_without_being_held() -> None:
     """I9: ten thousand refs in pieces; what is held is less than a packet."""
-    rewriter = AdvertisementRewriter(RECEIVE_PACK, deletes=True)
+    rewriter = AdvertisementRewriter(RECEIVE_PACK)
     rewriter.feed(PUSH[:-4])
     line = encode(ONE + b" refs/pull/1/head\n")
     for _ in range(10_000):

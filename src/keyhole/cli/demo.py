@@ -55,7 +55,10 @@ QUESTIONS = (
     ("", "git push https://github.com/acme/secrets agent/fix-1"),
 )
 
-LATER = "push with an unmodified git: an allowed branch, and a refusal in git's own words"
+NO_GIT = "a clone and pushes by git: this host has no git that can serve a repository"
+
+
+_TELLING = (EventKind.REQUEST, EventKind.REF, EventKind.SESSION)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
     shown = _run_client()
     _show(shown)
     conclude(shown)
-    print(f"\nLater versions of this demo will {LATER}.")
-    print("Next: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
+    print("\nNext: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
     return EXIT_OK
 
 
@@ -121,7 +123,7 @@ def _show(shown: Shown) -> None:
 
 def _is_telling(entry: Entry) -> bool:
     record = entry.record
-    return record is None or record.denied or record.kind in (EventKind.REQUEST, EventKind.SESSION)
+    return record is None or record.denied or record.kind in _TELLING
 
 
 def conclude(shown: Shown) -> None:
@@ -131,6 +133,8 @@ def conclude(shown: Shown) -> None:
     for claim in claims:
         mark = paint("holds", "green") if claim.held else paint("FAILS", "red")
         print(f"  {mark}  {claim.text}")
+    if shown.after is None:
+        print(f"  {paint('left out', 'yellow')}  {NO_GIT}")
     failed = [claim.text for claim in claims if not claim.held]
     if failed:
         raise CliError(f"the demo did not show that {'; nor that '.join(failed)}", EXIT_DENIED)

@@ -47,7 +47,8 @@ class Answer:
         body = head.framing is not Framing.NONE
         self._needles = needles
         self._replaced = 0
-        self._rewriter = rewriter
+        # RFC 9112 §6.1: an answer that cannot have a body must not announce one, not even an empty.
+        self._rewriter = rewriter = rewriter if body else None
         if rewriter is not None and head.encoding:
             raise Undecodable("it is encoded, and must be read")
         self._scanner: Scrubber | EncodedScanner | None = None

@@ -20,10 +20,12 @@ from keyhole.wire.lfsanswer import (
     rewrite_error,
     write_batch_answer,
 )
+from keyhole.wire.lfsjson import MEDIA_TYPE
 
 if TYPE_CHECKING:
     from keyhole.gateway.lfs import LargeFiles, Repo
     from keyhole.inject.scrub import Needles
+    from keyhole.wire.httpresponse import ResponseHead
     from keyhole.wire.lfs import BatchRequest
     from keyhole.wire.lfsanswer import Action
 
@@ -138,3 +140,10 @@ class ErrorRewriter:
     def end(self) -> bytes:
         """What the client gets."""
         return rewrite_error(bytes(self._data)) if self._said is None else self._said
+
+
+def tell_error(head: ResponseHead, said: bytes | None = None) -> ErrorRewriter:
+    """Make an answer one that clients of LFS take for an error: they read no other type."""
+    head.lines = [line for line in head.lines if not line.lower().startswith(b"content-type:")]
+    head.lines.append(b"Content-Type: %b\r\n" % MEDIA_TYPE)
+    return ErrorRewriter(said)

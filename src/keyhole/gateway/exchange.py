@@ -45,9 +45,10 @@ class Exchange:
     """A request in flight."""
 
     __slots__ = (
-        "_answer", "_client", "_decision", "_form", "_frames", "_head", "_left", "_message",
-        "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_sent",
-        "_spool", "_total", "_websocket_key", "method", "service", "status", "trailers", "transfer",
+        "_answer", "_begun", "_client", "_decision", "_form", "_frames", "_head", "_left",
+        "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
+        "_retried", "_sent", "_spool", "_total", "_websocket_key", "method", "service", "status",
+        "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,7 @@ class Exchange:
         self._spool = spool
         self._origin: Origin | None = None
         self._answer: Answer | None = None
+        self._begun = False
         self._frames: FrameScan | None = None
         self._reader = client.chunks() if head.length < 0 else None
         self._left = head.length
@@ -100,7 +102,7 @@ class Exchange:
     @property
     def begun(self) -> bool:
         """Whether the client has got a part of its answer: nothing else can be said any more."""
-        return self._answer is not None or self._frames is not None
+        return self._begun or self._frames is not None
 
     @property
     def relays(self) -> bool:
@@ -116,7 +118,7 @@ class Exchange:
     def pool(self) -> str:
         """Whose kept connections can serve it; no service's name has a colon."""
         place = self.transfer
-        return self.service if place is None else f"{place.host}:{place.port}"
+        return self.service if place is None else f"{self.service}:{place.host}:{place.port}"
 
     def attach(self, origin: Origin, first: bytes) -> bytes:
         """Send the request and what is here of its body; what is behind it comes back."""
@@ -213,7 +215,8 @@ class Exchange:
         """An answer before the answer."""
         client = self._client
         unexpected = head.status == _CONTINUE and not self._head.expects_continue
-        if client is None or self._head.http10 or unexpected:
+        # Of an answer that is read on its way, nothing passes that is not.
+        if client is None or self._head.http10 or unexpected or self._reading is not None:
             return
         text = b"".join([head.start, *head.lines, b"\r\n"])
         client.count_down(len(text))
@@ -259,8 +262,14 @@ class Exchange:
         except Undecodable as error:
             self.failed(refusal.ENCODING_REFUSED, str(error))
             return
-        client.count_down(len(self._answer.head))
-        client.queue(self._answer.head)
+        if self._reading is None or not self._reading.whole:
+            self._begin(client, self._answer)
+
+    def _begin(self, client: Inspected, answer: Answer) -> None:
+        """Say the first of an answer."""
+        self._begun = True
+        client.count_down(len(answer.head))
+        client.queue(answer.head)
         self.record()
 
     def _follow(self, client: Inspected, transfer: Transfer) -> None:
@@ -337,10 +346,12 @@ class Exchange:
         if client is None or answer is None:
             return
         try:
-            rest = answer.end(self.trailers)
+            rest = answer.end(self.trailers if self._reading is None else ())
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
+        if not self._begun:
+            self._begin(client, answer)
         if rest:
             client.queue(rest)
         if answer.hits:
@@ -387,7 +398,8 @@ class Exchange:
         if self.begun:
             client.cut(reason)
         else:
-            client.refuse(reason, spoken, why, body=self.method != "HEAD", form=self._form)
+            body = self.method != "HEAD"
+            client.refuse(reason, spoken, why, body=body, form=self._form, transfer=self.transfer)
 
     def over(self, decision: Decision) -> None:
         """A limit on bytes is reached."""
@@ -422,6 +434,9 @@ class Exchange:
             reason = refusal.SECRET_REFLECTED
         elif isinstance(error, Undecodable):
             reason = refusal.ENCODING_REFUSED
+        if not self.begun:
+            self.failed(reason, str(error))
+            return
         self._note(reason, Verdict.DENY)
         client, self._client = self._client, None
         origin, self._origin = self._origin, None

@@ -20,7 +20,7 @@ from keyhole.gateway.largefiles import LargeFileBody
 from keyhole.gateway.minting import Minting, Unminted
 from keyhole.gateway.origin import Insecure
 from keyhole.gateway.pushbody import PushBody
-from keyhole.gateway.pushes import Push, events, refused
+from keyhole.gateway.pushes import Push, events, objections, refused
 from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
@@ -28,6 +28,7 @@ from keyhole.gateway.session import OverLimit
 from keyhole.gateway.upstream import AddressRefused, Unreachable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.value import replace
 from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.limit import decide_total
 from keyhole.wire.httpbody import ChunkedReader
@@ -37,10 +38,11 @@ from keyhole.wire.receivepack import report
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from keyhole.gateway.handle import Shared
     from keyhole.gateway.inspection import Asked, Inspection
+    from keyhole.gateway.lfs import Transfer
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.pushes import RefVerdict
     from keyhole.gateway.quarantine import Quarantine
@@ -211,7 +213,8 @@ class Inspected(Arrival):
             return FetchBody(asked, state, errand.version, gzip=errand.gzip)
         if errand is not None and errand.endpoint is GitEndpoint.PUSH:
             return PushBody(asked, state, self._interception.quarantine, self.count_up)
-        if errand is not None and errand.large is not None and asked.head.method == "POST":
+        large = errand.large if errand is not None else None
+        if large is not None and large.wants_body(asked.head.method):
             return LargeFileBody(asked, state, self._inspection)
         return Gathering(asked, state) if self._inspection.wants_body(asked) else None
 
@@ -334,6 +337,7 @@ class Inspected(Arrival):
             self.note(event)
         words = refused(verdicts)
         if not words:
+            asked = replace(asked, told=partial(self._told, verdicts, repository))
             if body.straight:
                 self._forget_body()
                 return self._proceed(asked, None, rest)
@@ -353,6 +357,12 @@ class Inspected(Arrival):
             Event(EventKind.REQUEST, Verdict.DENY, first.reason, first.rule, self.host, details)
         )
         return self._answer_push(body, report(request, words), rest)
+
+    def _told(
+        self, verdicts: tuple[RefVerdict, ...], repository: str, results: Mapping[str, str]
+    ) -> None:
+        for event in objections(verdicts, results, self.host, repository):
+            self.note(event)
 
     def _answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
         """Answer a push ourselves; all of it was read."""
@@ -503,11 +513,22 @@ class Inspected(Arrival):
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────
 
-    def refuse(self, reason: str, decision: Decision, why: str, *, body: bool, form: Form) -> None:
+    def refuse(
+        self,
+        reason: str,
+        decision: Decision,
+        why: str,
+        *,
+        body: bool,
+        form: Form,
+        transfer: Transfer | None = None,
+    ) -> None:
         """No answer came from the origin: give one ourselves, and close."""
         self._exchange = None
         self._forget_body()
-        self._state.tell(self.host, self._bound.port, reason, why)
+        # Of a large file the person learns where it is, and the client does not.
+        place = self._inspection.destination(transfer)
+        self._state.tell(place.host.name, place.port, reason, why)
         self._last_words(refusal.http_reply(reason, decision.rule, why, body=body, form=form))
 
     def _refuse_request(

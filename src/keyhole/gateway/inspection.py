@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.errand import GIT_ENDINGS, Errand, Reading, read_errand
+from keyhole.gateway.errand import GIT_ENDINGS, Errand, GitReading, Reading, read_errand
 from keyhole.gateway.largefiles import BatchReading, TransferReading, open_address, repo_of
 from keyhole.gateway.minting import Minting
 from keyhole.gateway.origin import Destination
+from keyhole.gateway.pushes import Report
 from keyhole.gateway.refusal import HTTP_MALFORMED, Form, Unfit
 from keyhole.inject.canonical import SignedRequest
 from keyhole.inject.credential import Credential
@@ -25,6 +26,7 @@ from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.value import dataclass
 from keyhole.policy.request import Request, decide_query, decide_request
+from keyhole.wire.gitrefs import RECEIVE_PACK, RESULT_TYPES
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.lfs import LargeFiles, Transfer
     from keyhole.gateway.origin import Origin
+    from keyhole.gateway.pushes import Told
     from keyhole.gateway.session import Interception
     from keyhole.policy.policy import Service
     from keyhole.policy.rulebook import HostRules, Rulebook
@@ -85,6 +88,8 @@ class Asked:
     """Of large files: what is asked for."""
     transfer: Transfer | None = None
     """The same, of one: where it is, once that is known."""
+    told: Told | None = None
+    """Of a push: who hears what the origin says of its refs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +268,8 @@ class Inspection:
         if errand is None:
             return Dressed(message, asked.service, needles, ranges, key)
         reading = errand.reading()
+        if asked.told is not None:
+            reading = GitReading(RESULT_TYPES[RECEIVE_PACK], Report(asked.told))
         if asked.batch is not None:
             repo = repo_of(rules.service, errand, self.host, self.port)
             reading = BatchReading(self._files, repo, errand.path, asked.batch, needles)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.batch import BatchRewriter, ErrorRewriter, Instant
+from keyhole.gateway.batch import BatchRewriter, Instant, tell_error
 from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.gathering import Gathered, Gathering
 from keyhole.gateway.lfs import Repo, Unopened, Upload
@@ -107,6 +107,8 @@ def repo_of(service: Service, errand: Errand, host: Host, port: int) -> Repo:
 class BatchReading:
     """The answer to a batch: its addresses become ours."""
 
+    whole = True
+
     def __init__(
         self, files: LargeFiles, repo: Repo, base: str, batch: BatchRequest, needles: Needles
     ) -> None:
@@ -117,7 +119,7 @@ class BatchReading:
         if head.status == _UNAUTHORIZED:
             raise Unauthorized
         if head.status != _OK:
-            return ErrorRewriter()
+            return tell_error(head)
         if not is_lfs_json(head.lines):
             raise Malformed("the answer to a batch is not of LFS's type")
         return BatchRewriter(*self._rewriter, Instant(time.monotonic(), time.time()))
@@ -125,6 +127,8 @@ class BatchReading:
 
 class TransferReading:
     """A storage host's answer."""
+
+    whole = False
 
     def __init__(self, transfer: Transfer) -> None:
         self._transfer = transfer

@@ -6,18 +6,20 @@ says of itself, then by what the judge finds in the pack. One ref that is refuse
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway.inquiry import NoAnswer
-from keyhole.model.decision import Decision, Reason
+from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
 from keyhole.policy.pushwords import refusal_words
 from keyhole.policy.trial import Case, Unjudged, Unsound
+from keyhole.wire.receivepack import ReportReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from keyhole.gateway.pushbody import PushBody
     from keyhole.gateway.quarantine import Quarantine
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.trial import Finding, Question
     from keyhole.wire.receivepack import Command, PushRequest
+
+
+MAX_OBJECTION = 200
+"""Characters of an origin's reason that are written down."""
+
+OK = "ok"
+
+Told = Callable[[Mapping[str, str]], None]
+"""Hears what an origin said of each ref: `ok`, or why not."""
 
 
 class Judge(Protocol):
@@ -164,6 +175,44 @@ def _claimed(command: Command) -> Change:
 def refused(verdicts: tuple[RefVerdict, ...]) -> dict[str, str]:
     """The words for each ref that was refused; empty when the push may go."""
     return {v.command.ref: v.words for v in verdicts if not v.decision.allowed}
+
+
+class Report:
+    """What the origin says of a push; it goes on as it came, and is listened to."""
+
+    __slots__ = ("_reader", "_told")
+
+    def __init__(self, told: Told) -> None:
+        self._reader = ReportReader()
+        self._told = told
+
+    def feed(self, data: bytes) -> bytes:
+        """All of it."""
+        self._reader.feed(data)
+        return data
+
+    def end(self) -> bytes:
+        """Nothing more; what was heard is told."""
+        self._told(self._reader.results())
+        return b""
+
+
+def objections(
+    verdicts: tuple[RefVerdict, ...], results: Mapping[str, str], host: str, repository: str
+) -> list[Event]:
+    """An event for each ref that policy allowed and the origin did not take."""
+    return [
+        Event.of(
+            EventKind.REF,
+            Decision(Verdict.ALLOW, Reason.UPSTREAM_REFUSED, verdict.decision.rule),
+            host,
+            repository=repository,
+            ref=verdict.command.ref,
+            why=results[verdict.command.ref][:MAX_OBJECTION],
+        )
+        for verdict in verdicts
+        if results.get(verdict.command.ref, OK) != OK
+    ]
 
 
 def events(

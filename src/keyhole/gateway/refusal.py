@@ -190,6 +190,9 @@ def request_line(method: str, host: str, path: str, reason: str) -> str:
 def request_why(method: str, host: str, path: str, reason: str) -> str:
     """The same for the client that asked: an agent reads it and can say what to type."""
     words = _WORDS.get(reason, str(reason))
+    if reason == Reason.READ_ONLY:
+        url = _url(host, path.removesuffix("/info/refs").removesuffix("/git-receive-pack"))
+        return f"{words}; `keyhole why git push {shlex.quote(url)} BRANCH` says which rule"
     return words if reason in _FAILURES else f"{words}; {_ask(method, _url(host, path))}"
 
 

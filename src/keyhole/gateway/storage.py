@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.batch import ErrorRewriter
+from keyhole.gateway.batch import ErrorRewriter, tell_error
 from keyhole.gateway.lfs import Transfer, storage_head
 from keyhole.inject.lent import lent_secrets
 from keyhole.wire.httpfield import FIELD, Malformed
 from keyhole.wire.httpresponse import Framing
 from keyhole.wire.lfsanswer import Action, StorageAddress
-from keyhole.wire.lfsjson import MEDIA_TYPE, write_error
+from keyhole.wire.lfsjson import write_error
 
 if TYPE_CHECKING:
     from keyhole.wire.httpresponse import ResponseHead
@@ -24,7 +24,7 @@ MAX_HOPS = 2
 
 _ERRORS = 400
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PASSED = frozenset(b"content-type etag last-modified date retry-after".split())
+_PASSED = frozenset(b"etag last-modified date retry-after".split())
 """Fields of a storage host's answer that a client has a use for. All others stay outside: cookies,
 challenges, and the addresses that stand in Location."""
 
@@ -69,17 +69,18 @@ def tidy(transfer: Transfer, head: ResponseHead) -> ErrorRewriter | None:
     """
     head.lines = [line for line in head.lines if line.partition(b":")[0].lower() in _PASSED]
     if head.status >= _ERRORS:
-        head.lines = [line for line in head.lines if not line.lower().startswith(b"content-type:")]
-        head.lines.append(b"Content-Type: %b\r\n" % MEDIA_TYPE)
         status = head.status
         if status == 401:
             # The client would ask a person for a password, without end.
             head.status, head.start = 403, b"HTTP/1.1 403 Forbidden\r\n"
-        return ErrorRewriter(write_error(f"the storage host answered {status}"))
+        return tell_error(head, write_error(f"the storage host answered {status}"))
     if transfer.method != "GET":
         return ErrorRewriter(b"")
     if head.status != 200 or head.encoding:
         raise Malformed("the storage host sends something else than the object")
     if head.framing is Framing.LENGTH and head.length != transfer.large.size:
         raise Malformed("the storage host sends an object of another size")
+    # git-lfs uploads a text in UTF-16 as such. Nobody inside chose its characters, as one might of
+    # an answer that then could not be searched: they are bytes.
+    head.lines.append(b"Content-Type: application/octet-stream\r\n")
     return None

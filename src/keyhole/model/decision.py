@@ -78,6 +78,7 @@ class Reason(enum.StrEnum):
     PUSH_OPTION = "push-option-refused"
     PUSH_UNJUDGED = "push-unjudged"
     HELD_BACK = "held-back"
+    UPSTREAM_REFUSED = "upstream-refused"
     FETCH_REFUSED = "fetch-refused"
     LFS_REFUSED = "lfs-refused"
     # limits
