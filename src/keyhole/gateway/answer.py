@@ -5,7 +5,6 @@ Made by `exchange.py` for each answer of an origin. Bytes in, bytes for the clie
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from keyhole.inject.encoded import EncodedScanner, Undecodable
@@ -17,14 +16,11 @@ if TYPE_CHECKING:
 
     from keyhole.wire.httpfield import Field
 
-# Charsets in which ASCII is not written as ASCII; a client may ask for one (I7).
-_UNREADABLE = re.compile(
-    rb"content-type:.*charset\s*=\s*[\"']?\s*"
-    rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)",
-    re.IGNORECASE,
-)
 _CLOSE = b"Connection: close\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+_NONE, _, _CHUNKS, _UNTIL_CLOSED = Framing
 
 
 class Answer:
@@ -36,33 +32,33 @@ class Answer:
         self, head: ResponseHead, needles: Needles, *, http10: bool, method: str, close: bool
     ) -> None:
         """May raise Undecodable: the answer cannot be scanned, so it cannot be passed."""
-        body = head.framing is not Framing.NONE
+        framing, scanned = head.framing, bool(needles)
         self._needles = needles
         self._replaced = 0
         self._scanner: Scrubber | EncodedScanner | None = None
-        if needles and body:
-            if any(_UNREADABLE.match(line) for line in head.lines):
+        """For a body in pieces; one that comes whole needs none."""
+        if scanned and framing is not _NONE:
+            if head.unreadable:
                 raise Undecodable("its characters are not written so that they can be searched")
-            self._scanner = (
-                EncodedScanner(needles, head.encoding) if head.encoding else Scrubber(needles)
-            )
+            if head.encoding:
+                self._scanner = EncodedScanner(needles, head.encoding)
         # The length of an encoded answer tells how well it compressed, and so what is in it; it
         # would leave before the scan.
-        hides_length = isinstance(self._scanner, EncodedScanner)
-        unbounded = head.framing in (Framing.CHUNKED, Framing.CLOSE) or hides_length
+        hides_length = self._scanner is not None
+        unbounded = framing is _CHUNKS or framing is _UNTIL_CLOSED or hides_length
         self._chunked = unbounded and not http10
         self.closes = close or (unbounded and http10)
         """Whether the client's connection ends with this answer."""
         lines = [head.start, *head.lines]
         if self._chunked:
             lines.append(_CHUNKED)
-        elif head.framing is Framing.LENGTH or (not body and head.length >= 0):
+        elif head.length >= 0:
             lines.append(b"Content-Length: %d\r\n" % head.length)
         if self.closes:
             lines.append(_CLOSE)
         lines.append(b"\r\n")
         text = b"".join(lines)
-        self.head = needles.replace(text) if needles else text
+        self.head = needles.replace(text) if scanned else text
 
     @property
     def hits(self) -> int:
@@ -71,17 +67,18 @@ class Answer:
 
     def body(self, data: bytes) -> bytes:
         """What may go on now."""
+        if self._scanner is None and self._needles:
+            self._scanner = Scrubber(self._needles)
         if self._scanner is not None:
             data = self._scanner.feed(data)
         return self._frame(data) if self._chunked and data else data
 
     def whole(self, data: bytes) -> bytes:
         """All of a body: nothing has to wait for what might follow."""
-        if not isinstance(self._scanner, Scrubber):
+        if self._scanner is not None:
             return self.body(data)
         clean = self._needles.replace(data)
         self._replaced = int(clean is not data)
-        self._scanner = None
         return self._frame(clean) if self._chunked else clean
 
     def end(self, trailers: Iterable[Field]) -> bytes:

@@ -14,17 +14,17 @@ from collections.abc import Callable
 
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
-    FIELD,
     HOP_BY_HOP,
-    NO_FIELD,
     TOKEN_CHARACTER,
     Field,
     Malformed,
     check_chunked,
+    check_name,
     folded,
     parse_length,
     parse_tokens,
     remember,
+    split_field,
     split_head,
     without,
 )
@@ -142,9 +142,8 @@ class RequestReader:
 
     def parse(self, head: bytes) -> RequestHead:
         """Read a head, which ends before the empty line."""
-        rows = split_head(head)
-        request = self._request_line(rows[0])
-        del rows[0]
+        rows = iter(split_head(head))
+        request = self._request_line(next(rows))
         lines = request.lines
         read: dict[bytes, bytes] = {}
         known, reads = self._known.get, self._reads.get
@@ -178,34 +177,32 @@ class RequestReader:
 
     def _take(self, row: bytes, request: RequestHead) -> tuple[bytes, bytes] | None:
         """Read a line that is in no memo: name and value, if they are to be read here."""
-        found = FIELD.fullmatch(row)
-        if found is None:
-            raise Malformed(NO_FIELD)
-        sent, value = found.groups()
+        sent, value = split_field(row)
         kind = self._kinds.get(sent)
         if kind is None:
             kind = self._learn(sent)
         if kind is _DROP:
             return None
-        name, value = sent.lower(), value.strip(b" \t")
         if kind is _READ:
+            name = sent.lower()
             remember(self._reads, row, (name, value))
             return name, value
         if kind is _MEDIA:
             if _names_dns(value):
                 request.dns_message = True
                 return None
-            kind = self._treat(name)
+            kind = self._treat(sent.lower())
         line = b"%b: %b\r\n" % (sent, value)
         if kind is _KEEP:
             request.lines.append(line)
             remember(self._known, row, line)
         elif kind is _COLLECT:
-            request.collected.append(Field(name, value, line))
+            request.collected.append(Field(sent.lower(), value, line))
         return None
 
     def _learn(self, sent: bytes) -> _Special | Treatment:
         """What becomes of fields with a name that was not seen before."""
+        check_name(sent)
         name = sent.lower()
         kind = _SPECIAL[name] if name in _SPECIAL else self._treat(name)
         plain = folded(name)
