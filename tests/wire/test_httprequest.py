@@ -68,7 +68,7 @@ def parse(data: bytes) -> RequestHead:
 
 
 POST = b"POST /a HTTP/1.1"
-CURL = RequestHead("GET", "/a", "b=c", False, [], [])
+CURL = RequestHead("GET", "/a", "b=c", False, [], [], False)
 
 
 def expected(**changes: object) -> RequestHead:

@@ -39,7 +39,7 @@ def parse(data: bytes, method: str = "GET") -> ResponseHead:
     return first
 
 
-FIVE = ResponseHead(200, 1, b"HTTP/1.1 200 OK\r\n", [], Framing.LENGTH, 5)
+FIVE = ResponseHead(200, 1, b"HTTP/1.1 200 OK\r\n", [], False, Framing.LENGTH, 5)
 
 
 def expected(**changes: object) -> ResponseHead:
@@ -377,7 +377,7 @@ def test_what_is_written_is_read_as_it_was_meant(
     found = parse(b"".join([start, framed, *lines, closed]).removesuffix(b"\r\n"))
     framing = Framing.CHUNKED if length is None else Framing.LENGTH
     size = NO_LENGTH if length is None else length
-    assert found == ResponseHead(status, 1, start, lines, framing, size, close)
+    assert found == ResponseHead(status, 1, start, lines, close, framing, size)
 
 
 ROWS = st.one_of(

@@ -108,7 +108,7 @@ class Quota:
         state = self._state(session, now)
         if event.kind in NEVER_FOLDED:
             return draft(at, session, event)
-        state.bucket, rate = state.bucket.take(now)
+        rate = state.bucket.take(now)
         if rate.allowed and not state.spent:
             line = draft(at, session, event)
             size = len(line.body)

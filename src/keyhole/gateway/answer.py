@@ -26,18 +26,17 @@ _NONE, _, _CHUNKS, _UNTIL_CLOSED = Framing
 class Answer:
     """One answer: its head is known when it is made."""
 
-    __slots__ = ("_chunked", "_needles", "_replaced", "_scanner", "closes", "head")
+    __slots__ = ("_chunked", "_head", "_needles", "_scanner", "closes", "hits")
 
-    def __init__(
-        self, head: ResponseHead, needles: Needles, *, http10: bool, method: str, close: bool
-    ) -> None:
+    def __init__(self, head: ResponseHead, needles: Needles, http10: bool, close: bool) -> None:
         """May raise Undecodable: the answer cannot be scanned, so it cannot be passed."""
-        framing, scanned = head.framing, bool(needles)
+        framing = head.framing
         self._needles = needles
-        self._replaced = 0
         self._scanner: Scrubber | EncodedScanner | None = None
         """For a body in pieces; one that comes whole needs none."""
-        if scanned and framing is not _NONE:
+        self.hits = 0
+        """How often a secret was replaced; of the head and of a whole body, whether."""
+        if needles and framing is not _NONE:
             if head.unreadable:
                 raise Undecodable("its characters are not written so that they can be searched")
             if head.encoding:
@@ -57,13 +56,17 @@ class Answer:
         if self.closes:
             lines.append(_CLOSE)
         lines.append(b"\r\n")
-        text = b"".join(lines)
-        self.head = needles.replace(text) if scanned else text
+        self._head = b"".join(lines)
 
-    @property
-    def hits(self) -> int:
-        """How often a secret was replaced in the body."""
-        return self._scanner.hits if isinstance(self._scanner, Scrubber) else self._replaced
+    def begin(self) -> bytes:
+        """The head, while its body is still to come."""
+        return self._replaced(self._head)
+
+    def whole(self, body: bytes) -> bytes:
+        """Head and body, when all is here: searched at once, and nothing has to wait."""
+        if self._scanner is not None:
+            return self.begin() + self.body(body)
+        return self._replaced(self._head + body)
 
     def body(self, data: bytes) -> bytes:
         """What may go on now."""
@@ -73,23 +76,25 @@ class Answer:
             data = self._scanner.feed(data)
         return self._frame(data) if self._chunked and data else data
 
-    def whole(self, data: bytes) -> bytes:
-        """All of a body: nothing has to wait for what might follow."""
-        if self._scanner is not None:
-            return self.body(data)
-        clean = self._needles.replace(data)
-        self._replaced = int(clean is not data)
-        return self._frame(clean) if self._chunked else clean
-
     def end(self, trailers: Iterable[Field]) -> bytes:
         """The rest, once the origin has said its last."""
-        rest = self._scanner.end() if self._scanner is not None else b""
+        scanner, rest = self._scanner, b""
+        if scanner is not None:
+            rest = scanner.end()
+            if isinstance(scanner, Scrubber):
+                self.hits += scanner.hits
         if not self._chunked:
             return rest
         lines = b"".join(field.line for field in trailers)
         if self._needles:
             lines = self._needles.replace(lines)
         return b"%b0\r\n%b\r\n" % (self._frame(rest) if rest else b"", lines)
+
+    def _replaced(self, text: bytes) -> bytes:
+        clean = self._needles.replace(text)
+        if clean is not text:
+            self.hits += 1
+        return clean
 
     @staticmethod
     def _frame(data: bytes) -> bytes:

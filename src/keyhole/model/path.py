@@ -31,6 +31,7 @@ _REFUSED_ESCAPES = {
     0x7F: "an encoded control character",
 } | dict.fromkeys(range(0x20), "an encoded control character")
 _ENCODED_SLASH = 0x2F
+_UNCLEAN = frozenset({"", ".", ".."})
 _CONFUSING = frozenset("/\\;%")
 # Canonically ';', '`' and 'K'; and what Windows' best-fit tables turn into '/' and '\'.
 _LOOKALIKES = frozenset("\u037e\u1fef\u212a\u2044\u2215\u2216")
@@ -57,7 +58,11 @@ class RequestPath:
         pieces = _pieces(text)
         if len(pieces) > MAX_SEGMENTS:
             raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
-        return cls(tuple(_decode(piece, opaque_slash) for piece in pieces), text)
+        if "%" in text:
+            pieces = [_decode(piece, opaque_slash) for piece in pieces]
+        if not _UNCLEAN.isdisjoint(pieces):
+            raise Unparsable("a path has no empty, '.' or '..' segment")
+        return cls(tuple(pieces), text)
 
     @property
     def split_reading(self) -> RequestPath | None:
@@ -69,7 +74,7 @@ class RequestPath:
 
     def folded(self) -> tuple[str, ...]:
         """The segments as a server without regard to case or width would read them."""
-        return tuple(fold(s) for s in self.segments)
+        return tuple(map(fold, self.segments))
 
 
 def parse_path_glob(text: str) -> Glob:
@@ -100,8 +105,6 @@ def _pieces(text: str) -> list[str]:
 
 def _decode(piece: str, opaque_slash: bool) -> str:
     if "%" not in piece:
-        if _is_unclean(piece):
-            raise Unparsable("a path has no empty, '.' or '..' segment")
         return piece
     octets, at = bytearray(), 0
     for escape in _ESCAPE.finditer(piece):
@@ -118,8 +121,6 @@ def _decode(piece: str, opaque_slash: bool) -> str:
         decoded = octets.decode("utf-8")
     except UnicodeDecodeError:
         raise Unparsable("a path is UTF-8 where it is percent-encoded") from None
-    if _is_unclean(decoded):
-        raise Unparsable("a path has no empty, '.' or '..' segment")
     if not decoded.isascii() and _is_confusing(decoded):
         raise Unparsable("a path has a character that some servers read as a slash or dot")
     return unicodedata.normalize("NFC", decoded)
@@ -136,4 +137,4 @@ def _is_confusing(decoded: str) -> bool:
 
 
 def _is_unclean(segment: str) -> bool:
-    return segment in {"", ".", ".."}
+    return segment in _UNCLEAN

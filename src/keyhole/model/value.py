@@ -112,7 +112,7 @@ def _compiled_init(cls: type) -> Callable[..., None]:
     """`def __init__(self, x, y=d)`: each value goes into its slot, past a frozen `__setattr__`."""
     scope: dict[str, Any] = {"_required": _REQUIRED}
     # Where nothing is to be got past, a plain assignment takes a third of the time.
-    plain = cls.__setattr__ is object.__setattr__
+    plain = cls.__setattr__ is object.__setattr__  # type: ignore[comparison-overlap]
     parameters, lines = ["self"], []
     for number, (name, field) in enumerate(getattr(cls, _FIELDS).items()):
         scope[f"_set{number}"] = getattr(cls, name).__set__

@@ -34,9 +34,11 @@ class PathIndex:
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._empty = True
 
     def add(self, rule: RankedRule) -> None:
         """Add a rule; among equals the first added speaks."""
+        self._empty = False
         node = self._root
         glob = rule.rule.path.folded() if rule.folds else rule.rule.path
         for segment in glob.segments:
@@ -50,6 +52,8 @@ class PathIndex:
         """The strongest rule that speaks of this request."""
         best: RankedRule | None = None
         for node in self._reached(segments):
+            if not node.rules:
+                continue
             for key in (method, ANY_METHOD):
                 rules = node.rules.get(key)
                 if rules and (best is None or rules[0].tier < best.tier):
@@ -66,15 +70,18 @@ class PathIndex:
         ]
 
     def _reached(self, segments: tuple[str, ...]) -> list[_Node]:
+        if self._empty:
+            return []
         level = _closure([self._root])
         for segment in segments:
             step: list[_Node] = []
             for node in level:
                 if node.is_any_depth:
                     step.append(node)
-                found = node.literal.get(segment)
-                if found:
-                    step.append(found)
+                if node.literal:
+                    found = node.literal.get(segment)
+                    if found is not None:
+                        step.append(found)
                 if node.globs:
                     _match_globs(node, segment, step)
             if not step:
@@ -114,7 +121,7 @@ def _match_globs(node: _Node, segment: str, step: list[_Node]) -> None:
 
 def _closure(nodes: list[_Node]) -> list[_Node]:
     """These nodes and those reached by a `**` that stands for nothing, each once."""
-    if all(node.any_depth is None for node in nodes) and len(nodes) < 2:
+    if len(nodes) == 1 and nodes[0].any_depth is None:
         return nodes
     seen: dict[int, _Node] = {}
     for start in nodes:

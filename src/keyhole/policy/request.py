@@ -6,6 +6,7 @@ is refused, or, where the service accepts `%2F`, judged in both readings.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
@@ -18,6 +19,8 @@ from keyhole.policy.forge import decide_git_request, find_git_request
 from keyhole.policy.policy import RankedRule, Tier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import HostRules, Rulebook
 
@@ -39,12 +42,17 @@ class Request:
 
 def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> RequestDecision:
     """Decide one request to an inspected host."""
+    return decide_among(book.services(host, port), request)
+
+
+def decide_among(services: Iterable[HostRules], request: Request) -> RequestDecision:
+    """The same, where the services that inspect the host are known."""
     if request.method not in METHODS:
         return RequestDecision(reason=Reason.METHOD_REFUSED)
-    if (refused := decide_query(request.query)) is not None:
+    if request.query and (refused := decide_query(request.query)) is not None:
         return refused
     refusal = RequestDecision()
-    for rules in book.services(host, port):
+    for rules in services:
         decision = _decide_for(rules, request)
         if decision.allowed:
             return decision
@@ -92,16 +100,22 @@ def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDec
     name = rules.service.name
     folded = path.folded()
     denial = rules.denials.find(method, folded)
-    if denial and denial.tier is Tier.DENY:
+    if denial is not None and denial.tier is Tier.DENY:
         return RequestDecision(reason=Reason.DENIED_BY_RULE, rule=denial.id, service=name)
     allow = _stronger(
         rules.allows.find(method, path.segments), rules.folding_allows.find(method, folded)
     )
-    if denial and not _is_opened(rules, method, path):
+    if denial is not None and not _is_opened(rules, method, path):
         return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
-    if allow:
-        return RequestDecision(Verdict.ALLOW, Reason.RULE, allow.id, name)
+    if allow is not None:
+        return _allowed(allow.id, name)
     return RequestDecision(service=name)
+
+
+@functools.lru_cache(maxsize=256)
+def _allowed(rule: str, service: str) -> RequestDecision:
+    """The same value each time: paths are many, rules are few."""
+    return RequestDecision(Verdict.ALLOW, Reason.RULE, rule, service)
 
 
 def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    NO_FIELD,
+    TEXT,
     TOKEN_CHARACTER,
     Field,
     Malformed,
@@ -24,7 +26,6 @@ from keyhole.wire.httpfield import (
     parse_length,
     parse_tokens,
     remember,
-    split_field,
     split_head,
     without,
 )
@@ -109,10 +110,10 @@ class RequestHead:
     """Fields that go on, as `Name: value` and CRLF, in the client's order."""
     collected: list[Field]
     """Fields that the caller wants to see."""
+    close: bool
+    """The client will not use the connection again."""
     length: int = 0
     """Bytes of the body, CHUNKED when it comes in chunks."""
-    close: bool = False
-    """The client will not use the connection again."""
     expects_continue: bool = False
     websocket: bool = False
     """The client asks to speak WebSocket, and nothing else."""
@@ -173,16 +174,19 @@ class RequestReader:
             # RFC 9112 §3.2.2: an origin takes the authority from here and ignores Host.
             raise Malformed("the target is not on the host that was connected to")
         http10 = minor == "0"
-        return RequestHead(method, path or "/", query, http10, [], [], close=http10)
+        return RequestHead(method, path or "/", query, http10, [], [], http10)
 
     def _take(self, row: bytes, request: RequestHead) -> tuple[bytes, bytes] | None:
         """Read a line that is in no memo: name and value, if they are to be read here."""
-        sent, value = split_field(row)
+        sent, colon, value = row.partition(b":")
+        if not colon or value.translate(None, TEXT):
+            raise Malformed(NO_FIELD)
         kind = self._kinds.get(sent)
         if kind is None:
             kind = self._learn(sent)
         if kind is _DROP:
             return None
+        value = value.strip(b" \t")
         if kind is _READ:
             name = sent.lower()
             remember(self._reads, row, (name, value))

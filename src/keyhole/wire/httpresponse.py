@@ -13,13 +13,14 @@ import re
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    NO_FIELD,
+    TEXT,
     Malformed,
     check_chunked,
     check_name,
     parse_length,
     parse_tokens,
     remember,
-    split_field,
     split_head,
     without,
 )
@@ -36,6 +37,8 @@ class Framing(enum.Enum):
     CHUNKED = 2
     CLOSE = 3
 
+
+_, _LENGTH, _CHUNKED, _UNTIL_CLOSED = Framing
 
 # RFC 9112 §4: the reason may be empty; without its space, too, as common servers send it.
 _STATUS_LINE = re.compile(
@@ -77,11 +80,11 @@ class ResponseHead:
     """The status line for the client, CRLF included; always HTTP/1.1."""
     lines: list[bytes]
     """Fields that go on, as `Name: value` and CRLF, in the origin's order."""
+    close: bool
+    """The origin will not use the connection again, or should not be trusted to."""
     framing: Framing = Framing.NONE
     length: int = NO_LENGTH
     """Bytes of the body; with `Framing.NONE`, what a GET would have had if the origin said so."""
-    close: bool = False
-    """The origin will not use the connection again, or should not be trusted to."""
     encoding: bytes = b""
     """Content-Encoding in lower case, empty when there is none."""
     unreadable: bool = False
@@ -103,7 +106,7 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
     usual = _USUAL.get(first)
     status, minor, start = _parse_status_line(first) if usual is None else usual
     lines: list[bytes] = []
-    response = ResponseHead(status, minor, start, lines, close=not minor)
+    response = ResponseHead(status, minor, start, lines, not minor)
     read: dict[bytes, bytes] = {}
     for row in rows:
         line = known.get(row)
@@ -142,8 +145,10 @@ def _take(
     row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
 ) -> bytes | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
-    sent, value = split_field(row)
-    name = sent.lower()
+    sent, colon, value = row.partition(b":")
+    if not colon or value.translate(None, TEXT):
+        raise Malformed(NO_FIELD)
+    name, value = sent.lower(), value.strip(b" \t")
     if name in _READ:
         if name not in read:
             read[name] = value
@@ -189,11 +194,11 @@ def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> Non
     elif status == _NOT_MODIFIED or method == "HEAD":
         response.length = size
     elif coding is not None:
-        response.framing = Framing.CHUNKED
+        response.framing = _CHUNKED
     elif length is not None:
-        response.framing, response.length = Framing.LENGTH, size
+        response.framing, response.length = _LENGTH, size
     else:
-        response.framing, response.close = Framing.CLOSE, True
+        response.framing, response.close = _UNTIL_CLOSED, True
 
 
 def _connect(response: ResponseHead, options: set[bytes], read: dict[bytes, bytes]) -> None:
