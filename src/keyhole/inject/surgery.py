@@ -92,13 +92,12 @@ class Surgery:
 
     def query(self, query: str) -> str:
         """The query without the fields of emptied slots, whichever of `&` and `;` divides them."""
-        pieces = _SEPARATOR.split(query)
-        fields = pieces[::2]
-        stays = [self._field_stays(f) for f in fields]
+        stays = [self._field_stays(field) for field in query.replace(";", "&").split("&")]
         if all(stays):
             return query
+        pieces = _SEPARATOR.split(query)
         parts: list[str] = []
-        for i, field in enumerate(fields):
+        for i, field in enumerate(pieces[::2]):
             if stays[i]:
                 parts += (pieces[2 * i - 1], field) if parts else (field,)
         return "".join(parts)

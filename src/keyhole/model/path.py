@@ -49,12 +49,8 @@ class RequestPath:
         """Normalise, or refuse. With `opaque_slash`, `%2F` is a character of its segment."""
         if len(text) > MAX_PATH_LENGTH:
             raise Unparsable(f"a path is at most {MAX_PATH_LENGTH} bytes")
-        if not text.startswith("/"):
-            raise Unparsable("a path starts with '/'")
-        if ";" in text:
-            raise Unparsable("a path has no ';' parameters")
         if not _PATH.fullmatch(text):
-            raise Unparsable("a path has a character that must be percent-encoded")
+            raise Unparsable(_why_refused(text))
         pieces = _pieces(text)
         if len(pieces) > MAX_SEGMENTS:
             raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
@@ -74,6 +70,8 @@ class RequestPath:
 
     def folded(self) -> tuple[str, ...]:
         """The segments as a server without regard to case or width would read them."""
+        if "%" not in self.raw and self.raw == self.raw.lower():
+            return self.segments  # ASCII, and in lower case already
         return tuple(map(fold, self.segments))
 
 
@@ -96,6 +94,14 @@ def parse_path_glob(text: str) -> Glob:
         if "**" in segment and segment != ANY_DEPTH:
             raise Unparsable("'**' stands alone between slashes", "use '*' within a segment")
     return Glob(segments)
+
+
+def _why_refused(text: str) -> str:
+    if not text.startswith("/"):
+        return "a path starts with '/'"
+    if ";" in text:
+        return "a path has no ';' parameters"
+    return "a path has a character that must be percent-encoded"
 
 
 def _pieces(text: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import RankedRule
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Node:
     literal: dict[str, _Node] = field(default_factory=dict)
     globs: dict[tuple[str, str], list[tuple[str, _Node]]] = field(default_factory=dict)
@@ -34,11 +34,10 @@ class PathIndex:
 
     def __init__(self) -> None:
         self._root = _Node()
-        self._empty = True
+        self._start = [self._root]
 
     def add(self, rule: RankedRule) -> None:
         """Add a rule; among equals the first added speaks."""
-        self._empty = False
         node = self._root
         glob = rule.rule.path.folded() if rule.folds else rule.rule.path
         for segment in glob.segments:
@@ -47,6 +46,7 @@ class PathIndex:
             held = node.rules.setdefault(method, [])
             held.append(rule)
             held.sort(key=lambda r: r.tier)  # stable: among equals the first added stays first
+        self._start = _closure([self._root])
 
     def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
         """The strongest rule that speaks of this request."""
@@ -70,9 +70,7 @@ class PathIndex:
         ]
 
     def _reached(self, segments: tuple[str, ...]) -> list[_Node]:
-        if self._empty:
-            return []
-        level = _closure([self._root])
+        level = self._start
         for segment in segments:
             step: list[_Node] = []
             for node in level:
@@ -86,7 +84,8 @@ class PathIndex:
                     _match_globs(node, segment, step)
             if not step:
                 return step
-            level = _closure(step)
+            plain = len(step) == 1 and step[0].any_depth is None
+            level = step if plain else _closure(step)
         return level
 
 
@@ -121,12 +120,10 @@ def _match_globs(node: _Node, segment: str, step: list[_Node]) -> None:
 
 def _closure(nodes: list[_Node]) -> list[_Node]:
     """These nodes and those reached by a `**` that stands for nothing, each once."""
-    if len(nodes) == 1 and nodes[0].any_depth is None:
-        return nodes
-    seen: dict[int, _Node] = {}
+    seen: dict[_Node, None] = {}
     for start in nodes:
         node: _Node | None = start
-        while node is not None and id(node) not in seen:
-            seen[id(node)] = node
+        while node is not None and node not in seen:
+            seen[node] = None
             node = node.any_depth
-    return list(seen.values())
+    return list(seen)

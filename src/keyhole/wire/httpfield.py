@@ -38,9 +38,7 @@ HOP_BY_HOP = frozenset(
 # RFC 9110 §5.6.2 token; §5.5 values without CR, LF, NUL and the other controls but the tab.
 TOKEN_CHARACTER = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _TOKEN = re.compile(TOKEN_CHARACTER + rb"+")
-TEXT = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
-"""What a value is made of. `value.translate(None, TEXT)` is what else is in one: a bare CR or LF,
-NUL. It takes half of the time of a pattern."""
+_TEXT = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _ZERO = ord("0")
 _BARE_END = re.compile(rb"\n\r?\n")
 _NOT_PLAIN = re.compile(rb"[^0-9a-z]")
@@ -67,6 +65,16 @@ class Field(NamedTuple):
     line: bytes
 
 
+def split_field(line: bytes) -> tuple[bytes, bytes]:
+    """What stands before the colon, and the trimmed value. The name is still to be looked at."""
+    name, colon, value = line.partition(b":")
+    # What is printable has no control in it, which is soon known; else a bare CR or LF or NUL is
+    # what is left when the text is taken away.
+    if not colon or (not str(value, "latin-1").isprintable() and value.translate(None, _TEXT)):
+        raise Malformed(NO_FIELD)
+    return name, value.strip(b" \t")
+
+
 def check_name(name: bytes) -> None:
     """Refuse what is no field's name: a folded line, a space before the colon."""
     if not _TOKEN.fullmatch(name):
@@ -75,11 +83,8 @@ def check_name(name: bytes) -> None:
 
 def parse_field(line: bytes) -> Field:
     """Read `name: value`, without the line's end."""
-    name, colon, value = line.partition(b":")
-    if not colon or value.translate(None, TEXT):
-        raise Malformed(NO_FIELD)
+    name, value = split_field(line)
     check_name(name)
-    value = value.strip(b" \t")
     return Field(name.lower(), value, b"%b: %b\r\n" % (name, value))
 
 

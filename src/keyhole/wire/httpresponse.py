@@ -13,14 +13,13 @@ import re
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
-    NO_FIELD,
-    TEXT,
     Malformed,
     check_chunked,
     check_name,
     parse_length,
     parse_tokens,
     remember,
+    split_field,
     split_head,
     without,
 )
@@ -145,10 +144,8 @@ def _take(
     row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
 ) -> bytes | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
-    sent, colon, value = row.partition(b":")
-    if not colon or value.translate(None, TEXT):
-        raise Malformed(NO_FIELD)
-    name, value = sent.lower(), value.strip(b" \t")
+    sent, value = split_field(row)
+    name = sent.lower()
     if name in _READ:
         if name not in read:
             read[name] = value
