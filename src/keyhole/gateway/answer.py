@@ -65,15 +65,18 @@ class Answer:
     def whole(self, body: bytes) -> bytes:
         """Head and body, when all is here: searched at once, and nothing has to wait."""
         if self._scanner is not None:
-            return self.begin() + self.body(body)
+            return b"".join((self.begin(), self.body(body)))
         return self._replaced(self._head + body)
 
-    def body(self, data: bytes) -> bytes:
+    def body(self, data: bytes | memoryview) -> bytes | memoryview:
         """What may go on now."""
-        if self._scanner is None and self._needles:
-            self._scanner = Scrubber(self._needles)
-        if self._scanner is not None:
-            data = self._scanner.feed(data)
+        scanner = self._scanner
+        if scanner is None and self._needles:
+            scanner = self._scanner = Scrubber(self._needles)
+        if isinstance(scanner, Scrubber):
+            data = scanner.feed(data)
+        elif scanner is not None:
+            data = scanner.feed(bytes(data))
         return self._frame(data) if self._chunked and data else data
 
     def end(self, trailers: Iterable[Field]) -> bytes:
@@ -97,5 +100,5 @@ class Answer:
         return clean
 
     @staticmethod
-    def _frame(data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data)
+    def _frame(data: bytes | memoryview) -> bytes:
+        return b"".join((b"%x\r\n" % len(data), data, b"\r\n"))

@@ -224,8 +224,8 @@ class Exchange:
         self.record()
         client.go_on()
 
-    def body(self, data: bytes) -> None:
-        """Bytes of the answer."""
+    def body(self, data: bytes | memoryview) -> None:
+        """Bytes of the answer; a view is used up by the next `flush`."""
         client, answer = self._client, self._answer
         if client is None or answer is None:
             return

@@ -72,7 +72,7 @@ class Inspected(Arrival):
         self._interception = interception
         self._limits = state.session.book.policy.limits
         self._searched = 0
-        self._queue: list[bytes] = []
+        self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
         self._gathering: Gathering | None = None
         self._task: asyncio.Task[None] | None = None
@@ -309,7 +309,7 @@ class Inspected(Arrival):
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
-    def queue(self, data: bytes) -> None:
+    def queue(self, data: bytes | memoryview) -> None:
         """Send this with the next flush."""
         self._queue.append(data)
 

@@ -127,10 +127,14 @@ class Origin(TlsSide):
             self.abort()
             return
         self.touched = True
-        data = self._held + view if self._held else bytes(view)
-        self._held = b""
+        head = self._head
         try:
-            self._advance(exchange, data)
+            if head is not None and head.framing is _LENGTH:
+                self._body_of_length(exchange, head, view)
+            else:
+                data = self._held + view if self._held else bytes(view)
+                self._held = b""
+                self._advance(exchange, data)
         except Malformed as error:
             exchange.failed(refusal.UPSTREAM_MALFORMED, error.why)
             return
@@ -182,16 +186,7 @@ class Origin(TlsSide):
             return
         framing = head.framing
         if framing is _LENGTH:
-            left = self._left
-            if len(data) > left:
-                piece, rest = data[:left], data[left:]
-            else:
-                piece, rest = data, b""
-            self._left = left - len(piece)
-            if piece:
-                exchange.body(piece)
-            if not self._left and self.exchange is exchange:
-                exchange.complete(reusable=not rest and not head.close)
+            self._body_of_length(exchange, head, data)
         elif framing is _CHUNKED:
             reader = self._reader
             if reader is None:
@@ -208,6 +203,19 @@ class Origin(TlsSide):
                 exchange.body(data)
         else:
             exchange.complete(reusable=not data and not head.close)
+
+    def _body_of_length(
+        self, exchange: Exchange, head: ResponseHead, data: bytes | memoryview
+    ) -> None:
+        left = self._left
+        rest = len(data) > left
+        if rest:
+            data = data[:left]
+        self._left = left - len(data)
+        if data:
+            exchange.body(data)
+        if not self._left and self.exchange is exchange:
+            exchange.complete(reusable=not rest and not head.close)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 

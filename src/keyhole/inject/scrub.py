@@ -172,11 +172,11 @@ class Scrubber:
         """Bytes that were fed and not passed yet."""
         return len(self._kept) - self._sent
 
-    def feed(self, data: bytes) -> bytes:
-        """What may go on now."""
+    def feed(self, data: bytes | memoryview) -> bytes | memoryview:
+        """What may go on now. A view that is fed is copied once; what is given back is no copy."""
         if not self._hold:
             return data
-        text = self._kept + data if self._kept else data
+        text = self._kept + data if self._kept else bytes(data)
         sent, hold = self._sent, self._hold
         if self._needles.tight:
             tail = text[-hold:]
@@ -189,7 +189,7 @@ class Scrubber:
         self._kept = text[cut - known :]
         self._sent = known
         passed = self._clean(text, sent, cut)
-        return passed if not sent and not held else passed[sent:cut]
+        return memoryview(passed)[sent:cut] if sent or held else passed
 
     def end(self) -> bytes:
         """The rest, and ready for another body."""
