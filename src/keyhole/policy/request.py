@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DNS_QUERY_FIELD = "dns"
 """RFC 8484: a question in the query would resolve names past the gateway."""
 
+_ALLOW = Verdict.ALLOW
+
 _SAYS_LITTLE = frozenset({Reason.NO_RULE, Reason.REPOSITORY_NOT_GRANTED})
 """Where accounts share a host, refusals that any other account's refusal explains better."""
 
@@ -54,7 +56,7 @@ def decide_among(services: Iterable[HostRules], request: Request) -> RequestDeci
     refusal = RequestDecision()
     for rules in services:
         decision = _decide_for(rules, request)
-        if decision.allowed:
+        if decision.verdict is _ALLOW:
             return decision
         if refusal.service is None or refusal.reason in _SAYS_LITTLE:
             refusal = decision
@@ -115,7 +117,7 @@ def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDec
 @functools.lru_cache(maxsize=256)
 def _allowed(rule: str, service: str) -> RequestDecision:
     """The same value each time: paths are many, rules are few."""
-    return RequestDecision(Verdict.ALLOW, Reason.RULE, rule, service)
+    return RequestDecision(_ALLOW, Reason.RULE, rule, service)
 
 
 def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:
