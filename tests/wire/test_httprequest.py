@@ -26,6 +26,7 @@ from keyhole.wire.httpfield import (
 from keyhole.wire.httprequest import (
     CHUNKED,
     MAX_METHOD,
+    MAX_VARIETY,
     METHOD_OVERRIDES,
     ROUTING_AND_FRAMING,
     TARGET_OVERRIDES,
@@ -68,7 +69,7 @@ def parse(data: bytes) -> RequestHead:
 
 
 POST = b"POST /a HTTP/1.1"
-CURL = RequestHead("GET", "/a", "b=c", False, [], [])
+CURL = RequestHead("GET", "/a", "b=c", False, [], [], False)
 
 
 def expected(**changes: object) -> RequestHead:
@@ -624,6 +625,19 @@ def test_a_memo_is_shared_by_readers_and_bounded() -> None:
         line = b"X-%d: y" % number
         assert first.parse(head(line)).lines == second.parse(head(line)).lines == [line + b"\r\n"]
         assert len(known) <= MAX_KNOWN
+
+
+def test_a_name_whose_lines_are_never_the_same_leaves_the_memo_to_others() -> None:
+    known: dict[bytes, bytes] = {}
+    shared = reader(known)
+    for number in range(3 * MAX_KNOWN):
+        id_line = b"X-Request-Id: %d" % number
+        assert shared.parse(head(b"X-Kept: 1", id_line)).lines == [
+            b"X-Kept: 1\r\n",
+            id_line + b"\r\n",
+        ]
+    assert len(known) == 1 + MAX_VARIETY
+    assert b"X-Kept: 1" in known
 
 
 def test_a_request_does_not_share_its_lines_with_the_next() -> None:

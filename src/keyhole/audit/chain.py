@@ -64,10 +64,9 @@ class Chain:
             page = _Page(self._seq, self._head)
             if self._file.size == 0:
                 page.add(self._opening(queue[0].at if queue else self._wall()))
-            taken = 0
+            taken, full = 0, self._max_file - self._file.size - _ROTATION_ROOM - MAX_LINE
             for item in queue:
-                room = self._max_file - self._file.size - len(page.data) - _ROTATION_ROOM
-                if taken and room < MAX_LINE:
+                if taken and len(page.data) > full:
                     break
                 page.add(item)
                 taken += 1
@@ -139,8 +138,10 @@ class _Page:
 
     def add(self, item: Draft) -> None:
         line = chained(item, self.seq, self.head)
-        self.data += line + b"\n"
-        self.seq, self.head = self.seq + 1, digest(line)
+        self.data += line
+        self.data += b"\n"
+        self.seq += 1
+        self.head = digest(line)
 
 
 class _File:

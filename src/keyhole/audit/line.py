@@ -35,7 +35,8 @@ _MAX_INTEGER = 2**63
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _TEXTS = ("ts", "session", "kind", "verdict", "reason", "rule", "host", "prev")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_VERDICTS = {verdict: verdict.name.lower() for verdict in Verdict}
+_ALLOW = Verdict.ALLOW
+_DENIED, _ALLOWED = (verdict.name.lower() for verdict in Verdict)
 _quote = json.encoder.encode_basestring_ascii
 
 Scalar = str | int | float
@@ -50,7 +51,7 @@ class Fold:
     last: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
     """A line that has no place in the chain yet. `weight` is how many events it stands for."""
 
@@ -80,7 +81,7 @@ class Record:
     @property
     def denied(self) -> bool:
         """Whether something was refused, or the log itself lost something."""
-        return self.verdict != _VERDICTS[Verdict.ALLOW]
+        return self.verdict != _ALLOWED
 
     @property
     def is_own(self) -> bool:
@@ -160,37 +161,21 @@ def own_event(reason: str, *, good: bool, details: Iterable[tuple[str, Scalar]])
 
 def _body(at: float, session: str, event: Event, fold: Fold | None, longest: int) -> str:
     """Written piece by piece: every request of a sandbox becomes a line, at a third of the cost."""
-    cut: list[str] = []
-
-    def safe(name: str, value: object) -> str:
-        if isinstance(value, str):
-            if len(value) > longest:
-                cut.append(name)
-                value = value[:longest]
-            return _quote(value if value.isascii() else _portable(value))
-        if isinstance(value, bool | int) and abs(value) < _MAX_INTEGER:
-            return str(value).lower()
-        if isinstance(value, float) and math.isfinite(value):
-            return repr(value)
-        # Only a type's name: a value that is not plain may hold a secret (I8).
-        return f'"<{type(value).__name__}>"'
-
-    verdict = _VERDICTS.get(event.verdict, _VERDICTS[Verdict.DENY])
-    text = (
-        f'{{"ts":"{stamp(at)}","session":{safe("session", session)},'
-        f'"kind":{safe("kind", event.kind)},"verdict":"{verdict}",'
-        f'"reason":{safe("reason", event.reason)},"rule":{safe("rule", event.rule)},'
-        f'"host":{safe("host", event.host)}'
-    )
+    verdict = _ALLOWED if event.verdict is _ALLOW else _DENIED
+    texts = session, event.kind, event.reason, event.rule, event.host
+    common, cut = _common(texts, verdict, longest)
+    text = f'{{"ts":"{stamp(at)}",{common}'
     details = event.details if longest == MAX_TEXT else ()
     if len(event.details) > min(len(details), MAX_DETAILS):
-        cut.append("details")
+        cut += ("details",)
     if details:
-        named = {
-            _portable(name[:_SHORT_TEXT]): safe(f"details.{name[:_SHORT_TEXT]}", value)
-            for name, value in details[:MAX_DETAILS]
-        }
-        text += f',"details":{{{",".join([f"{_quote(n)}:{v}" for n, v in named.items()])}}}'
+        named = {}
+        for name, value in details[:MAX_DETAILS]:
+            if isinstance(value, str) and len(value) > longest:
+                value = value[:longest]
+                cut += (f"details.{name[:_SHORT_TEXT]}",)
+            named[_label(name)] = _safe(value)
+        text += f',"details":{{{",".join([label + value for label, value in named.items()])}}}'
     if fold:
         first, last = stamp(fold.first), stamp(fold.last)
         text += f',"aggregate":{{"count":{fold.count},"first":"{first}","last":"{last}"}}'
@@ -198,6 +183,36 @@ def _body(at: float, session: str, event: Event, fold: Fold | None, longest: int
         text += f',"cut":[{",".join([_quote(_portable(name)) for name in cut])}]'
     # DEL is the one control character that JSON leaves as it is.
     return (text + "}").replace("\x7f", "\\u007f")
+
+
+@functools.lru_cache(maxsize=256)
+def _common(texts: tuple[str, ...], verdict: str, longest: int) -> tuple[str, tuple[str, ...]]:
+    """What the lines of many events share, and which of its texts were cut."""
+    session, kind, reason, rule, host = (_safe(text[:longest]) for text in texts)
+    named = zip(("session", "kind", "reason", "rule", "host"), texts, strict=True)
+    return (
+        f'"session":{session},"kind":{kind},"verdict":"{verdict}",'
+        f'"reason":{reason},"rule":{rule},"host":{host}',
+        tuple(name for name, text in named if len(text) > longest),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _label(name: str) -> str:
+    """The name of a detail, up to its value."""
+    return f"{_quote(_portable(name[:_SHORT_TEXT]))}:"
+
+
+def _safe(value: object) -> str:
+    """A value that is short enough, as JSON."""
+    if isinstance(value, str):
+        return _quote(value if value.isascii() else _portable(value))
+    if isinstance(value, int) and abs(value) < _MAX_INTEGER:
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    # Only a type's name: a value that is not plain may hold a secret (I8).
+    return f'"<{type(value).__name__}>"'
 
 
 def _portable(text: str) -> str:

@@ -12,7 +12,7 @@ from keyhole.audit.line import Draft, Fold, draft
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass, field
-from keyhole.policy.limit import Bucket, decide_total
+from keyhole.policy.limit import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,8 @@ SPENT_FOLD_SECONDS = 60.0
 
 OTHER_REASONS = "other-reasons"
 RATE, TOTAL = "audit_per_second", "audit_bytes"
+
+_ALLOW = Verdict.ALLOW
 
 Key = tuple[EventKind, Verdict, str]
 
@@ -108,12 +110,12 @@ class Quota:
         state = self._state(session, now)
         if event.kind in NEVER_FOLDED:
             return draft(at, session, event)
-        state.bucket, rate = state.bucket.take(now)
-        if rate.allowed and not state.spent:
+        rate = state.bucket.take(now)
+        if rate.verdict is _ALLOW and not state.spent:
             line = draft(at, session, event)
-            size = len(line.body)
-            if decide_total(TOTAL, state.used, size, self._max_bytes).allowed:
-                state.used += size
+            used = state.used + len(line.body)
+            if used <= self._max_bytes:
+                state.used = used
                 return line
             state.spent = True
         self._open_window(state, now)

@@ -95,16 +95,11 @@ class Arrival(TlsSide):
 
     # ── coming ────────────────────────────────────────────────────────────────────────────────────
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Bytes arrived: of the hello, which is judged in the clear, or of TLS."""
-        if self._phase is Phase.HELLO:
-            self._read_hello(bytes(self.get_buffer(0)[:nbytes]))
-        else:
-            super().buffer_updated(nbytes)
-
-    def _read_hello(self, data: bytes) -> None:
-        if self._hello is None:
+    def unsecured(self, view: memoryview) -> None:
+        """Bytes of the hello, which is judged in the clear."""
+        if self._hello is None or self._phase is not Phase.HELLO:
             return
+        data = bytes(view)
         self._held += data
         found = self._hello.feed(data)
         if isinstance(found, NeedMore):

@@ -22,7 +22,7 @@ from keyhole.wire.gitrefs import (
     UPLOAD_PACK,
     AdvertisementRewriter,
 )
-from keyhole.wire.httpfield import Malformed
+from keyhole.wire.httpfield import Malformed, values_of
 from keyhole.wire.lfsjson import MEDIA_TYPE, is_lfs_json
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ class GitReading:
             raise Unauthorized
         if self._rewriter is None or head.status != _OK:
             return None
-        types = [line for line in head.lines if line[:13].lower() == b"content-type:"]
-        if [line[13:].strip().lower() for line in types] != [self._media]:
+        if values_of(head.lines, b"content-type") != [self._media]:
             raise Malformed("the origin does not speak smart HTTP")
         return self._rewriter
 

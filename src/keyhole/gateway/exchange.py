@@ -35,6 +35,7 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 """RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
 
+_REQUEST = EventKind.REQUEST
 _CONTINUE = 100
 _SWITCHING = 101
 _PARTIAL = 206
@@ -45,10 +46,10 @@ class Exchange:
     """A request in flight."""
 
     __slots__ = (
-        "_answer", "_begun", "_client", "_decision", "_form", "_frames", "_head", "_left",
-        "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
-        "_retried", "_sent", "_spool", "_total", "_websocket_key", "method", "service", "status",
-        "trailers", "transfer",
+        "_answer", "_begun", "_client", "_decision", "_form", "_frames", "_head", "_message",
+        "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_spool",
+        "_total", "_websocket_key", "left", "method", "sent", "service", "status", "trailers",
+        "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -81,23 +82,20 @@ class Exchange:
         self._begun = False
         self._frames: FrameScan | None = None
         self._reader = client.chunks() if head.length < 0 else None
-        self._left = head.length
+        self.left = head.length
+        """Bytes of a body of known length that are still to come."""
         self._total = 0
-        self._sent = head.length == 0
+        self.sent = head.length == 0
+        """Whether all of the request has gone up."""
         self._recorded = False
         self._retried = False
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def sent(self) -> bool:
-        """Whether all of the request has gone up."""
-        return self._sent
-
-    @property
     def wants_body(self) -> bool:
         """Whether the client's next bytes belong to it."""
-        return not self._sent and self._spool is None
+        return not self.sent and self._spool is None
 
     @property
     def begun(self) -> bool:
@@ -109,7 +107,6 @@ class Exchange:
         """Whether it has become a WebSocket."""
         return self._frames is not None
 
-    @property
     def origin_is_slow(self) -> bool:
         """Whether the client must wait."""
         return self._origin is not None and self._origin.slow
@@ -129,20 +126,18 @@ class Exchange:
             origin.send(message)
             self._unspool(self._spool)
             return first
-        body, rest = self._take(first) if first and not self._sent else (b"", first)
+        body, rest = self._take(first) if first and not self.sent else (b"", first)
         self._message, message = b"", self._message
-        if not self._can_retry:
-            origin.send(message + body if body else message)
-        else:
+        if self._may_retry():
             self._message = message
-            origin.send(message)
+        origin.send(message + body if body else message)
         return rest
 
     def _unspool(self, spool: Quarantine) -> None:
         """Send what was judged, as fast as the origin takes it."""
         while spool.left and self._origin is not None and not self._origin.slow:
             self._origin.send(spool.read())
-        self._sent = not spool.left
+        self.sent = not spool.left
 
     def upload(self, data: bytes) -> bytes:
         """Send bytes of the body on; what follows the request comes back."""
@@ -151,19 +146,14 @@ class Exchange:
             self._origin.send(body)
         return rest
 
-    @property
-    def left(self) -> int:
-        """Bytes of a body of known length that are still to come."""
-        return self._left
-
     def upload_within(self, view: memoryview) -> None:
         """Send bytes of the body on, of which there are no more than are left."""
         client, origin = self._client, self._origin
         if client is None or origin is None:
             return
         client.count_up(len(view))
-        self._left -= len(view)
-        self._sent = not self._left
+        self.left -= len(view)
+        self.sent = not self.left
         origin.send(view)
 
     def _take(self, data: bytes) -> tuple[bytes, bytes]:
@@ -172,12 +162,12 @@ class Exchange:
         if client is None:
             return b"", b""
         if self._reader is None:
-            if len(data) > self._left:
-                body, rest = data[: self._left], data[self._left :]
+            if len(data) > self.left:
+                body, rest = data[: self.left], data[self.left :]
             else:
                 body, rest = data, b""
-            self._left -= len(body)
-            self._sent = not self._left
+            self.left -= len(body)
+            self.sent = not self.left
             client.count_up(len(body))
             return body, rest
         pieces = self._reader.feed(data)
@@ -188,7 +178,7 @@ class Exchange:
         framed = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces])
         if not self._reader.done:
             return framed, b""
-        self._sent = True
+        self.sent = True
         trailers = b"".join(field.line for field in self._reader.trailers)
         return b"%b0\r\n%b\r\n" % (framed, trailers), self._reader.rest
 
@@ -199,7 +189,7 @@ class Exchange:
 
     def origin_caught_up(self) -> None:
         """The origin takes more."""
-        if self._spool is not None and not self._sent:
+        if self._spool is not None and not self.sent:
             self._unspool(self._spool)
         elif self._client is not None:
             self._client.go_on()
@@ -222,8 +212,8 @@ class Exchange:
         client.count_down(len(text))
         client.queue(self._needles.replace(text) if self._needles else text)
 
-    def answered(self, head: ResponseHead) -> None:
-        """The answer's head."""
+    def answered(self, head: ResponseHead, body: bytes | None = None) -> None:
+        """The answer's head; with its body when that has come whole."""
         client = self._client
         if client is None:
             return
@@ -249,28 +239,32 @@ class Exchange:
                 self._follow(client, error.transfer)
                 return
         # A request that is not read to its end leaves bytes that would be the next one's head.
-        close = self._head.close or (not self._sent and self._spool is None)
+        close = self._head.close or (not self.sent and self._spool is None)
         try:
-            self._answer = Answer(
-                head,
-                self._needles,
-                http10=self._head.http10,
-                method=self.method,
-                close=close,
-                rewriter=rewriter,
-            )
+            answer = Answer(head, self._needles, self._head.http10, close, rewriter)
         except Undecodable as error:
             self.failed(refusal.ENCODING_REFUSED, str(error))
             return
+        self._answer = answer
         if self._reading is None or not self._reading.whole:
-            self._begin(client, self._answer)
+            self._begin(client, answer, body)
+        elif body is not None:
+            self.body(body)
 
-    def _begin(self, client: Inspected, answer: Answer) -> None:
+    def _begin(self, client: Inspected, answer: Answer, body: bytes | None = None) -> None:
         """Say the first of an answer."""
         self._begun = True
-        client.count_down(len(answer.head))
-        client.queue(answer.head)
         self.record()
+        if body is None:
+            text = answer.begin()
+        else:
+            try:
+                text = answer.whole(body)
+            except (Reflected, Undecodable, Malformed) as error:
+                self._cut_answer(error)
+                return
+        client.count_down(len(text))
+        client.queue(text)
 
     def _follow(self, client: Inspected, transfer: Transfer) -> None:
         """An object is somewhere else; the client must not learn where (I1)."""
@@ -302,14 +296,14 @@ class Exchange:
         self.record()
         client.go_on()
 
-    def body(self, data: bytes, *, whole: bool = False) -> None:
-        """Bytes of the answer; `whole` when there are no others."""
+    def body(self, data: bytes | memoryview) -> None:
+        """Bytes of the answer; a view is used up by the next `flush`."""
         client, answer = self._client, self._answer
         if client is None or answer is None:
             return
         client.count_down(len(data))
         try:
-            data = answer.whole(data) if whole else answer.body(data)
+            data = answer.body(data)
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
@@ -360,15 +354,14 @@ class Exchange:
         # A body that was refused, or that nobody expects, may still be read by the origin as the
         # next request: its injected header would then end in whatever the first request stores.
         left = had_body and (self.status >= _ERRORS or self.method in _BODILESS)
-        reusable = reusable and self._sent and not left
+        reusable = reusable and self.sent and not left
         self._let_go(origin, reusable=reusable)
         self._client = None
         client.answered(close=answer.closes)
 
     # ── when it does not work ─────────────────────────────────────────────────────────────────────
 
-    @property
-    def _can_retry(self) -> bool:
+    def _may_retry(self) -> bool:
         return not self._retried and self._head.length == 0 and self.method in IDEMPOTENT
 
     def origin_lost(self, *, stale: bool) -> None:
@@ -376,7 +369,7 @@ class Exchange:
         client, self._origin = self._client, None
         if client is None:
             return
-        if stale and self._answer is None and self._can_retry:
+        if stale and self._answer is None and self._may_retry():
             self._retried = True
             client.dial(self)
             return
@@ -473,33 +466,22 @@ class Exchange:
             return
         self._recorded = True
         spoken = self._decision if decision is None else decision
-        details: list[tuple[str, str | int]] = [
+        details: tuple[tuple[str, str | int], ...] = (
             ("method", self.method),
             ("path", self._head.path),
             ("service", self.service),
-        ]
+        )
         if self.transfer is not None:
             large = self.transfer.large
-            details += [("storage", self.transfer.host.name), ("oid", large.oid)]
-            details.append(("size", large.size))
+            details += (("storage", self.transfer.host.name), ("oid", large.oid))
+            details += (("size", large.size),)
         if self.status:
-            details.append(("status", self.status))
-        verdict = spoken.verdict
-        client.note(
-            Event(
-                EventKind.REQUEST,
-                verdict,
-                reason or spoken.reason,
-                spoken.rule,
-                client.host,
-                tuple(details),
-            )
-        )
+            details += (("status", self.status),)
+        said = reason or spoken.reason
+        client.note(Event(_REQUEST, spoken.verdict, said, spoken.rule, client.host, details))
 
     def _note(self, reason: str, verdict: Verdict) -> None:
         if self._client is not None:
             details = (("method", self.method), ("path", self._head.path))
             rule = self._decision.rule
-            self._client.note(
-                Event(EventKind.REQUEST, verdict, reason, rule, self._client.host, details)
-            )
+            self._client.note(Event(_REQUEST, verdict, reason, rule, self._client.host, details))

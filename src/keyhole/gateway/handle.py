@@ -179,7 +179,7 @@ class DoorHandle:
             if sock is None:
                 self._shared.slots.free()
                 return
-            state.connects, _ = state.connects.take(now)
+            state.connects.take(now)
             state.open += 1
             if not self._admit(sock):
                 reset(sock)
@@ -287,7 +287,7 @@ class DoorHandle:
             taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
             if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
-            state.requests, limited = state.requests.take(self._loop.time())
+            limited = state.requests.take(self._loop.time())
             if not limited.allowed:
                 return limited.reason
             request = Request(head.method, path, query)

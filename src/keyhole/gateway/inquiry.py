@@ -151,16 +151,18 @@ class Inquiry:
     def interim(self, head: ResponseHead) -> None:
         """An answer before the answer says nothing here."""
 
-    def answered(self, head: ResponseHead) -> None:
+    def answered(self, head: ResponseHead, body: bytes | None = None) -> None:
         """The answer's head: only a plain yes can be used."""
         if head.status != _OK:
             self.failed(refusal.UPSTREAM_MALFORMED, f"the origin answers with {head.status}")
         elif head.encoding:
             self.failed(refusal.ENCODING_REFUSED, "the origin encodes its answer")
+        elif body:
+            self.body(body)
 
-    def body(self, data: bytes, *, whole: bool = False) -> None:
+    def body(self, data: bytes | memoryview) -> None:
         """Bytes of the answer."""
-        self._pieces.append(data)
+        self._pieces.append(bytes(data))
         if len(self._pieces) >= MAX_WAITING and self._origin is not None:
             self._origin.pause()
         self._wake.set()

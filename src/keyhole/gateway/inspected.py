@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 
 BODY_LIMIT = "limits.body"
 
+# A member of an enum that is named by way of its class is looked up each time.
+_, _, _HEAD, _GATHER, _BODY, _WAIT, _RELAY, _ = Phase
+_ALLOW = Verdict.ALLOW
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -82,7 +86,7 @@ class Inspected(Arrival):
         self._interception = interception
         self._limits = state.session.book.policy.limits
         self._searched = 0
-        self._queue: list[bytes] = []
+        self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
         self._gathering: Body | None = None
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +96,7 @@ class Inspected(Arrival):
     def received(self, view: memoryview) -> None:
         """Plain bytes of the client."""
         exchange = self._exchange
-        within = exchange is not None and self._phase is Phase.BODY and not self._held
+        within = exchange is not None and self._phase is _BODY and not self._held
         if within and exchange is not None and len(view) <= exchange.left:
             self._upload(exchange, view)
             return
@@ -103,37 +107,35 @@ class Inspected(Arrival):
     def _advance(self, data: bytes) -> None:
         try:
             while data:
-                match self._phase:
-                    case Phase.HEAD if self.slow:
+                phase, exchange = self._phase, self._exchange
+                if phase is _HEAD:
+                    if self.slow:
                         # Whoever asks and does not read what is answered is not asked on (I9).
-                        self._held = data
-                        self.pause()
+                        self._hold(data)
                         return
-                    case Phase.HEAD:
-                        end = find_end(data, self._searched)
-                        if end < 0:
-                            self._hold_head(data)
-                            return
-                        self._searched = 0
-                        data = self._request(data[:end], data[end + len(END_OF_HEAD) :])
-                    case Phase.BODY if self._exchange is not None:
-                        data = self._exchange.upload(data)
-                        self._uploaded(self._exchange)
-                    case Phase.GATHER if self._gathering is not None:
-                        data = self._gather(self._gathering, data)
-                    case Phase.RELAY if self._exchange is not None:
-                        self.count_up(len(data))
-                        self._exchange.relay_up(data)
-                        self._uploaded(self._exchange)
+                    end = find_end(data, self._searched)
+                    if end < 0:
+                        self._hold_head(data)
                         return
-                    case Phase.WAIT:
-                        # Reading stops only now that there is something to hold: a client that
-                        # leaves while it waits would not be noticed otherwise.
-                        self._held = data
-                        self.pause()
-                        return
-                    case _:
-                        return
+                    self._searched = 0
+                    data = self._request(data[:end], data[end + len(END_OF_HEAD) :])
+                elif phase is _WAIT:
+                    # Reading stops only now that there is something to hold: a client that
+                    # leaves while it waits would not be noticed otherwise.
+                    self._hold(data)
+                    return
+                elif phase is _BODY and exchange is not None:
+                    data = exchange.upload(data)
+                    self._uploaded(exchange)
+                elif phase is _GATHER and self._gathering is not None:
+                    data = self._gather(self._gathering, data)
+                elif phase is _RELAY and exchange is not None:
+                    self.count_up(len(data))
+                    exchange.relay_up(data)
+                    self._uploaded(exchange)
+                    return
+                else:
+                    return
         except Malformed as error:
             self._refuse_malformed(error.why)
         except OverLimit as error:
@@ -146,6 +148,11 @@ class Inspected(Arrival):
             self._uploaded(exchange)
         except OverLimit as error:
             self.over(error.decision)
+
+    def _hold(self, data: bytes) -> None:
+        """Take these up later, and read no further until then."""
+        self._held = data
+        self.pause()
 
     def _hold_head(self, data: bytes) -> None:
         if not self._searched:
@@ -164,12 +171,12 @@ class Inspected(Arrival):
             self._note_decoy(service)
         now = self._loop.time()
         self._seen = (self._up, self._down, now)
-        state.requests, limited = state.requests.take(now)
-        if not limited.allowed:
+        limited = state.requests.take(now)
+        if limited.verdict is not _ALLOW:
             wait = 1 + int(state.requests.wait(now))
             return self._refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
         decision = inspection.decide(head)
-        if not decision.allowed:
+        if decision.verdict is not _ALLOW:
             return self._refuse_request(head, decision, rest)
         # 2. Validate.
         if head.length > self._limits.body:
@@ -180,7 +187,7 @@ class Inspected(Arrival):
         except Unfit as error:
             return self._refuse_unfit(error, head, decision, rest)
         if isinstance(asked, Minting):
-            self._phase = Phase.WAIT
+            self._phase = _WAIT
             self._held = rest
             self._start(self._mint(asked, raw, head, decision))
             return b""
@@ -201,7 +208,7 @@ class Inspected(Arrival):
                 self.send(_CONTINUE)
                 asked.head.expects_continue = False
             return self._proceed(asked, None, rest)
-        self._phase = Phase.GATHER
+        self._phase = _GATHER
         self._gathering = body
         if asked.head.expects_continue:
             self.send(_CONTINUE)
@@ -228,7 +235,7 @@ class Inspected(Arrival):
         except Unfit as error:
             return self._refuse_unfit(error, head, decision, rest)
         exchange = self._exchange = Exchange(self, head, decision, dressed, spool)
-        self._phase = Phase.WAIT
+        self._phase = _WAIT
         origin = self._inspection.take_idle(exchange.pool)
         if origin is None:
             self._held = rest
@@ -253,14 +260,14 @@ class Inspected(Arrival):
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
-        self._phase = Phase.BODY if exchange.wants_body else Phase.WAIT
+        self._phase = _BODY if exchange.wants_body else _WAIT
         self._uploaded(exchange)
         return rest
 
     def _uploaded(self, exchange: Exchange) -> None:
-        if self._phase is Phase.BODY and exchange.sent:
-            self._phase = Phase.WAIT
-        if exchange.origin_is_slow:
+        if exchange.sent and self._phase is _BODY:
+            self._phase = _WAIT
+        if exchange.origin_is_slow():
             self.pause()
 
     def chunks(self) -> ChunkedReader:
@@ -285,10 +292,10 @@ class Inspected(Arrival):
             body.judging = True
             if body.straight:
                 self._held, rest = body.as_it_came(), b""
-                self._phase = Phase.WAIT
+                self._phase = _WAIT
             self._start(self._push(body, request))
         if body.done:
-            self._phase = Phase.WAIT
+            self._phase = _WAIT
         return rest
 
     def _answer_probe(self, body: PushBody, rest: bytes) -> bytes:
@@ -316,7 +323,7 @@ class Inspected(Arrival):
             verdicts = await push.foresee()
             if refused(verdicts):
                 body.read_anew()
-                self._phase = Phase.GATHER
+                self._phase = _GATHER
                 self._go_on_with(partial(self._gather, body))
                 await body.whole
         else:
@@ -371,7 +378,7 @@ class Inspected(Arrival):
         if body.asked.head.close:
             self._last_words(reply)
             return b""
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self.send(reply)
         return rest
 
@@ -443,7 +450,7 @@ class Inspected(Arrival):
             self.over(error.decision)
             return
         if not self._held:
-            if self._exchange is None or not self._exchange.origin_is_slow:
+            if self._exchange is None or not self._exchange.origin_is_slow():
                 self.resume()
             self._advance(rest)
 
@@ -457,7 +464,7 @@ class Inspected(Arrival):
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
-    def queue(self, data: bytes) -> None:
+    def queue(self, data: bytes | memoryview) -> None:
         """Send this with the next flush."""
         self._queue.append(data)
 
@@ -473,15 +480,16 @@ class Inspected(Arrival):
         """The answer is whole: the next request may be read."""
         self.flush()
         self._exchange = None
-        self._forget_body()
+        if self._gathering is not None:
+            self._forget_body()
         if close:
             self._leave()
             return
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self._since = self._loop.time()
-        held, self._held = self._held, b""
         self.resume()
-        if held:
+        if self._held:
+            held, self._held = self._held, b""
             self._advance(held)
 
     def keep(self, origin: Origin, pool: str) -> None:
@@ -494,19 +502,19 @@ class Inspected(Arrival):
         exchange = self._exchange
         if exchange is None:
             return
-        if exchange.relays and self._phase is not Phase.RELAY:
-            self._phase = Phase.RELAY
+        if exchange.relays and self._phase is not _RELAY:
+            self._phase = _RELAY
             held, self._held = self._held, b""
             if held:
                 self._advance(held)
-        if not (self._phase is Phase.WAIT and self._held):
+        if not (self._phase is _WAIT and self._held):
             self.resume()
 
     def caught_up(self) -> None:
         """The client takes more."""
         if self._exchange is not None:
             self._exchange.client_caught_up()
-        elif self._phase is Phase.HEAD:
+        elif self._phase is _HEAD:
             held, self._held = self._held, b""
             self.resume()
             self._advance(held)
@@ -558,7 +566,7 @@ class Inspected(Arrival):
         if close:
             self._last_words(reply)
             return b""
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self.send(reply)
         return rest
 

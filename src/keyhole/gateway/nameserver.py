@@ -59,7 +59,7 @@ class NameServer:
 
     def answer(self, data: bytes) -> bytes | None:
         """Decide one message, write the decision down, and make the reply."""
-        self._state.questions, _ = self._state.questions.take(self._loop.time())
+        self._state.questions.take(self._loop.time())
         question = dns.parse(data)
         session = self._state.session
         if isinstance(question, dns.Malformed):

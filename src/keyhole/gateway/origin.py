@@ -32,6 +32,7 @@ MAX_LAST_READS = 64
 """Reads from a connection that was reset: no more than a kernel keeps for one."""
 
 _SWITCHING = 101
+_, _LENGTH, _CHUNKED, _UNTIL_CLOSED = Framing
 
 
 class Insecure(Exception):
@@ -60,11 +61,11 @@ class Asker(Protocol):
     def interim(self, head: ResponseHead) -> None:
         """An answer before the answer."""
 
-    def answered(self, head: ResponseHead) -> None:
-        """The answer's head."""
+    def answered(self, head: ResponseHead, body: bytes | None = None) -> None:
+        """The answer's head, with its body when that is here whole."""
 
-    def body(self, data: bytes, *, whole: bool = False) -> None:
-        """Bytes of the answer; `whole` when there are no others."""
+    def body(self, data: bytes | memoryview) -> None:
+        """Bytes of the answer; a view is good until this returns."""
 
     def relayed(self, data: bytes) -> None:
         """Bytes after a switch of protocols."""
@@ -175,10 +176,14 @@ class Origin(TlsSide):
             self.abort()
             return
         self.touched = True
-        data = self._held + view if self._held else bytes(view)
-        self._held = b""
+        head = self._head
         try:
-            self._advance(exchange, data)
+            if head is not None and head.framing is _LENGTH:
+                self._body_of_length(exchange, head, view)
+            else:
+                data = self._held + view if self._held else bytes(view)
+                self._held = b""
+                self._advance(exchange, data)
         except Malformed as error:
             exchange.failed(refusal.UPSTREAM_MALFORMED, error.why)
             return
@@ -201,18 +206,24 @@ class Origin(TlsSide):
                     raise Malformed("too many interim answers")
                 exchange.interim(head)
                 continue
-            self._begin_body(exchange, head)
+            data = self._begin_body(exchange, head, data)
             if self.exchange is not exchange:
                 return  # it was refused, or needs nothing further
         self._body(exchange, data)
 
-    def _begin_body(self, exchange: Asker, head: ResponseHead) -> None:
+    def _begin_body(self, exchange: Asker, head: ResponseHead, data: bytes) -> bytes:
+        """Hand the head over, with its body when that is here whole; what is left comes back."""
         self._head = head
-        self._left = head.length
-        self._reader = ChunkedReader(None) if head.framing is Framing.CHUNKED else None
+        length = self._left = head.length
+        if head.framing is _LENGTH and length <= len(data):
+            self._left = 0
+            exchange.answered(head, data[:length])
+            return data[length:]
+        self._reader = ChunkedReader(None) if head.framing is _CHUNKED else None
         if head.status == _SWITCHING:
             self._relays = True
         exchange.answered(head)
+        return data
 
     def _body(self, exchange: Asker, data: bytes) -> None:
         if self._relays:
@@ -222,34 +233,38 @@ class Origin(TlsSide):
         head = self._head
         if head is None:
             return
-        match head.framing:
-            case Framing.LENGTH:
-                left = self._left
-                if len(data) > left:
-                    piece, rest = data[:left], data[left:]
-                else:
-                    piece, rest = data, b""
-                self._left = left - len(piece)
-                if piece:
-                    exchange.body(piece, whole=len(piece) == head.length)
-                if not self._left and self.exchange is exchange:
-                    exchange.complete(reusable=not rest and not head.close)
-            case Framing.CHUNKED:
-                reader = self._reader
-                if reader is None:
+        framing = head.framing
+        if framing is _LENGTH:
+            self._body_of_length(exchange, head, data)
+        elif framing is _CHUNKED:
+            reader = self._reader
+            if reader is None:
+                return
+            for piece in reader.feed(data):
+                exchange.body(piece)
+                if self.exchange is not exchange:
                     return
-                for piece in reader.feed(data):
-                    exchange.body(piece)
-                    if self.exchange is not exchange:
-                        return
-                if reader.done:
-                    exchange.trailers = reader.trailers
-                    exchange.complete(reusable=not reader.rest and not head.close)
-            case Framing.CLOSE:
-                if data:
-                    exchange.body(data)
-            case Framing.NONE:
-                exchange.complete(reusable=not data and not head.close)
+            if reader.done:
+                exchange.trailers = reader.trailers
+                exchange.complete(reusable=not reader.rest and not head.close)
+        elif framing is _UNTIL_CLOSED:
+            if data:
+                exchange.body(data)
+        else:
+            exchange.complete(reusable=not data and not head.close)
+
+    def _body_of_length(
+        self, exchange: Asker, head: ResponseHead, data: bytes | memoryview
+    ) -> None:
+        left = self._left
+        rest = len(data) > left
+        if rest:
+            data = data[:left]
+        self._left = left - len(data)
+        if data:
+            exchange.body(data)
+        if not self._left and self.exchange is exchange:
+            exchange.complete(reusable=not rest and not head.close)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
@@ -261,7 +276,7 @@ class Origin(TlsSide):
             return
         if self._relays:
             exchange.relay_ended()
-        elif head is not None and head.framing is Framing.CLOSE:
+        elif head is not None and head.framing is _UNTIL_CLOSED:
             exchange.complete(reusable=False)
             exchange.flush()
         else:

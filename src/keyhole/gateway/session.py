@@ -54,7 +54,7 @@ class Interception:
     trust: ssl.SSLContext
     """TLS as a client: the roots that an origin is verified against."""
     credential: CredentialOf
-    """Asked for every request."""
+    """Asked once for each host."""
     stand_ins: Mapping[str, tuple[bytes, ...]]
     """What stands for each service's secret inside."""
     judge: Judge | None = None
@@ -80,6 +80,7 @@ class SessionState:
     """What changes while a session lives. One per door, touched by the loop's thread alone."""
 
     __slots__ = (
+        "_limits",
         "_noted",
         "_reported",
         "connects",
@@ -96,7 +97,7 @@ class SessionState:
     )
 
     def __init__(self, session: Session, now: float) -> None:
-        limits = session.book.policy.limits
+        limits = self._limits = session.book.policy.limits
         self.session = session
         self.names = SyntheticNames()
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
@@ -115,11 +116,11 @@ class SessionState:
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
-        return self.open < self.session.book.policy.limits.connections
+        return self.open < self._limits.connections
 
     def count_up(self, amount: int) -> Decision | None:
         """Count bytes sent; a decision when they are over the session's limit."""
-        limit = self.session.book.policy.limits.upload
+        limit = self._limits.upload
         if self.up + amount > limit:
             return decide_total("upload", self.up, amount, limit)
         self.up += amount
@@ -127,7 +128,7 @@ class SessionState:
 
     def count_down(self, amount: int) -> Decision | None:
         """Count bytes received; a decision when they are over the session's limit."""
-        limit = self.session.book.policy.limits.download
+        limit = self._limits.download
         if self.down + amount > limit:
             return decide_total("download", self.down, amount, limit)
         self.down += amount

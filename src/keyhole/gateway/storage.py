@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from keyhole.gateway.batch import ErrorRewriter, tell_error
 from keyhole.gateway.lfs import Transfer, storage_head
 from keyhole.inject.lent import lent_secrets
-from keyhole.wire.httpfield import FIELD, Malformed
+from keyhole.wire.httpfield import Malformed, values_of
 from keyhole.wire.httpresponse import Framing
 from keyhole.wire.lfsanswer import Action, StorageAddress
 from keyhole.wire.lfsjson import write_error
@@ -40,8 +40,7 @@ def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
         return None
     if transfer.method != "GET" or transfer.hops >= MAX_HOPS:
         raise Malformed("the storage host sends the transfer somewhere else")
-    fields = [found for line in head.lines if (found := FIELD.match(line))]
-    places = [found[2].strip(b" \t") for found in fields if found[1].lower() == b"location"]
+    places = values_of(head.lines, b"location")
     if len(places) != 1:
         raise Malformed("a redirect has one Location")
     if transfer.own.found_in(places[0]):

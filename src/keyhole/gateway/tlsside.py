@@ -62,6 +62,9 @@ class TlsSide(asyncio.BufferedProtocol):
     def ended(self) -> None:
         """The other end has said its last, properly: a cut connection does not come here."""
 
+    def unsecured(self, view: memoryview) -> None:
+        """Bytes that came before TLS has begun, or after it was ended here."""
+
     def lost(self, exc: Exception | None) -> None:
         """The connection is gone. Nothing is called after this."""
 
@@ -89,7 +92,8 @@ class TlsSide(asyncio.BufferedProtocol):
         )
         if early:
             self._in.write(early)
-        self._work()
+        if self._handshake(self._tls):
+            self._read(self._tls)
 
     def send(self, data: bytes | memoryview) -> None:
         """Encrypt and send."""
@@ -186,18 +190,15 @@ class TlsSide(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
-        if self._tls is not None:
-            self._in.write(_RECEIVED[:nbytes])
-            self._work()
-
-    def _work(self) -> None:
-        if self._established or self._handshake():
-            self._read()
-
-    def _handshake(self) -> bool:
         tls = self._tls
         if tls is None:
-            return False
+            self.unsecured(_RECEIVED[:nbytes])
+            return
+        self._in.write(_RECEIVED[:nbytes])
+        if self._established or self._handshake(tls):
+            self._read(tls)
+
+    def _handshake(self, tls: ssl.SSLObject) -> bool:
         try:
             tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -210,17 +211,16 @@ class TlsSide(asyncio.BufferedProtocol):
         self._established = True
         self._flush()
         self.secured()
-        return True
+        return self._tls is not None
 
-    def _read(self) -> None:
+    def _read(self, tls: ssl.SSLObject) -> None:
+        """Decrypt what has come, and hand it on in one piece."""
         filled, over = 0, False
-        tls, incoming = self._tls, self._in
-        if tls is None:
-            return
+        incoming = self._in
         try:
             # Nothing is left to decrypt when the buffer is empty: asking would raise.
             while incoming.pending:
-                count: int = tls.read(RECORD, _PLAIN[filled:])  # type: ignore[assignment]
+                count: int = tls.read(RECORD, _PLAIN[filled:] if filled else _PLAIN)  # type: ignore[assignment]
                 if not count:
                     over = True
                     break
@@ -239,7 +239,8 @@ class TlsSide(asyncio.BufferedProtocol):
         if filled:
             self.received(_PLAIN[:filled])
         if self._tls is not None:
-            self._flush()
+            if self._out.pending:
+                self._flush()
             if over:
                 self.ended()
 

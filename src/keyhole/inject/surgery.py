@@ -12,6 +12,7 @@ from urllib.parse import unquote_plus
 
 from keyhole.inject.injection import HeaderInjection, QueryInjection
 from keyhole.inject.slots import GLOBAL_SLOTS, Place, Slot
+from keyhole.wire.httpfield import remember
 from keyhole.wire.httprequest import Treatment
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _FOLDED = re.compile(r"[ .\[-]")
 class Surgery:
     """The slots of one host: which are emptied and which travel."""
 
-    __slots__ = ("_collect", "_exact", "_keeps_cookies", "_prefixes")
+    __slots__ = ("_collect", "_exact", "_keeps_cookies", "_known_keys", "_prefixes")
 
     def __init__(
         self, strip: Iterable[Slot], keep: Iterable[Slot], collect: Iterable[str] = ()
@@ -74,6 +75,9 @@ class Surgery:
             key=lambda ranked: -len(ranked[0].name),
         )
         self._collect = frozenset({_PROTOCOLS, *(name.lower() for name in collect)})
+        # From a query key as sent to whether its fields stay; never a field without `=`, which
+        # may be a value.
+        self._known_keys: dict[str, bool] = {}
 
     def treat(self, name: bytes) -> Treatment:
         """What becomes of the header field of this lower-case name."""
@@ -88,13 +92,12 @@ class Surgery:
 
     def query(self, query: str) -> str:
         """The query without the fields of emptied slots, whichever of `&` and `;` divides them."""
-        pieces = _SEPARATOR.split(query)
-        fields = pieces[::2]
-        stays = [self._field_stays(f) for f in fields]
+        stays = [self._field_stays(field) for field in query.replace(";", "&").split("&")]
         if all(stays):
             return query
+        pieces = _SEPARATOR.split(query)
         parts: list[str] = []
-        for i, field in enumerate(fields):
+        for i, field in enumerate(pieces[::2]):
             if stays[i]:
                 parts += (pieces[2 * i - 1], field) if parts else (field,)
         return "".join(parts)
@@ -118,7 +121,16 @@ class Surgery:
 
     def _field_stays(self, field: str) -> bool:
         """Whether no server reads this field as an emptied one; a slot of just its name decides."""
-        names = _query_names(field)
+        key, equals, _ = field.partition("=")
+        stays = self._known_keys.get(key) if equals else None
+        if stays is None:
+            stays = self._key_stays(key)
+            if equals:
+                remember(self._known_keys, key, stays)
+        return stays
+
+    def _key_stays(self, key: str) -> bool:
+        names = _query_names(key)
         exact = self._exact.get(Slot(Place.QUERY, names[0]))
         if exact is not None:
             return exact
@@ -150,9 +162,9 @@ def _written(injection: Injection) -> Slot:
     return Slot(Place.HEADER, "authorization")
 
 
-def _query_names(field: str) -> tuple[str, ...]:
+def _query_names(key: str) -> tuple[str, ...]:
     """A field's name as lenient servers read it: cut, cut and folded, folded."""
-    name = unquote_plus(field.partition("=")[0], errors="replace").casefold()
+    name = unquote_plus(key, errors="replace").casefold()
     cut = _NAME_ENDS.split(name, maxsplit=1)[0].strip()
     whole = name.partition("\0")[0].strip()
     return cut, _FOLDED.sub("_", cut), _FOLDED.sub("_", whole)

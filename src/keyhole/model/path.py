@@ -31,6 +31,7 @@ _REFUSED_ESCAPES = {
     0x7F: "an encoded control character",
 } | dict.fromkeys(range(0x20), "an encoded control character")
 _ENCODED_SLASH = 0x2F
+_UNCLEAN = frozenset({"", ".", ".."})
 _CONFUSING = frozenset("/\\;%")
 # Canonically ';', '`' and 'K'; and what Windows' best-fit tables turn into '/' and '\'.
 _LOOKALIKES = frozenset("\u037e\u1fef\u212a\u2044\u2215\u2216")
@@ -48,16 +49,16 @@ class RequestPath:
         """Normalise, or refuse. With `opaque_slash`, `%2F` is a character of its segment."""
         if len(text) > MAX_PATH_LENGTH:
             raise Unparsable(f"a path is at most {MAX_PATH_LENGTH} bytes")
-        if not text.startswith("/"):
-            raise Unparsable("a path starts with '/'")
-        if ";" in text:
-            raise Unparsable("a path has no ';' parameters")
         if not _PATH.fullmatch(text):
-            raise Unparsable("a path has a character that must be percent-encoded")
+            raise Unparsable(_why_refused(text))
         pieces = _pieces(text)
         if len(pieces) > MAX_SEGMENTS:
             raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
-        return cls(tuple(_decode(piece, opaque_slash) for piece in pieces), text)
+        if "%" in text:
+            pieces = [_decode(piece, opaque_slash) for piece in pieces]
+        if not _UNCLEAN.isdisjoint(pieces):
+            raise Unparsable("a path has no empty, '.' or '..' segment")
+        return cls(tuple(pieces), text)
 
     @property
     def split_reading(self) -> RequestPath | None:
@@ -69,7 +70,9 @@ class RequestPath:
 
     def folded(self) -> tuple[str, ...]:
         """The segments as a server without regard to case or width would read them."""
-        return tuple(fold(s) for s in self.segments)
+        if "%" not in self.raw and self.raw == self.raw.lower():
+            return self.segments  # ASCII, and in lower case already
+        return tuple(map(fold, self.segments))
 
 
 def parse_path_glob(text: str) -> Glob:
@@ -93,6 +96,14 @@ def parse_path_glob(text: str) -> Glob:
     return Glob(segments)
 
 
+def _why_refused(text: str) -> str:
+    if not text.startswith("/"):
+        return "a path starts with '/'"
+    if ";" in text:
+        return "a path has no ';' parameters"
+    return "a path has a character that must be percent-encoded"
+
+
 def _pieces(text: str) -> list[str]:
     """What stands between the slashes; one trailing slash adds nothing, `//` is not the root."""
     return [] if text == "/" else text[1:].removesuffix("/").split("/")
@@ -100,8 +111,6 @@ def _pieces(text: str) -> list[str]:
 
 def _decode(piece: str, opaque_slash: bool) -> str:
     if "%" not in piece:
-        if _is_unclean(piece):
-            raise Unparsable("a path has no empty, '.' or '..' segment")
         return piece
     octets, at = bytearray(), 0
     for escape in _ESCAPE.finditer(piece):
@@ -118,8 +127,6 @@ def _decode(piece: str, opaque_slash: bool) -> str:
         decoded = octets.decode("utf-8")
     except UnicodeDecodeError:
         raise Unparsable("a path is UTF-8 where it is percent-encoded") from None
-    if _is_unclean(decoded):
-        raise Unparsable("a path has no empty, '.' or '..' segment")
     if not decoded.isascii() and _is_confusing(decoded):
         raise Unparsable("a path has a character that some servers read as a slash or dot")
     return unicodedata.normalize("NFC", decoded)
@@ -136,4 +143,4 @@ def _is_confusing(decoded: str) -> bool:
 
 
 def _is_unclean(segment: str) -> bool:
-    return segment in {"", ".", ".."}
+    return segment in _UNCLEAN

@@ -10,7 +10,7 @@ MAX_QUERY_LENGTH = 16384
 """Bytes of a query as sent: search APIs stay under 8 KiB, signed URLs under 4."""
 
 # RFC 3986 §3.4 plus what browsers and SDKs send raw ([ ] | ^ ` { }); no space, quote or control.
-_QUERY = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?\[\]|^`{}]|%[0-9A-Fa-f]{2})*")
+_QUERY = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?\[\]|^`{}]++|%[0-9A-Fa-f]{2})*+")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -20,9 +20,11 @@ def parse_query(text: str) -> tuple[str, ...]:
         raise Unparsable(f"a query is at most {MAX_QUERY_LENGTH} bytes")
     if not _QUERY.fullmatch(text):
         raise Unparsable("a query has a character that must be percent-encoded")
-    fields = re.split(r"[&;]", text) if text else []
-    return tuple(_decode(field.partition("=")[0]).lower() for field in fields)
+    fields = text.replace(";", "&").split("&") if text else []
+    return tuple([_decode(field.partition("=")[0]).lower() for field in fields])
 
 
 def _decode(name: str) -> str:
+    if name.isalnum():
+        return name
     return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), name.replace("+", " "))

@@ -8,7 +8,7 @@ from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.value import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bucket:
     """A token bucket: `rate` a second, at most `burst` at once. Make it with `full`."""
 
@@ -24,14 +24,15 @@ class Bucket:
         size = rate if burst is None else burst
         return cls(name, rate, size, size, now)
 
-    def take(self, now: float, amount: float = 1.0) -> tuple[Bucket, Decision]:
-        """Take tokens, or refuse and keep the bucket; a clock that goes back earns nothing."""
-        earned = max(0.0, now - self.stamp) * self.rate
-        tokens = min(self.burst, self.tokens + earned)
+    def take(self, now: float, amount: float = 1.0) -> Decision:
+        """Take tokens, or refuse and leave them; a clock that goes back earns nothing."""
+        tokens, stamp = self.tokens, self.stamp
+        if now > stamp:
+            tokens = min(self.burst, tokens + (now - stamp) * self.rate)
+            self.stamp = now
         allowed = 0 <= amount <= tokens
-        left = tokens - amount if allowed else tokens
-        state = Bucket(self.name, self.rate, self.burst, left, max(now, self.stamp))
-        return state, _decided(self.name, allowed)
+        self.tokens = tokens - amount if allowed else tokens
+        return _decided(self.name, allowed)
 
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import RankedRule
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Node:
     literal: dict[str, _Node] = field(default_factory=dict)
     globs: dict[tuple[str, str], list[tuple[str, _Node]]] = field(default_factory=dict)
@@ -34,6 +34,7 @@ class PathIndex:
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._start = [self._root]
 
     def add(self, rule: RankedRule) -> None:
         """Add a rule; among equals the first added speaks."""
@@ -45,11 +46,14 @@ class PathIndex:
             held = node.rules.setdefault(method, [])
             held.append(rule)
             held.sort(key=lambda r: r.tier)  # stable: among equals the first added stays first
+        self._start = _closure([self._root])
 
     def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
         """The strongest rule that speaks of this request."""
         best: RankedRule | None = None
         for node in self._reached(segments):
+            if not node.rules:
+                continue
             for key in (method, ANY_METHOD):
                 rules = node.rules.get(key)
                 if rules and (best is None or rules[0].tier < best.tier):
@@ -66,20 +70,22 @@ class PathIndex:
         ]
 
     def _reached(self, segments: tuple[str, ...]) -> list[_Node]:
-        level = _closure([self._root])
+        level = self._start
         for segment in segments:
             step: list[_Node] = []
             for node in level:
                 if node.is_any_depth:
                     step.append(node)
-                found = node.literal.get(segment)
-                if found:
-                    step.append(found)
+                if node.literal:
+                    found = node.literal.get(segment)
+                    if found is not None:
+                        step.append(found)
                 if node.globs:
                     _match_globs(node, segment, step)
             if not step:
                 return step
-            level = _closure(step)
+            plain = len(step) == 1 and step[0].any_depth is None
+            level = step if plain else _closure(step)
         return level
 
 
@@ -114,12 +120,10 @@ def _match_globs(node: _Node, segment: str, step: list[_Node]) -> None:
 
 def _closure(nodes: list[_Node]) -> list[_Node]:
     """These nodes and those reached by a `**` that stands for nothing, each once."""
-    if all(node.any_depth is None for node in nodes) and len(nodes) < 2:
-        return nodes
-    seen: dict[int, _Node] = {}
+    seen: dict[_Node, None] = {}
     for start in nodes:
         node: _Node | None = start
-        while node is not None and id(node) not in seen:
-            seen[id(node)] = node
+        while node is not None and node not in seen:
+            seen[node] = None
             node = node.any_depth
-    return list(seen.values())
+    return list(seen)

@@ -6,6 +6,7 @@ is refused, or, where the service accepts `%2F`, judged in both readings.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
@@ -23,12 +24,16 @@ from keyhole.policy.forge import (
 from keyhole.policy.policy import RankedRule, Tier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from keyhole.model.host import Host
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 DNS_QUERY_FIELD = "dns"
 """RFC 8484: a question in the query would resolve names past the gateway."""
+
+_ALLOW = Verdict.ALLOW
 
 _SAYS_LITTLE = (Reason.REPOSITORY_NOT_GRANTED, Reason.NO_RULE)
 """Where accounts share a host, refusals that any other account's refusal explains better; the
@@ -46,14 +51,19 @@ class Request:
 
 def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> RequestDecision:
     """Decide one request to an inspected host."""
+    return decide_among(book.services(host, port), request)
+
+
+def decide_among(services: Iterable[HostRules], request: Request) -> RequestDecision:
+    """The same, where the services that inspect the host are known."""
     if request.method not in METHODS:
         return RequestDecision(reason=Reason.METHOD_REFUSED)
-    if (refused := decide_query(request.query)) is not None:
+    if request.query and (refused := decide_query(request.query)) is not None:
         return refused
     refusal = RequestDecision()
-    for rules in book.services(host, port):
+    for rules in services:
         decision = _decide_for(rules, request)
-        if decision.allowed:
+        if decision.verdict is _ALLOW:
             return decision
         if refusal.service is None or _tells(decision) > _tells(refusal):
             refusal = decision
@@ -120,16 +130,22 @@ def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDec
     name = rules.service.name
     folded = path.folded()
     denial = rules.denials.find(method, folded)
-    if denial and denial.tier is Tier.DENY:
+    if denial is not None and denial.tier is Tier.DENY:
         return RequestDecision(reason=Reason.DENIED_BY_RULE, rule=denial.id, service=name)
     allow = _stronger(
         rules.allows.find(method, path.segments), rules.folding_allows.find(method, folded)
     )
-    if denial and not _is_opened(rules, method, path):
+    if denial is not None and not _is_opened(rules, method, path):
         return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
-    if allow:
-        return RequestDecision(Verdict.ALLOW, Reason.RULE, allow.id, name)
+    if allow is not None:
+        return _allowed(allow.id, name)
     return RequestDecision(service=name)
+
+
+@functools.lru_cache(maxsize=256)
+def _allowed(rule: str, service: str) -> RequestDecision:
+    """The same value each time: paths are many, rules are few."""
+    return RequestDecision(_ALLOW, Reason.RULE, rule, service)
 
 
 def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:

@@ -7,7 +7,10 @@ servers could read in two ways is refused, since that difference is what smuggli
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_HEAD = 64 * 1024
 """Bytes of a head: four times what common servers accept."""
@@ -37,14 +40,15 @@ HOP_BY_HOP = frozenset(
 
 # RFC 9110 §5.6.2 token; §5.5 values without CR, LF, NUL and the other controls but the tab.
 TOKEN_CHARACTER = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-FIELD = re.compile(rb"(" + TOKEN_CHARACTER + rb"+):([\t\x20-\x7e\x80-\xff]*)")
 _TOKEN = re.compile(TOKEN_CHARACTER + rb"+")
+_TEXT = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _ZERO = ord("0")
 _BARE_END = re.compile(rb"\n\r?\n")
 _NOT_PLAIN = re.compile(rb"[^0-9a-z]")
 
 NO_FIELD = "a header field is not `name: value` on one line"
 
+K = TypeVar("K", bytes, str)
 T = TypeVar("T")
 
 
@@ -64,15 +68,33 @@ class Field(NamedTuple):
     line: bytes
 
 
+def split_field(line: bytes) -> tuple[bytes, bytes]:
+    """What stands before the colon, and the trimmed value. The name is still to be looked at."""
+    name, colon, value = line.partition(b":")
+    # What is printable has no control in it, which is soon known; else a bare CR or LF or NUL is
+    # what is left when the text is taken away.
+    if not colon or (not str(value, "latin-1").isprintable() and value.translate(None, _TEXT)):
+        raise Malformed(NO_FIELD)
+    return name, value.strip(b" \t")
+
+
+def check_name(name: bytes) -> None:
+    """Refuse what is no field's name: a folded line, a space before the colon."""
+    if not _TOKEN.fullmatch(name):
+        raise Malformed(NO_FIELD)
+
+
 def parse_field(line: bytes) -> Field:
     """Read `name: value`, without the line's end."""
-    # A bare CR or LF, a folded line, NUL, a space before the colon: none matches.
-    found = FIELD.fullmatch(line)
-    if found is None:
-        raise Malformed(NO_FIELD)
-    name, value = found.groups()
-    value = value.strip(b" \t")
+    name, value = split_field(line)
+    check_name(name)
     return Field(name.lower(), value, b"%b: %b\r\n" % (name, value))
+
+
+def values_of(lines: Iterable[bytes], name: bytes) -> list[bytes]:
+    """The values of one field, among lines that were written here."""
+    pairs = (line.partition(b":") for line in lines)
+    return [value.strip() for sent, _, value in pairs if sent.lower() == name]
 
 
 def find_end(data: bytes | bytearray, searched: int = 0) -> int:
@@ -81,10 +103,11 @@ def find_end(data: bytes | bytearray, searched: int = 0) -> int:
     `searched` is how many bytes an earlier call has seen. The head is `data[:end]`, and what
     follows it starts at `end + len(END_OF_HEAD)`.
     """
-    end = data.find(END_OF_HEAD, max(0, searched - 3))
+    start = searched - 3 if searched > 3 else 0
+    end = data.find(END_OF_HEAD, start)
     if end > MAX_HEAD or (end < 0 and len(data) > MAX_HEAD):
         raise Malformed(f"a head has at most {MAX_HEAD} bytes")
-    if end < 0 and _BARE_END.search(data, max(0, searched - 3)):
+    if end < 0 and _BARE_END.search(data, start):
         # Without this, a head of bare LF would be waited for and never be refused.
         raise Malformed("a line ends with a bare LF")
     return end
@@ -149,7 +172,7 @@ def folded(name: bytes) -> bytes:
     return _NOT_PLAIN.sub(b"-", name)
 
 
-def remember(known: dict[bytes, T], raw: bytes, meaning: T) -> None:
+def remember(known: dict[K, T], raw: K, meaning: T) -> None:
     """Keep in a memo what a line or a name means; a full memo starts anew."""
     if len(raw) <= MAX_KNOWN_LINE:
         if len(known) >= MAX_KNOWN:

@@ -14,23 +14,26 @@ from collections.abc import Callable
 
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
-    FIELD,
     HOP_BY_HOP,
-    NO_FIELD,
     TOKEN_CHARACTER,
     Field,
     Malformed,
     check_chunked,
+    check_name,
     folded,
     parse_length,
     parse_tokens,
     remember,
+    split_field,
     split_head,
     without,
 )
 
 MAX_METHOD = 32
 """Bytes of a method; the longest registered one has 17."""
+
+MAX_VARIETY = 16
+"""Lines of one name in a memo: more than a client has agents, languages or types."""
 
 CHUNKED = -1
 """The length of a body that comes in chunks."""
@@ -60,14 +63,16 @@ Treat = Callable[[bytes], Treatment]
 
 
 class _Special(enum.Enum):
-    """A field that has a meaning here."""
+    """A field that has a meaning here, or that is not worth a place in a memo."""
 
     READ = 0
     MEDIA = 1
+    VARIES = 2
+    """It is kept, and its lines are never the same: an id, a date."""
 
 
 _DROP, _KEEP, _COLLECT = Treatment
-_READ, _MEDIA = _Special
+_READ, _MEDIA, _VARIES = _Special
 _SPECIAL: dict[bytes, _Special | Treatment] = (
     dict.fromkeys(HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES, _DROP)
     | dict.fromkeys((b"accept", b"content-type"), _MEDIA)
@@ -109,10 +114,10 @@ class RequestHead:
     """Fields that go on, as `Name: value` and CRLF, in the client's order."""
     collected: list[Field]
     """Fields that the caller wants to see."""
+    close: bool
+    """The client will not use the connection again."""
     length: int = 0
     """Bytes of the body, CHUNKED when it comes in chunks."""
-    close: bool = False
-    """The client will not use the connection again."""
     expects_continue: bool = False
     websocket: bool = False
     """The client asks to speak WebSocket, and nothing else."""
@@ -123,7 +128,7 @@ class RequestHead:
 class RequestReader:
     """Reads the heads of requests to one host; it keeps nothing of a request or a connection."""
 
-    __slots__ = ("_authorities", "_kinds", "_known", "_reads", "_treat")
+    __slots__ = ("_authorities", "_kinds", "_known", "_reads", "_treat", "_variety")
 
     def __init__(self, host: str, port: int, treat: Treat, known: dict[bytes, bytes]) -> None:
         """`host` is canonical. `known` may be shared by all readers with this host and `treat`.
@@ -137,14 +142,15 @@ class RequestReader:
         self._known = known
         # From a name as sent to what becomes of its fields.
         self._kinds: dict[bytes, _Special | Treatment] = {}
+        # How many lines of a name are in `known`.
+        self._variety: dict[bytes, int] = {}
         # From a line as sent to name and value, for the fields that are read here.
         self._reads: dict[bytes, tuple[bytes, bytes]] = {}
 
     def parse(self, head: bytes) -> RequestHead:
         """Read a head, which ends before the empty line."""
-        rows = split_head(head)
-        request = self._request_line(rows[0])
-        del rows[0]
+        rows = iter(split_head(head))
+        request = self._request_line(next(rows))
         lines = request.lines
         read: dict[bytes, bytes] = {}
         known, reads = self._known.get, self._reads.get
@@ -174,38 +180,49 @@ class RequestReader:
             # RFC 9112 §3.2.2: an origin takes the authority from here and ignores Host.
             raise Malformed("the target is not on the host that was connected to")
         http10 = minor == "0"
-        return RequestHead(method, path or "/", query, http10, [], [], close=http10)
+        return RequestHead(method, path or "/", query, http10, [], [], http10)
 
     def _take(self, row: bytes, request: RequestHead) -> tuple[bytes, bytes] | None:
         """Read a line that is in no memo: name and value, if they are to be read here."""
-        found = FIELD.fullmatch(row)
-        if found is None:
-            raise Malformed(NO_FIELD)
-        sent, value = found.groups()
+        sent, value = split_field(row)
         kind = self._kinds.get(sent)
         if kind is None:
             kind = self._learn(sent)
         if kind is _DROP:
             return None
-        name, value = sent.lower(), value.strip(b" \t")
         if kind is _READ:
+            name = sent.lower()
             remember(self._reads, row, (name, value))
             return name, value
         if kind is _MEDIA:
             if _names_dns(value):
                 request.dns_message = True
                 return None
-            kind = self._treat(name)
+            kind = self._treat(sent.lower())
         line = b"%b: %b\r\n" % (sent, value)
         if kind is _KEEP:
             request.lines.append(line)
-            remember(self._known, row, line)
+            self._remember(sent, row, line)
+        elif kind is _VARIES:
+            request.lines.append(line)
         elif kind is _COLLECT:
-            request.collected.append(Field(name, value, line))
+            request.collected.append(Field(sent.lower(), value, line))
         return None
+
+    def _remember(self, sent: bytes, row: bytes, line: bytes) -> None:
+        """Keep a line in the memo, unless the name is one whose lines are never the same."""
+        variety = self._variety.get(sent, 0)
+        if variety >= MAX_VARIETY:
+            remember(self._kinds, sent, _VARIES)
+            return
+        remember(self._known, row, line)
+        if len(self._known) == 1:
+            self._variety.clear()  # it was full and starts anew
+        remember(self._variety, sent, variety + 1)
 
     def _learn(self, sent: bytes) -> _Special | Treatment:
         """What becomes of fields with a name that was not seen before."""
+        check_name(sent)
         name = sent.lower()
         kind = _SPECIAL[name] if name in _SPECIAL else self._treat(name)
         plain = folded(name)

@@ -12,14 +12,14 @@ import re
 
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
-    FIELD,
     HOP_BY_HOP,
-    NO_FIELD,
     Malformed,
     check_chunked,
+    check_name,
     parse_length,
     parse_tokens,
     remember,
+    split_field,
     split_head,
     without,
 )
@@ -37,9 +37,17 @@ class Framing(enum.Enum):
     CLOSE = 3
 
 
+_, _LENGTH, _CHUNKED, _UNTIL_CLOSED = Framing
+
 # RFC 9112 §4: the reason may be empty; without its space, too, as common servers send it.
 _STATUS_LINE = re.compile(
     rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\x20-\x7e\x80-\xff\t]*))?",
+)
+# Charsets in which ASCII is not written as ASCII; a client may ask for one (I7).
+_UNREADABLE = re.compile(
+    rb".*charset\s*=\s*[\"']?\s*"
+    rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)",
+    re.IGNORECASE,
 )
 _SWITCHING = 101
 _NO_CONTENT = 204
@@ -71,13 +79,15 @@ class ResponseHead:
     """The status line for the client, CRLF included; always HTTP/1.1."""
     lines: list[bytes]
     """Fields that go on, as `Name: value` and CRLF, in the origin's order."""
+    close: bool
+    """The origin will not use the connection again, or should not be trusted to."""
     framing: Framing = Framing.NONE
     length: int = NO_LENGTH
     """Bytes of the body; with `Framing.NONE`, what a GET would have had if the origin said so."""
-    close: bool = False
-    """The origin will not use the connection again, or should not be trusted to."""
     encoding: bytes = b""
     """Content-Encoding in lower case, empty when there is none."""
+    unreadable: bool = False
+    """Its characters are not written so that ASCII can be searched for."""
     upgrade: bytes = b""
     """The protocol that a 101 switches to, in lower case."""
     websocket_accept: bytes = b""
@@ -90,13 +100,12 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
 
     `known` is a memo as of `RequestReader`, but not the same.
     """
-    rows = split_head(head)
-    first = rows[0]
+    rows = iter(split_head(head))
+    first = next(rows)
     usual = _USUAL.get(first)
     status, minor, start = _parse_status_line(first) if usual is None else usual
-    del rows[0]
     lines: list[bytes] = []
-    response = ResponseHead(status, minor, start, lines, close=not minor)
+    response = ResponseHead(status, minor, start, lines, not minor)
     read: dict[bytes, bytes] = {}
     for row in rows:
         line = known.get(row)
@@ -135,11 +144,8 @@ def _take(
     row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
 ) -> bytes | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
-    found = FIELD.fullmatch(row)
-    if found is None:
-        raise Malformed(NO_FIELD)
-    sent, value = found.groups()
-    name, value = sent.lower(), value.strip(b" \t")
+    sent, value = split_field(row)
+    name = sent.lower()
     if name in _READ:
         if name not in read:
             read[name] = value
@@ -149,11 +155,14 @@ def _take(
             # Two lengths that are equal today are two lengths for whoever reads only one.
             raise Malformed("a field that may stand once in a response stands twice")
         return None
+    check_name(sent)
     if name in NOT_FOR_THE_CLIENT:
         return None
     line: bytes = b"%b: %b\r\n" % (sent, value)
     if name == b"content-encoding":
         _note_encoding(response, value.lower())
+    elif name == b"content-type" and _UNREADABLE.match(value):
+        response.unreadable = True
     elif name != b"set-cookie":
         # A cookie may be a credential of the user's; it is not kept longer than needed.
         remember(known, row, line)
@@ -182,11 +191,11 @@ def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> Non
     elif status == _NOT_MODIFIED or method == "HEAD":
         response.length = size
     elif coding is not None:
-        response.framing = Framing.CHUNKED
+        response.framing = _CHUNKED
     elif length is not None:
-        response.framing, response.length = Framing.LENGTH, size
+        response.framing, response.length = _LENGTH, size
     else:
-        response.framing, response.close = Framing.CLOSE, True
+        response.framing, response.close = _UNTIL_CLOSED, True
 
 
 def _connect(response: ResponseHead, options: set[bytes], read: dict[bytes, bytes]) -> None:

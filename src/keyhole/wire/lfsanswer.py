@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host, parse_port
 from keyhole.model.value import dataclass
-from keyhole.wire.httpfield import FIELD, Malformed
+from keyhole.wire.httpfield import Malformed, parse_field
 from keyhole.wire.lfs import BASIC, HASH, MAX_OBJECTS, Operation, check_hash
 from keyhole.wire.lfsjson import (
     read_json,
@@ -202,9 +202,10 @@ def _field(name: str, value: object) -> tuple[str, str]:
     """A field as it is written: CR, LF or NUL in it would be a second one, or a second request."""
     if not isinstance(value, str) or not value.isascii() or len(value) > MAX_VALUE:
         raise Malformed("header has a value that is not a line of ASCII")
-    if not name.isascii() or not FIELD.fullmatch(f"{name}:{value}".encode("ascii")):
-        raise Malformed("header has a field that is not `name: value` on one line")
-    return name, value.strip(" \t")
+    if not name.isascii():
+        raise Malformed("header has a field whose name is not ASCII")
+    found = parse_field(f"{name}:{value}".encode("ascii"))
+    return name, found.value.decode("ascii")
 
 
 def write_batch_answer(

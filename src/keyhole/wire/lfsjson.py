@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from keyhole.wire.httpfield import FIELD, Malformed
+from keyhole.wire.httpfield import Malformed, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,10 +96,9 @@ def read_text(value: object, what: str) -> str:
 
 def is_lfs_json(lines: Iterable[bytes]) -> bool:
     """Whether a request's fields name LFS's media type, once, and no encoding of the body."""
-    fields = [FIELD.match(line) for line in lines]
-    named = [(found[1].lower(), found[2].strip(b" \t")) for found in fields if found]
-    types = [value for name, value in named if name == b"content-type"]
-    encoded = any(name == b"content-encoding" for name, _ in named)
+    lines = tuple(lines)
+    types = values_of(lines, b"content-type")
+    encoded = bool(values_of(lines, b"content-encoding"))
     return len(types) == 1 and _MEDIA.fullmatch(types[0]) is not None and not encoded
 
 
