@@ -64,7 +64,7 @@ class Asking:
             while piece is not None:
                 yield piece
                 piece = await inquiry.next()
-            origin = inquiry.reusable
+            origin, inquiry.reusable = inquiry.reusable, None
             if origin is not None:
                 origin.resume()
                 self._inspection.keep_idle(service, origin, self._loop.time())
@@ -140,11 +140,12 @@ class Inquiry:
         return piece
 
     def give_up(self) -> None:
-        """Nobody reads on."""
-        origin, self._origin = self._origin, None
-        if origin is not None:
-            origin.release()
-            origin.abort()
+        """Nobody reads on; nor keeps the connection, if the answer was whole just before."""
+        for origin in (self._origin, self.reusable):
+            if origin is not None:
+                origin.release()
+                origin.abort()
+        self._origin = self.reusable = None
 
     # ── what an origin says ───────────────────────────────────────────────────────────────────────
 
