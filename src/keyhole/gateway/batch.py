@@ -146,4 +146,5 @@ def tell_error(head: ResponseHead, said: bytes | None = None) -> ErrorRewriter:
     """Make an answer one that clients of LFS take for an error: they read no other type."""
     head.lines = [line for line in head.lines if not line.lower().startswith(b"content-type:")]
     head.lines.append(b"Content-Type: %b\r\n" % MEDIA_TYPE)
+    head.unreadable = False
     return ErrorRewriter(said)

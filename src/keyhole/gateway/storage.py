@@ -82,4 +82,5 @@ def tidy(transfer: Transfer, head: ResponseHead) -> ErrorRewriter | None:
     # git-lfs uploads a text in UTF-16 as such. Nobody inside chose its characters, as one might of
     # an answer that then could not be searched: they are bytes.
     head.lines.append(b"Content-Type: application/octet-stream\r\n")
+    head.unreadable = False
     return None
