@@ -20,8 +20,8 @@ from keyhole.wire.httpfield import Malformed
 from keyhole.wire.pktline import DELIM, FLUSH, MAX_DATA, encode, read_packets
 from keyhole.wire.uploadpack import (
     MAX_ERROR,
-    MAX_LINES,
     MAX_REQUEST,
+    MAX_SHORT_LINES,
     Abilities,
     PackReader,
     RefsReader,
@@ -195,10 +195,13 @@ def test_a_fetch_is_bounded_in_bytes_and_lines(version: int) -> None:
     """I9: one line and one byte less pass."""
     have = encode(b"have " + TWO.encode())
     start, end = ((v2(WANT)[:-4], FLUSH) if version == 2 else (packets(WANT), b""))  # fmt: skip
-    room = MAX_LINES - len(read_packets(start + end))
-    assert read_fetch(start + have * room + end, version)
+    many = start + have * (MAX_REQUEST // len(have) - 4) + end
+    assert len(read_packets(many)) > 150_000
+    assert read_fetch(many, version)
+    done = encode(b"done")
+    assert read_fetch(start + done * (MAX_SHORT_LINES - 8) + end, version)
     with pytest.raises(Malformed, match="packets"):
-        read_fetch(start + have * (room + 1) + end, version)
+        read_fetch(start + done * (MAX_SHORT_LINES * 2) + end, version)
     with pytest.raises(Malformed, match="bytes"):
         read_fetch(start + have * (MAX_REQUEST // len(have)) + end, version)
 

@@ -220,7 +220,7 @@ class Arrival(TlsSide):
         self._held = b""
         ended(self)
 
-    def _forsake(self) -> None:
+    def _forsake(self, reason: str = "") -> None:
         """Let go of what a request in flight holds; called once."""
 
     # ── what is counted and written down ──────────────────────────────────────────────────────────

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MAX_FETCH = MAX_REQUEST
 """Bytes of a fetch, also when it came compressed."""
 
+MAX_RATIO, SMALL = 16, 4096
+"""How much a compressed fetch may grow, beyond a little: object ids deflate to about a half."""
+
 _GZIP = 31  # a window of 15 and gzip's own frame
 
 
@@ -56,7 +59,7 @@ def _inflate(body: bytes) -> bytes:
     """One gzip member and nothing behind it: servers differ on a second."""
     inflater = zlib.decompressobj(_GZIP)
     try:
-        plain = inflater.decompress(body, MAX_FETCH)
+        plain = inflater.decompress(body, min(MAX_FETCH, SMALL + MAX_RATIO * len(body)))
     except zlib.error:
         raise Malformed("it is not gzip") from None
     if not inflater.eof or inflater.unused_data:

@@ -42,9 +42,13 @@ class Body(ABC):
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
-        self.done = asked.head.length == 0
-        self._left = asked.head.length
-        self._reader = ChunkedReader(asked.treat) if asked.head.length < 0 else None
+        self._begin()
+
+    def _begin(self) -> None:
+        length = self.asked.head.length
+        self.done = length == 0
+        self._left = length
+        self._reader = ChunkedReader(self.asked.treat) if length < 0 else None
 
     def feed(self, data: bytes, limit: int) -> bytes:
         """Take bytes; what is behind the body comes back. Raises Malformed or OverLimit."""
@@ -54,8 +58,8 @@ class Body(ABC):
             self._take(piece, limit)
             self.done = not self._left
             return rest
-        for piece in self._reader.feed(data):
-            self._take(piece, limit)
+        # Together: what a byte in a chunk of its own costs here, it must not cost again.
+        self._take(b"".join(self._reader.feed(data)), limit)
         self.done = self._reader.done
         return self._reader.rest if self.done else b""
 

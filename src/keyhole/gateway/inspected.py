@@ -20,7 +20,7 @@ from keyhole.gateway.largefiles import LargeFileBody
 from keyhole.gateway.minting import Minting, Unminted
 from keyhole.gateway.origin import Insecure
 from keyhole.gateway.pushbody import PushBody
-from keyhole.gateway.pushes import Push, events, objections, refused
+from keyhole.gateway.pushes import Push, abandoned, events, objections, refused
 from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
@@ -254,7 +254,7 @@ class Inspected(Arrival):
                 return rest
             whole = body.finish()
         except Unfit as error:
-            self._forsake()
+            self._forsake(error.reason)
             return self._refuse_unfit(error, asked.head, asked.decision, b"")
         return self._proceed(whole.asked, whole.digest, whole.body + rest)
 
@@ -289,6 +289,11 @@ class Inspected(Arrival):
         if request.is_probe:
             return self._answer_probe(body, rest) if body.done else rest
         if not body.judging:
+            if body.straight and (request.shallow or not request.has_pack):
+                # Nothing may follow a list without a pack, and what is cut off must be looked at.
+                raw = body.as_it_came()
+                body.read_anew(judged=True)
+                return self._gather(body, raw)
             body.judging = True
             if body.straight:
                 self._held, rest = body.as_it_came(), b""
@@ -302,6 +307,7 @@ class Inspected(Arrival):
         """With an empty list git tries the way before a large push: nothing is to be changed."""
         if body.size != len(FLUSH):
             raise Malformed("something follows an empty list of commands")
+        self._note_push(body, body.asked.decision)
         return self._answer_push(body, b"", rest)
 
     async def _push(self, body: PushBody, request: PushRequest) -> None:
@@ -322,7 +328,7 @@ class Inspected(Arrival):
         if body.straight:
             verdicts = await push.foresee()
             if refused(verdicts):
-                body.read_anew()
+                body.read_anew(judged=False)
                 self._phase = _GATHER
                 self._go_on_with(partial(self._gather, body))
                 await body.whole
@@ -358,17 +364,23 @@ class Inspected(Arrival):
         if not request.wants_report:
             why = next(iter(words.values()))
             return self._refuse_request(asked.head, first, rest, why=why)
-        head = asked.head
-        details = (("method", head.method), ("path", head.path), ("service", asked.service))
-        self.note(
-            Event(EventKind.REQUEST, Verdict.DENY, first.reason, first.rule, self.host, details)
-        )
+        self._note_push(body, first)
         return self._answer_push(body, report(request, words), rest)
+
+    def _note_push(self, body: PushBody, decision: Decision, reason: str = "") -> None:
+        """Of a push that is not sent on: the event of its request."""
+        asked = body.asked
+        head, rule = asked.head, decision.rule
+        details = (("method", head.method), ("path", head.path), ("service", asked.service))
+        said = reason or decision.reason
+        verdict = Verdict.DENY if reason else decision.verdict
+        self.note(Event(EventKind.REQUEST, verdict, said, rule, self.host, details))
 
     def _told(
         self, verdicts: tuple[RefVerdict, ...], repository: str, results: Mapping[str, str]
     ) -> None:
-        for event in objections(verdicts, results, self.host, repository):
+        needles = self._inspection.needles()
+        for event in objections(verdicts, results, self.host, repository, needles):
             self.note(event)
 
     def _answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
@@ -537,6 +549,7 @@ class Inspected(Arrival):
         # Of a large file the person learns where it is, and the client does not.
         place = self._inspection.destination(transfer)
         self._state.tell(place.host.name, place.port, reason, why)
+        why = why if transfer is None else ""
         self._last_words(refusal.http_reply(reason, decision.rule, why, body=body, form=form))
 
     def _refuse_request(
@@ -583,7 +596,7 @@ class Inspected(Arrival):
             # In a body whose answer may be on its way: a 400 must not come in the midst of it.
             self._exchange.failed(reason, why, Decision(rule=rule))
             return
-        self._forsake()
+        self._forsake(reason)
         details = (("why", why),)
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
         self._state.tell(self.host, self._bound.port, reason)
@@ -606,22 +619,36 @@ class Inspected(Arrival):
         if decision.rule == BODY_LIMIT and exchange is not None:
             exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
         elif decision.rule == BODY_LIMIT and gathering is not None:
-            self._forsake()
+            self._forsake(refusal.BODY_TOO_LARGE)
             self._refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
         else:
             if exchange is not None:
                 exchange.record(decision.reason, decision)
             self.cut(decision.reason)
 
-    def _forsake(self) -> None:
-        """Let go of a request in flight."""
+    def _forsake(self, reason: str = "") -> None:
+        """Let go of a request in flight. Without a `reason`, which the caller has written down of
+        it, its client is gone."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abandon()
+        elif isinstance(self._gathering, PushBody):
+            self._note_abandoned(self._gathering, reason)
         self._forget_body()
         if self._task is not None:
             self._task.cancel()
         self._queue.clear()
+
+    def _note_abandoned(self, body: PushBody, reason: str) -> None:
+        """A push that ends before it was decided: what it wanted is written down all the same."""
+        if not reason:
+            reason = refusal.CLIENT_LEFT
+            self._note_push(body, body.asked.decision, reason)
+        request, errand = body.request, body.asked.errand
+        if request is not None and errand is not None:
+            rule, repository = body.asked.decision.rule, str(errand.repository)
+            for event in abandoned(request, reason, rule, self.host, repository):
+                self.note(event)
 
     def _forget_body(self) -> None:
         gathering, self._gathering = self._gathering, None

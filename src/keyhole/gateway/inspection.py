@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.gateway.bands import BandWatch
 from keyhole.gateway.errand import GIT_ENDINGS, Errand, GitReading, Reading, read_errand
 from keyhole.gateway.largefiles import BatchReading, TransferReading, open_address, repo_of
 from keyhole.gateway.minting import Minting
@@ -25,8 +26,9 @@ from keyhole.inject.surgery import Surgery, written_slots
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.value import dataclass
+from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.request import Request, decide_among, decide_query
-from keyhole.wire.gitrefs import RECEIVE_PACK, RESULT_TYPES
+from keyhole.wire.gitrefs import RECEIVE_PACK, RESULT_TYPES, UPLOAD_PACK
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
 
@@ -219,6 +221,9 @@ class Inspection:
         Raises Unfit where it is of git and not in git's form.
         """
         service = decision.service or ""
+        if self._git and head.length and head.method in ("GET", "HEAD"):
+            # Some frameworks take a form in it for fields of the query, which was looked through.
+            raise Unfit(HTTP_MALFORMED, "a forge is asked without a body")
         errand = read_errand(self._rules[service], head) if self._git else None
         credential = self._credentials[service, errand is not None]
         if isinstance(credential, Minting):
@@ -278,7 +283,10 @@ class Inspection:
             return Dressed(message, asked.service, needles, ranges, key)
         reading = errand.reading()
         if asked.told is not None:
-            reading = GitReading(RESULT_TYPES[RECEIVE_PACK], Report(asked.told))
+            watch = BandWatch(needles, Report(asked.told))
+            reading = GitReading(RESULT_TYPES[RECEIVE_PACK], watch)
+        elif errand.endpoint is GitEndpoint.FETCH:
+            reading = GitReading(RESULT_TYPES[UPLOAD_PACK], BandWatch(needles))
         if asked.batch is not None:
             repo = repo_of(rules.service, errand, self.host, self.port)
             reading = BatchReading(self._files, repo, errand.path, asked.batch, needles)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.gathering import Body
+from keyhole.gateway.gathering import MAX_GATHERED, Body
 from keyhole.gateway.quarantine import Quarantine
 from keyhole.gateway.refusal import Unfit
 from keyhole.gateway.session import OverLimit
 from keyhole.model.decision import Reason
 from keyhole.policy.limit import decide_total
-from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import Malformed
 from keyhole.wire.receivepack import PushReader
 
@@ -55,7 +54,8 @@ class PushBody(Body):
         self._directory = directory
         self._count = count
         self._list = PushReader()
-        self._raw: list[bytes] | None = [] if self.straight else None
+        self._raw = bytearray()
+        """What came of one that may pass as it came, framing and all."""
         self._discards = False
         self.size = 0
 
@@ -66,8 +66,11 @@ class PushBody(Body):
 
     def feed(self, data: bytes, limit: int) -> bytes:
         """Take bytes; what is behind the body comes back. Raises Malformed or OverLimit."""
-        if self._raw is not None:
-            self._raw.append(data)
+        if self.straight and not self._discards:
+            self._keep(data)
+        else:
+            # With its framing: a byte in a chunk of its own costs as much as six.
+            self._count(len(data))
         rest = super().feed(data, limit)
         if self.done:
             if self.request is None:
@@ -78,26 +81,37 @@ class PushBody(Body):
 
     def as_it_came(self) -> bytes:
         """All bytes so far, framing and all, to be read from the start again."""
-        raw, self._raw = self._raw or [], None
-        return b"".join(raw)
+        raw = bytes(self._raw)
+        self._state.gathered -= len(raw)
+        self._raw.clear()
+        return raw
 
     def discard(self) -> None:
         """It is refused: read to its end, keep nothing."""
         self._discards = True
         self.forget()
 
-    def read_anew(self) -> None:
-        """The same for one that was to pass as it came: it is read from its start."""
-        head = self.asked.head
-        self.done = head.length == 0
-        self._left = head.length
-        self._reader = ChunkedReader(self.asked.treat) if head.length < 0 else None
+    def read_anew(self, *, judged: bool) -> None:
+        """Read one that was to pass as it came from its start: to be judged, or to be refused."""
+        self.straight = False
+        self._begin()
         self.size = 0
         self.whole = asyncio.get_running_loop().create_future()
-        self.discard()
+        if judged:
+            self._list, self.request = PushReader(), None
+        else:
+            self.discard()
+
+    def _keep(self, data: bytes) -> None:
+        kept = self._state.gathered + len(data)
+        if kept > MAX_GATHERED:
+            raise OverLimit(decide_total("body", self._state.gathered, len(data), MAX_GATHERED))
+        self._state.gathered = kept
+        self._raw += data
 
     def forget(self) -> None:
-        """Give the disk back."""
+        """Give disk and memory back."""
+        self.as_it_came()
         quarantine, self.quarantine = self.quarantine, None
         if quarantine is not None:
             quarantine.close()
@@ -116,10 +130,10 @@ class PushBody(Body):
         self.size += len(piece)
         if self.size > limit:
             raise OverLimit(decide_total("body", 0, self.size, limit))
-        if self._raw is None:
-            self._count(len(piece))
+        if self._discards:
+            return
         self.request = self._read_list(piece)
-        if self._discards or self._raw is not None:
+        if self.straight:
             return
         if self.quarantine is None:
             self.quarantine = Quarantine(self._directory, self._state)

@@ -13,7 +13,7 @@ from keyhole.gateway.inquiry import NoAnswer
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
-from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
+from keyhole.policy.push import Change, Remote, decide_by_name, decide_ref_update, foresee
 from keyhole.policy.pushwords import refusal_words
 from keyhole.policy.trial import Case, Unjudged, Unsound
 from keyhole.wire.receivepack import ReportReader
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.pushbody import PushBody
     from keyhole.gateway.quarantine import Quarantine
     from keyhole.gateway.remote import RemoteRepository
+    from keyhole.inject.scrub import Needles
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.trial import Finding, Question
     from keyhole.wire.receivepack import Command, PushRequest
@@ -92,9 +93,9 @@ class Push:
         if refused(verdicts):
             body.discard()
         await body.whole
-        if not refused(verdicts) and body.quarantine is not None and self._request.has_pack:
-            verdicts = await self._try(body.quarantine, body.offset)
-        return verdicts
+        if refused(verdicts) or not self._request.has_pack:
+            return verdicts
+        return await self._try(body.quarantine, body.offset)
 
     async def foresee(self) -> tuple[RefVerdict, ...]:
         """Judge one whose pack is nobody's business."""
@@ -106,6 +107,13 @@ class Push:
         if not self._grant.push_options.issuperset(request.options):
             rule = f"{self._service.rule}.push_options"
             return self._all(Decision(reason=Reason.PUSH_OPTION, rule=rule))
+        named = tuple(
+            self._verdict(command, _claimed(command), decide_by_name(self._service, command))
+            for command in request.commands
+        )
+        if refused(named):
+            # What no answer can change is not asked about.
+            return named
         try:
             refs = await self._repository.refs()
         except NoAnswer as error:
@@ -118,10 +126,10 @@ class Push:
             for decision in [foresee(self._service, command, self._remote, refs.tips)]
         )
 
-    async def _try(self, quarantine: Quarantine, offset: int) -> tuple[RefVerdict, ...]:
+    async def _try(self, quarantine: Quarantine | None, offset: int) -> tuple[RefVerdict, ...]:
         """Judge by what the pack holds."""
         request = self._request
-        if self._judge is None:
+        if self._judge is None or quarantine is None:
             return self._all(Decision(reason=Reason.PUSH_UNJUDGED))
         pushed = tuple(command for command in request.commands if not command.is_delete)
         case = Case(pushed, self._tips, self._grant.deny_paths, request.object_format)
@@ -197,8 +205,34 @@ class Report:
         return b""
 
 
+def abandoned(
+    request: PushRequest, reason: str, rule: str, host: str, repository: str
+) -> list[Event]:
+    """An event for each ref of a push that came to nothing before it was decided."""
+    return [
+        Event(
+            EventKind.REF,
+            Verdict.DENY,
+            reason,
+            rule,
+            host,
+            (
+                ("repository", repository),
+                ("ref", command.ref),
+                ("old", command.old),
+                ("new", command.new),
+            ),
+        )
+        for command in request.commands
+    ]
+
+
 def objections(
-    verdicts: tuple[RefVerdict, ...], results: Mapping[str, str], host: str, repository: str
+    verdicts: tuple[RefVerdict, ...],
+    results: Mapping[str, str],
+    host: str,
+    repository: str,
+    needles: Needles,
 ) -> list[Event]:
     """An event for each ref that policy allowed and the origin did not take."""
     return [
@@ -208,11 +242,16 @@ def objections(
             host,
             repository=repository,
             ref=verdict.command.ref,
-            why=results[verdict.command.ref][:MAX_OBJECTION],
+            # The origin may say back what it was sent (I8).
+            why=_scrubbed(results[verdict.command.ref], needles)[:MAX_OBJECTION],
         )
         for verdict in verdicts
         if results.get(verdict.command.ref, OK) != OK
     ]
+
+
+def _scrubbed(text: str, needles: Needles) -> str:
+    return needles.replace(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def events(

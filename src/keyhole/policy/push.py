@@ -54,6 +54,21 @@ def _plain(name: str) -> Ref | None:
         return None
 
 
+def decide_by_name(service: Service, command: Command) -> Decision:
+    """Decide a command before anything is known of the remote, as well as it could then go."""
+    decision = decide_ref_update(service, command.ref, _best(command), Remote())
+    if decision.reason is Reason.DEFAULT_BRANCH_UNKNOWN:
+        return Decision(Verdict.ALLOW, Reason.RULE, decision.rule)
+    return decision
+
+
+def _best(command: Command) -> Change:
+    """The best that a command can be."""
+    if command.is_delete:
+        return Change.DELETE
+    return Change.CREATE if command.is_create else Change.FAST_FORWARD
+
+
 def foresee(
     service: Service, command: Command, remote: Remote, tips: Mapping[str, str]
 ) -> Decision:
@@ -62,12 +77,7 @@ def foresee(
     `tips` is what each ref is at the remote. A client that believes otherwise works on what is
     past; the remote would refuse it too, though not a delete.
     """
-    change = Change.FAST_FORWARD
-    if command.is_delete:
-        change = Change.DELETE
-    elif command.is_create:
-        change = Change.CREATE
-    decision = decide_ref_update(service, command.ref, change, remote)
+    decision = decide_ref_update(service, command.ref, _best(command), remote)
     known = tips.get(command.ref, "")
     if decision.allowed and known != (command.old if command.old.strip("0") else ""):
         return Decision(reason=Reason.REF_MOVED, rule=decision.rule)
@@ -85,8 +95,8 @@ def decide_ref_update(service: Service, name: str, change: Change, remote: Remot
         ref = Ref.parse(name)
     except Unparsable:
         return Decision(reason=Reason.REF_MALFORMED)
-    if ref in remote.symbolic:
-        # Pushing to an alias moves its target.
+    if str(ref).lower() in {str(alias).lower() for alias in remote.symbolic}:
+        # Pushing to an alias moves its target; some servers' storage folds case.
         return Decision(reason=Reason.REF_SYMBOLIC)
     if ref.kind is RefKind.TAG:
         return _decide_tag(service, git, ref, change)

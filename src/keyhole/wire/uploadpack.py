@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 MAX_REQUEST = 8 * 1024 * 1024
 """Bytes of a client's fetch, inflated: a mirror of 100,000 refs names each once."""
 
-MAX_LINES = 150_000
-"""Packets in it; a compressed request could hold millions, and each takes its time."""
+MAX_SHORT_LINES, OBJECT_LINE = 4096, 45
+"""Packets in it that name no object, and bytes at least of one that does: each takes its time, and
+a request of nothing but short ones would have eight times as many."""
 
 MAX_REFS = 200_000
 """Branches and tags that are held for judging one push: some 45 MB. Few repositories have half."""
@@ -104,7 +105,7 @@ def read_fetch(body: bytes, version: int) -> bytes:
         return body
     if len(body) > MAX_REQUEST:
         raise Malformed(f"a fetch has at most {MAX_REQUEST} bytes")
-    packets = read_packets(body, MAX_LINES)
+    packets = read_packets(body, MAX_SHORT_LINES + len(body) // OBJECT_LINE)
     return _read_v2(packets) if version == 2 else _read_old(packets)
 
 
