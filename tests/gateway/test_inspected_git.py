@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway.session import MAX_PUSH_REPORTS
 from keyhole.model.decision import Verdict
 from keyhole.policy.push import Change
 from keyhole.policy.trial import Case, Finding, Question, Unjudged
@@ -53,6 +54,7 @@ class GitOrigin:
         self.status = b"200 OK"
         self.refs = {"refs/heads/main": MAIN, "refs/heads/agent/x": OLD}
         self.report = b"ok refs/heads/agent/x\n"
+        self.told: list[bytes] = []
 
     def answer(self, message: Message) -> bytes:
         """By what git would."""
@@ -79,7 +81,7 @@ class GitOrigin:
             return b"".join(map(encode, found)) + b"0000"
         if "receive-pack" in target:
             lines = encode(b"unpack ok\n") + encode(self.report) + b"0000"
-            return encode(b"\1" + lines) + b"0000"
+            return b"".join(map(encode, self.told)) + encode(b"\1" + lines) + b"0000"
         return b"0008NAK\nPACK"
 
     @property
@@ -337,6 +339,7 @@ def test_the_probe_before_a_large_push_is_answered_here(stage: Stage, origin: Gi
     probe = head("POST", f"{REPOSITORY}/git-receive-pack", PUSH_TYPE, length) + b"0000"
     answer = stage.ask(probe).answer()
     assert (answer.status, answer.body) == (200, b"")
+    stage.watch.until("rule", method="POST")
     assert answer.one("content-type") == "application/x-git-receive-pack-result"
     assert origin.service.seen == []
 
@@ -379,6 +382,55 @@ def test_a_push_that_needs_no_judging_passes_as_it_comes(
     assert judge.packs == []
 
 
+def test_a_list_without_a_pack_is_read_to_its_end_also_where_packs_pass(
+    begin: Begin, origin: GitOrigin
+) -> None:
+    """I3: what follows a list that deletes could be another list, to another server."""
+    stage = begin("force = true\ndeny_paths = []\ndelete = true\n")
+    delete = (OLD, ZERO, "refs/heads/agent/x")
+    more = push(delete, pack=commands((MAIN, ZERO, "refs/heads/main")))
+    assert stage.ask(more).answer().status == 400
+    assert origin.pushes == []
+    stage.watch.until("push-malformed", method="POST")
+    assert stage.ask(push(delete, pack=b"")).answer().status == 200
+    (sent,) = origin.pushes
+    assert sent.body == commands(delete)
+    refused = stage.ask(push((MAIN, ZERO, "refs/heads/main"), pack=b"")).answer()
+    assert b"push to main is not allowed" in refused.body
+    stage.watch.until("ref-not-granted", ref="refs/heads/main")
+
+
+def test_what_names_alone_refuse_is_not_asked_about(stage: Stage, origin: GitOrigin) -> None:
+    """I9: the list of a large repository's refs takes a while to read."""
+    assert b"not allowed" in stage.ask(push((MAIN, NEW, "refs/heads/main"))).answer().body
+    assert origin.service.seen == []
+
+
+def test_a_secret_that_packets_cut_in_two_does_not_come_whole(
+    stage: Stage, origin: GitOrigin
+) -> None:
+    """I7, I8: git joins what it is told; the control is the same text without the secret."""
+    for text, passes in (("hook says hello " * 4, True), (f"token {SECRET} seen", False)):
+        half = len(text) // 2
+        origin.told = [b"\2" + text[:half].encode(), b"\2" + text[half:].encode() + b"\n"]
+        talk = stage.ask(push(FORWARD))
+        got = talk.answer().body if passes else talk.cut()
+        assert (text[half:].encode() in got) is passes
+    origin.told = []
+    origin.report = f"ng refs/heads/agent/x because of {SECRET}\n".encode()
+    stage.ask(push(FORWARD)).answer()
+    event = stage.watch.until("upstream-refused", ref="refs/heads/agent/x")
+    assert "because of" in str(event.details)
+    assert SECRET not in str(stage.watch.events)
+
+
+def test_a_forge_is_asked_without_a_body(stage: Stage, origin: GitOrigin) -> None:
+    """I3: frameworks take a form in a GET for fields of its query. The control is without one."""
+    target = f"{REPOSITORY}/info/refs?service=git-upload-pack"
+    assert stage.ask(get(target, "Content-Length: 3") + b"a=b").answer().status == 400
+    assert stage.ask(get(target)).answer().status == 200
+
+
 def test_a_refused_push_in_pieces_is_read_to_its_end(begin: Begin, origin: GitOrigin) -> None:
     """Git must not be answered while it sends (facts: git protocol §4); both ways of passing."""
     for more in ("", "force = true\ndeny_paths = []\n"):
@@ -407,6 +459,8 @@ def test_a_client_that_leaves_takes_its_push_with_it(stage: Stage, origin: GitOr
     talk.close()
     quarantined(stage, some=False)
     assert origin.pushes == []
+    stage.watch.until("client-left", method="POST")
+    stage.watch.until("client-left", ref="refs/heads/agent/x")
 
 
 def test_an_origin_that_cannot_be_asked_means_no_push(stage: Stage, origin: GitOrigin) -> None:
@@ -499,3 +553,18 @@ def test_a_repository_that_is_not_granted_does_not_exist(stage: Stage, origin: G
         assert (answer.status, answer.body) == (404, b"keyhole: not found\n")
     assert stage.watch.reasons("request") == ["repository-not-granted"] * 2
     assert origin.service.seen == []
+
+
+# ── what a person is told of refused pushes ───────────────────────────────────────────────────────
+
+
+def test_a_push_of_many_refused_refs_leaves_the_terminal_to_other_refusals(stage: Stage) -> None:
+    """I9: bounds of their own, see test_session.py."""
+    many = [(ZERO, NEW, f"refs/heads/j{number}") for number in range(256)]
+    talk = stage.ask(push(*many), get("/acme/other.git/info/refs?service=git-upload-pack"))
+    assert talk.answer().status == 200
+    assert talk.answer().status == 404
+    lines = stage.watch.lines
+    assert lines[0].startswith("denied push of refs/heads/j0 to ok.example/acme/widgets")
+    assert len(lines) <= MAX_PUSH_REPORTS + 2
+    assert "the repository is not granted" in lines[-1]

@@ -20,7 +20,8 @@ from keyhole.gateway.largefiles import LargeFileBody
 from keyhole.gateway.minting import Minting, Unminted
 from keyhole.gateway.origin import Insecure
 from keyhole.gateway.pushbody import PushBody
-from keyhole.gateway.pushes import Push, abandoned, events, objections, refused
+from keyhole.gateway.pushes import Push
+from keyhole.gateway.pushing import Pushing, abandoned_events, request_event
 from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
@@ -28,23 +29,21 @@ from keyhole.gateway.session import OverLimit
 from keyhole.gateway.upstream import AddressRefused, Unreachable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import replace
 from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.limit import decide_total
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.pktline import FLUSH
-from keyhole.wire.receivepack import report
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
+    from keyhole.gateway.errand import Errand
     from keyhole.gateway.handle import Shared
     from keyhole.gateway.inspection import Asked, Inspection
     from keyhole.gateway.lfs import Transfer
     from keyhole.gateway.origin import Origin
-    from keyhole.gateway.pushes import RefVerdict
     from keyhole.gateway.quarantine import Quarantine
     from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
@@ -174,13 +173,13 @@ class Inspected(Arrival):
         limited = state.requests.take(now)
         if limited.verdict is not _ALLOW:
             wait = 1 + int(state.requests.wait(now))
-            return self._refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
+            return self.refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
-            return self._refuse_request(head, decision, rest)
+            return self.refuse_request(head, decision, rest)
         # 2. Validate.
         if head.length > self._limits.body:
-            return self._refuse_request(head, decision, rest, reason=refusal.BODY_TOO_LARGE)
+            return self.refuse_request(head, decision, rest, reason=refusal.BODY_TOO_LARGE)
         # 3. Touch: what the request still needs, then the client's credentials off, ours on (I6).
         try:
             asked = inspection.asked(raw, head, decision)
@@ -283,8 +282,8 @@ class Inspected(Arrival):
 
     def _gather_push(self, body: PushBody, rest: bytes) -> bytes:
         """Judge a push as soon as its list of commands is here; its pack may come meanwhile."""
-        request = body.request
-        if request is None:
+        request, errand = body.request, body.asked.errand
+        if request is None or errand is None:
             return rest
         if request.is_probe:
             return self._answer_probe(body, rest) if body.done else rest
@@ -298,7 +297,7 @@ class Inspected(Arrival):
             if body.straight:
                 self._held, rest = body.as_it_came(), b""
                 self._phase = _WAIT
-            self._start(self._push(body, request))
+            self._start(self._pushing(body, request, errand).run())
         if body.done:
             self._phase = _WAIT
         return rest
@@ -307,14 +306,11 @@ class Inspected(Arrival):
         """With an empty list git tries the way before a large push: nothing is to be changed."""
         if body.size != len(FLUSH):
             raise Malformed("something follows an empty list of commands")
-        self._note_push(body, body.asked.decision)
-        return self._answer_push(body, b"", rest)
+        self.note(request_event(body, self.host, body.asked.decision))
+        return self.answer_push(body, b"", rest)
 
-    async def _push(self, body: PushBody, request: PushRequest) -> None:
+    def _pushing(self, body: PushBody, request: PushRequest, errand: Errand) -> Pushing:
         asked, inspection = body.asked, self._inspection
-        errand = asked.errand
-        if errand is None:
-            return
         asking = Asking(
             self._loop,
             self._shared.upstream,
@@ -325,65 +321,20 @@ class Inspected(Arrival):
         remote = RemoteRepository(asking, inspection, asked.service, errand.path)
         service, judge = inspection.service(asked.service), self._interception.judge
         push = Push(service, errand.grant, request, remote, judge)
-        if body.straight:
-            verdicts = await push.foresee()
-            if refused(verdicts):
-                body.read_anew(judged=False)
-                self._phase = _GATHER
-                self._go_on_with(partial(self._gather, body))
-                await body.whole
-        else:
-            verdicts = await push.decide(body)
-        self._go_on_with(partial(self._pushed, body, request, verdicts))
+        return Pushing(self, self._state, body, request, push)
 
-    def _pushed(
-        self,
-        body: PushBody,
-        request: PushRequest,
-        verdicts: tuple[RefVerdict, ...],
-        rest: bytes,
-    ) -> bytes:
-        """Send a push on, or say in git's own form why not."""
-        asked = body.asked
-        repository = str(asked.errand.repository) if asked.errand is not None else ""
-        for event in events(verdicts, self.host, asked.service, repository, body.size):
-            self.note(event)
-        words = refused(verdicts)
-        if not words:
-            asked = replace(asked, told=partial(self._told, verdicts, repository))
-            if body.straight:
-                self._forget_body()
-                return self._proceed(asked, None, rest)
-            spool = body.quarantine
-            asked.head.length = spool.size if spool is not None else 0
-            asked.head.expects_continue = False
-            return self._proceed(asked, None, rest, spool)
-        first = next(v.decision for v in verdicts if not v.decision.allowed)
-        for ref, why in words.items():
-            self._state.tell_push(self.host, repository, ref, why)
-        if not request.wants_report:
-            why = next(iter(words.values()))
-            return self._refuse_request(asked.head, first, rest, why=why)
-        self._note_push(body, first)
-        return self._answer_push(body, report(request, words), rest)
+    def read_again(self, body: PushBody) -> None:
+        """Read a body from its start, of which all that came is held."""
+        self._phase = _GATHER
+        self.go_on_with(partial(self._gather, body))
 
-    def _note_push(self, body: PushBody, decision: Decision, reason: str = "") -> None:
-        """Of a push that is not sent on: the event of its request."""
-        asked = body.asked
-        head, rule = asked.head, decision.rule
-        details = (("method", head.method), ("path", head.path), ("service", asked.service))
-        said = reason or decision.reason
-        verdict = Verdict.DENY if reason else decision.verdict
-        self.note(Event(EventKind.REQUEST, verdict, said, rule, self.host, details))
+    def send_on(self, asked: Asked, rest: bytes, spool: Quarantine | None) -> bytes:
+        """Send a push that may go: from quarantine, or as it comes."""
+        if spool is None:
+            self._forget_body()
+        return self._proceed(asked, None, rest, spool)
 
-    def _told(
-        self, verdicts: tuple[RefVerdict, ...], repository: str, results: Mapping[str, str]
-    ) -> None:
-        needles = self._inspection.needles()
-        for event in objections(verdicts, results, self.host, repository, needles):
-            self.note(event)
-
-    def _answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
+    def answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
         """Answer a push ourselves; all of it was read."""
         self._forget_body()
         reply = refusal.push_reply(text)
@@ -423,7 +374,7 @@ class Inspected(Arrival):
         if self._exchange is not exchange:
             origin.abort()
             return
-        self._go_on_with(partial(self._attach, exchange, origin))
+        self.go_on_with(partial(self._attach, exchange, origin))
 
     async def _mint(
         self, minting: Minting, raw: bytes, head: RequestHead, decision: RequestDecision
@@ -431,26 +382,26 @@ class Inspected(Arrival):
         try:
             await minting.fetch(self._shared.upstream, self._interception.trust)
         except Unminted as error:
-            self._go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
+            self.go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
             return
         try:
             asked = self._inspection.asked(raw, head, decision)
         except Unfit as error:
-            self._go_on_with(partial(self._refuse_unfit, error, head, decision))
+            self.go_on_with(partial(self._refuse_unfit, error, head, decision))
             return
         if isinstance(asked, Minting):
             why = "the token ends as soon as it is there"
-            self._go_on_with(partial(self._refuse_unminted, head, decision, why))
+            self.go_on_with(partial(self._refuse_unminted, head, decision, why))
         else:
-            self._go_on_with(partial(self._begin, asked))
+            self.go_on_with(partial(self._begin, asked))
 
     def _refuse_unminted(
         self, head: RequestHead, decision: RequestDecision, why: str, rest: bytes
     ) -> bytes:
         reason = refusal.CREDENTIAL_UNAVAILABLE
-        return self._refuse_request(head, decision, rest, reason=reason, why=why)
+        return self.refuse_request(head, decision, rest, reason=reason, why=why)
 
-    def _go_on_with(self, work: Callable[[bytes], bytes]) -> None:
+    def go_on_with(self, work: Callable[[bytes], bytes]) -> None:
         """Take up what was held while something was fetched."""
         held, self._held = self._held, b""
         try:
@@ -552,7 +503,7 @@ class Inspected(Arrival):
         why = why if transfer is None else ""
         self._last_words(refusal.http_reply(reason, decision.rule, why, body=body, form=form))
 
-    def _refuse_request(
+    def refuse_request(
         self,
         head: RequestHead,
         decision: Decision,
@@ -587,7 +538,7 @@ class Inspected(Arrival):
         self, error: Unfit, head: RequestHead, decision: Decision, rest: bytes
     ) -> bytes:
         said = Decision(rule=error.rule) if error.rule else decision
-        return self._refuse_request(head, said, rest, reason=error.reason, why=error.why)
+        return self.refuse_request(head, said, rest, reason=error.reason, why=error.why)
 
     def _refuse_malformed(self, why: str) -> None:
         """RFC 9112 §2.2: answered with 400, and the connection is closed."""
@@ -620,7 +571,7 @@ class Inspected(Arrival):
             exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
         elif decision.rule == BODY_LIMIT and gathering is not None:
             self._forsake(refusal.BODY_TOO_LARGE)
-            self._refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
+            self.refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
         else:
             if exchange is not None:
                 exchange.record(decision.reason, decision)
@@ -633,22 +584,12 @@ class Inspected(Arrival):
         if exchange is not None:
             exchange.abandon()
         elif isinstance(self._gathering, PushBody):
-            self._note_abandoned(self._gathering, reason)
+            for event in abandoned_events(self._gathering, self.host, reason):
+                self.note(event)
         self._forget_body()
         if self._task is not None:
             self._task.cancel()
         self._queue.clear()
-
-    def _note_abandoned(self, body: PushBody, reason: str) -> None:
-        """A push that ends before it was decided: what it wanted is written down all the same."""
-        if not reason:
-            reason = refusal.CLIENT_LEFT
-            self._note_push(body, body.asked.decision, reason)
-        request, errand = body.request, body.asked.errand
-        if request is not None and errand is not None:
-            rule, repository = body.asked.decision.rule, str(errand.repository)
-            for event in abandoned(request, reason, rule, self.host, repository):
-                self.note(event)
 
     def _forget_body(self) -> None:
         gathering, self._gathering = self._gathering, None

@@ -283,7 +283,7 @@ class Inspection:
             return Dressed(message, asked.service, needles, ranges, key)
         reading = errand.reading()
         if asked.told is not None:
-            watch = BandWatch(needles, Report(asked.told))
+            watch = BandWatch(needles, Report(asked.told, needles))
             reading = GitReading(RESULT_TYPES[RECEIVE_PACK], watch)
         elif errand.endpoint is GitEndpoint.FETCH:
             reading = GitReading(RESULT_TYPES[UPLOAD_PACK], BandWatch(needles))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway.inquiry import NoAnswer
+from keyhole.inject.scrub import Needles
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from keyhole.gateway.pushbody import PushBody
     from keyhole.gateway.quarantine import Quarantine
     from keyhole.gateway.remote import RemoteRepository
-    from keyhole.inject.scrub import Needles
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.trial import Finding, Question
     from keyhole.wire.receivepack import Command, PushRequest
@@ -35,8 +35,8 @@ MAX_OBJECTION = 200
 
 OK = "ok"
 
-Told = Callable[[Mapping[str, str]], None]
-"""Hears what an origin said of each ref: `ok`, or why not."""
+Told = Callable[[Mapping[str, str], Needles], None]
+"""Hears what an origin said of each ref, `ok` or why not, and what must not be in it."""
 
 
 class Judge(Protocol):
@@ -188,11 +188,12 @@ def refused(verdicts: tuple[RefVerdict, ...]) -> dict[str, str]:
 class Report:
     """What the origin says of a push; it goes on as it came, and is listened to."""
 
-    __slots__ = ("_reader", "_told")
+    __slots__ = ("_needles", "_reader", "_told")
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, needles: Needles) -> None:
         self._reader = ReportReader()
         self._told = told
+        self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
         """All of it."""
@@ -201,7 +202,7 @@ class Report:
 
     def end(self) -> bytes:
         """Nothing more; what was heard is told."""
-        self._told(self._reader.results())
+        self._told(self._reader.results(), self._needles)
         return b""
 
 

@@ -9,6 +9,7 @@ import enum
 import json
 import shlex
 
+from keyhole.inject.sigv4 import Flaw
 from keyhole.model.decision import Reason
 from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.text import visible
@@ -78,11 +79,15 @@ _WORDS: dict[str, str] = {
     Reason.NO_RULE: "no rule",
     Reason.PORT_NOT_GRANTED: "port not granted",
     Reason.LITERAL_ADDRESS: "an address that no name was asked for",
+    Reason.NAME_MALFORMED: "not a host's name",
     Reason.OVER_LIMIT: "over the limit",
     Reason.ADDRESS_PRIVATE: "it resolves to a private address",
     Reason.ADDRESS_LOOPBACK: "it resolves to a loopback address",
     Reason.ADDRESS_LINK_LOCAL: "it resolves to a link-local address",
     Reason.ADDRESS_METADATA: "it resolves to a metadata address",
+    Reason.ADDRESS_MULTICAST: "it resolves to a multicast address",
+    Reason.ADDRESS_EMBEDDED: "it resolves to an IPv6 address that stands for an IPv4 address",
+    Reason.ADDRESS_RESERVED: "it resolves to a reserved address",
     SNI_MISMATCH: "TLS asks for another name than DNS did",
     SNI_MISSING: "TLS names no host",
     ECH: "the TLS hello is encrypted, so its name cannot be checked",
@@ -123,7 +128,33 @@ _WORDS: dict[str, str] = {
     Reason.PUSH_MALFORMED: "the push is malformed",
     Reason.FETCH_REFUSED: "the fetch is malformed, or asks for what is never allowed",
     Reason.LFS_REFUSED: "the request for large files is malformed, or not granted",
+    Reason.REF_MALFORMED: "not a plain branch or tag name",
+    Reason.REF_NAMESPACE: "only branches and tags can be pushed",
+    Reason.REF_NOT_GRANTED: "push to that branch is not granted",
+    Reason.REF_PROTECTED: "the branch is protected",
+    Reason.REF_SYMBOLIC: "the ref stands for another branch on the server",
+    Reason.REF_MOVED: "the ref is not there, or has moved",
+    Reason.DEFAULT_BRANCH_UNKNOWN: "the remote's default branch could not be learnt",
+    Reason.CREATE_NOT_GRANTED: "creating branches is not granted",
+    Reason.FORCE_NOT_GRANTED: "force is not granted: to rewrite a branch, or to break the lock of "
+    "another, needs `force = true` in the service's policy",
+    Reason.DELETE_NOT_GRANTED: "deleting branches is not granted",
+    Reason.TAG_NOT_GRANTED: "the tag is not granted",
+    Reason.TAG_MOVE: "a tag is never moved or deleted",
+    Reason.ANCESTRY_UNKNOWN: "it cannot be shown that the branch only moves forward",
+    Reason.DENIED_PATH: "a file would change that deny_paths protects",
+    Reason.PUSH_OPTION: "the push option is not allowed",
+    Reason.PUSH_UNJUDGED: "the push could not be judged",
     TABLE_FULL: "the session has asked for too many names",
+    INTERNAL: "a fault of the gateway",
+    Flaw.MISSING: "the AWS signature is missing",
+    Flaw.FORM: "the AWS signature is not in a form that can be checked",
+    Flaw.KEY: "the AWS signature is not by this sandbox's placeholder key",
+    Flaw.SCOPE: "the AWS signature is for another service or region",
+    Flaw.HEADERS: "the AWS signature does not cover the headers that it must",
+    Flaw.DATE: "the AWS signature is of another time",
+    Flaw.PAYLOAD: "the AWS signature covers the body in a way that cannot be signed anew",
+    Flaw.WRONG: "the AWS signature is wrong",
 }
 
 _ALERTS = {
@@ -194,6 +225,11 @@ def request_why(method: str, host: str, path: str, reason: str) -> str:
         url = _url(host, path.removesuffix("/info/refs").removesuffix("/git-receive-pack"))
         return f"{words}; `keyhole why git push {shlex.quote(url)} BRANCH` says which rule"
     return words if reason in _FAILURES else f"{words}; {_ask(method, _url(host, path))}"
+
+
+def more_refs_line(count: int) -> str:
+    """The refs of a refused push that a terminal is not told by name."""
+    return f"and {count} more ref{'s' if count > 1 else ''} of that push; the log has each"
 
 
 def push_line(host: str, repository: str, ref: str, why: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
@@ -28,6 +29,12 @@ RATE_NOTE_INTERVAL = 10.0
 
 MAX_REPORTS = 200
 """Lines that a session may put before a person; the rest is in the log (I9)."""
+
+MAX_PUSH_REPORTS = 50
+"""Lines on refused pushes, which take nothing from the others: one push names up to 256 refs."""
+
+MAX_REPORTS_OF_A_PUSH = 10
+"""Refs of one push that a person is told by name: what a screen shows beside other things."""
 
 
 class OverLimit(Exception):
@@ -82,6 +89,7 @@ class SessionState:
     __slots__ = (
         "_limits",
         "_noted",
+        "_push_lines",
         "_reported",
         "connects",
         "down",
@@ -113,6 +121,7 @@ class SessionState:
         self.down = 0
         self._noted: dict[str, float] = {}
         self._reported: set[str] = set()
+        self._push_lines: list[str] = []
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
@@ -163,12 +172,18 @@ class SessionState:
             self._reported.add(key)
             self.session.report(refusal.request_line(method, host, path, reason))
 
-    def tell_push(self, host: str, repository: str, ref: str, why: str) -> None:
-        """The same for a ref of a push: once per ref."""
-        key = f"{host} {repository} {ref}"
-        if key not in self._reported and len(self._reported) < MAX_REPORTS:
-            self._reported.add(key)
-            self.session.report(refusal.push_line(host, repository, ref, why))
+    def tell_refused_push(self, host: str, repository: str, words: Mapping[str, str]) -> None:
+        """A few lines for the person, by the words for each ref; none for a push tried again."""
+        named = islice(words.items(), MAX_REPORTS_OF_A_PUSH)
+        lines = [refusal.push_line(host, repository, ref, why) for ref, why in named]
+        fresh = [line for line in lines if line not in self._push_lines]
+        if fresh and len(words) > len(lines):
+            fresh.append(refusal.more_refs_line(len(words) - len(lines)))
+        # One more than are told: the line that says so.
+        for line in fresh[: MAX_PUSH_REPORTS + 1 - len(self._push_lines)]:
+            self._push_lines.append(line)
+            over = len(self._push_lines) > MAX_PUSH_REPORTS
+            self.session.report("further refused pushes are in the log alone" if over else line)
 
     def over_limit(self, decision: Decision, host: str) -> None:
         """Write down that a limit on bytes was reached."""
