@@ -28,8 +28,10 @@ SEND_AT_ONCE = 4 * RECORD
 """Bytes encrypted before the transport gets them: what OpenSSL's buffers may grow to."""
 
 # All connections of the loop share one buffer each: what arrives is used up before the next read.
-_RECEIVED = memoryview(bytearray(8 * RECORD))
-_PLAIN = memoryview(bytearray(9 * RECORD))
+# A bulk transfer takes fewer turns the larger they are; but a connection's own buffer of OpenSSL's
+# grows with what it is given at once, and stays so (I9).
+_RECEIVED = memoryview(bytearray(16 * RECORD))
+_PLAIN = memoryview(bytearray(17 * RECORD))
 _PLAIN_FULL = len(_PLAIN) - RECORD
 
 
