@@ -14,7 +14,7 @@ from keyhole.audit.quota import (
 )
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
-from tests.audit.writing import Hands, all_lines, allowed, checked, denied, session_event
+from tests.audit.writing import Hands, all_lines, allowed, checked, denied, pushed, session_event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +109,90 @@ def test_session_events_are_never_folded(tmp_path: Path) -> None:
     found = [line["reason"] for line in of(tmp_path, "s")]
     assert found == ["started", "stopped", "no-rule"]
     assert told(of(tmp_path, "s")) == 102
+
+
+def refs(lines: list[dict[str, Any]]) -> list[str]:
+    """The allowed refs that are named."""
+    return [
+        line["details"]["ref"]
+        for line in lines
+        if (line["kind"], line["verdict"]) == ("ref", "allow") and "details" in line
+    ]
+
+
+def test_what_a_push_changed_is_named_in_a_flood_of_refused_refs(tmp_path: Path) -> None:
+    """I8: twenty pushes of 256 refused refs, with the one that counts in their midst; control: the
+    refused are folded as all else."""
+    with AuditLog(tmp_path, Hands().clock(), Bounds(flush_every=60.0)) as log:
+        for number in range(20 * 256):
+            log.record("s", pushed(f"refs/heads/j{number}", Verdict.DENY, "ref-not-granted"))
+        log.record("s", pushed("refs/heads/agent/evil"))
+        log.record("s", pushed("refs/heads/agent/evil", reason="upstream-refused"))
+    lines = of(tmp_path, "s")
+    assert refs(lines) == ["refs/heads/agent/evil"] * 2
+    assert len(lines) == 200 + 2 + 1
+    assert told(lines) == 20 * 256 + 2
+    assert checked(tmp_path).whole
+
+
+def test_what_a_push_changed_is_named_though_the_session_spent_its_bytes(tmp_path: Path) -> None:
+    """I8; control: another event of that session is counted."""
+    with AuditLog(tmp_path, Hands().clock(), Bounds(session=5000, per_second=1000)) as log:
+        for _ in range(100):
+            log.record("s", denied("x" * 500))
+        log.flush()
+        log.record("s", pushed("refs/heads/agent/evil"))
+        log.record("s", allowed("evil.example"))
+    lines = of(tmp_path, "s")
+    assert refs(lines) == ["refs/heads/agent/evil"]
+    assert "evil.example" not in [line["host"] for line in lines]
+
+
+def test_changes_have_no_rate_but_as_many_bytes_as_all_else(tmp_path: Path) -> None:
+    """I9: they cannot fill the log, nor take the room of the session's other lines."""
+    hands = Hands()
+    with AuditLog(tmp_path, hands.clock(), Bounds(session=20_000, per_second=10)) as log:
+        for number in range(300):
+            log.record("s", pushed(f"refs/heads/agent/{number}"))
+        log.flush()
+        lines = of(tmp_path, "s")
+        named = refs(lines)
+        assert named == [f"refs/heads/agent/{number}" for number in range(len(named))]
+        assert 50 < len(named) < 100
+        (counted,) = (line for line in lines if "aggregate" in line)
+        assert (counted["kind"], counted["verdict"]) == ("ref", "allow")
+        assert counted["rule"] == "limits.audit_bytes"
+        log.record("s", denied("still.example"))
+        log.record("other", pushed("refs/heads/agent/other"))
+    assert of(tmp_path, "s")[-1]["host"] == "still.example"
+    assert refs(of(tmp_path, "other")) == ["refs/heads/agent/other"]
+    assert told(of(tmp_path, "s")) == 301
+
+
+def test_counts_of_changes_are_due_by_themselves() -> None:
+    quota = Quota(per_second=1, max_bytes=10)
+    assert quota.sift("s", 0.0, pushed("refs/heads/agent/x"), now=0.0) is None
+    assert quota.due() == SPENT_FOLD_SECONDS
+    assert [line.weight for line in quota.collect(SPENT_FOLD_SECONDS)] == [1]
+    quota.sift("s", 61.0, pushed("refs/heads/agent/x"), now=61.0)
+    assert [line.weight for line in quota.finish(["s"])] == [1]
+    assert quota.due() is None
+
+
+def test_changes_are_bounded_in_memory(tmp_path: Path) -> None:
+    """I9: by session and in all; what is beyond is counted (I8)."""
+    bounds = Bounds(pending=100, pending_of_session=10, pending_changes=40, flush_every=60.0)
+    with AuditLog(tmp_path, Hands().clock(), bounds) as log:
+        for number in range(100):
+            log.record("s", denied())
+            log.record("s", pushed(f"refs/heads/agent/{number}"))
+        assert len(log._intake.events) == 10 + 40
+        for session in range(10):
+            for number in range(100):
+                log.record(f"s{session}", pushed(f"refs/heads/agent/{number}"))
+        assert len(log._intake.events) == 2 * 100
+    assert told(of(tmp_path, "s")) == 200
+    assert told([line for line in all_lines(tmp_path) if line["session"]]) == 1200
 
 
 def test_a_session_that_spent_its_bytes_is_counted_ever_after(tmp_path: Path) -> None:

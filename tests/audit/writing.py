@@ -37,6 +37,11 @@ def allowed(host: str = "good.example", **details: str | int | float) -> Event:
     return Event(EventKind.CONNECT, Verdict.ALLOW, "rule", rule, host, _pairs(details))
 
 
+def pushed(ref: str, verdict: Verdict = Verdict.ALLOW, reason: str = "rule") -> Event:
+    details = _pairs({"ref": ref, "old": "0" * 40, "new": "1" * 40})
+    return Event(EventKind.REF, verdict, reason, "services.own.push[0]", "git.example", details)
+
+
 def session_event(reason: str) -> Event:
     return Event(EventKind.SESSION, Verdict.ALLOW, reason)
 

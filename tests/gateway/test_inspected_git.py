@@ -80,8 +80,8 @@ class GitOrigin:
             found += [f"{oid} {name}\n".encode() for name, oid in self.refs.items()]
             return b"".join(map(encode, found)) + b"0000"
         if "receive-pack" in target:
-            lines = encode(b"unpack ok\n") + encode(self.report) + b"0000"
-            return b"".join(map(encode, self.told)) + encode(b"\1" + lines) + b"0000"
+            report = encode(b"unpack ok\n") + encode(self.report) + b"0000"
+            return b"".join(map(encode, self.told)) + encode(b"\1" + report) + b"0000"
         return b"0008NAK\nPACK"
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from keyhole.audit.chain import Chain
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Draft, Fold, draft, own_event
-from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota
+from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota, is_change
 from keyhole.audit.retention import Keep, prune
 from keyhole.model.value import dataclass, field
 
@@ -53,6 +53,8 @@ class Bounds:
     """Events in memory, some 30 MiB."""
     pending_of_session: int = 4096
     """One session's share of them: a flood is counted before it crowds out its neighbours."""
+    pending_changes: int = 16_384
+    """Beyond that share, what one session's pushes changed: more than a second's requests can."""
     flush_every: float = 0.1
     retry_every: float = 1.0
     """After a failure: how soon it is tried again, and with it the gateway admits again."""
@@ -64,6 +66,7 @@ class _Intake:
 
     events: list[tuple[float, str, Event]] = field(default_factory=list)
     shares: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, int] = field(default_factory=dict)
     folds: dict[str, Folds] = field(default_factory=dict)
     begun: list[tuple[str, int]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
@@ -123,7 +126,7 @@ class AuditLog:
                 self._changed.notify_all()
             elif (
                 share >= self._bounds.pending_of_session or len(events) >= self._bounds.pending
-            ) and event.kind not in NEVER_FOLDED:
+            ) and not self._must_stay(session, event):
                 folds = intake.folds.get(session)
                 if folds is None:
                     folds = intake.folds[session] = Folds()
@@ -131,6 +134,22 @@ class AuditLog:
                 return
             intake.shares[session] = share + 1
             events.append((at, session, event))
+
+    def _must_stay(self, session: str, event: Event) -> bool:
+        """Whether an event has a place in memory, though its session's share is full."""
+        if event.kind in NEVER_FOLDED:
+            return True
+        intake, bounds = self._intake, self._bounds
+        changes = intake.changes.get(session, 0)
+        # All else stops at `pending`: the same room again is left for changes alone.
+        if (
+            not is_change(event)
+            or changes >= bounds.pending_changes
+            or len(intake.events) >= 2 * bounds.pending
+        ):
+            return False
+        intake.changes[session] = changes + 1
+        return True
 
     def begin(self, session: str, per_second: int) -> None:
         """Give a session the rate of its policy's `limits.audit_per_second`."""

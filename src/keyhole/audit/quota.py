@@ -2,6 +2,13 @@
 
 Called by the writer's thread, which hands it the time. A flood becomes one line a second for each
 (kind, verdict, reason), so that it cannot rotate evidence away; nothing goes uncounted (I8).
+
+What a push changed is not subject to the rate, and has a share of bytes of its own. Attack: twenty
+pushes of 256 refused refs, and the one that is allowed is a count without a name. A rate of its own
+would move the attack, not end it: two pushes of allowed junk spend any burst, and the third hides
+behind them. A total must be spent by changing some hundred thousand refs, each of which is written
+down by name before the first is only counted; and it adds no more to the log than a session's other
+lines may. Names of what is counted are not kept: who pushes last would choose them.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from keyhole.model.value import dataclass, field
 from keyhole.policy.limit import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 NEVER_FOLDED = frozenset({EventKind.SESSION})
 """The gateway alone makes these, a few for each session."""
@@ -86,20 +93,27 @@ class Folds:
 
 @dataclass(slots=True)
 class _Session:
-    bucket: Bucket
+    bucket: Bucket | None = None
+    """None: there is no rate."""
     used: int = 0
     spent: bool = False
     folds: Folds = field(default_factory=Folds)
     due: float = 0.0
 
 
+def is_change(event: Event) -> bool:
+    """Whether it tells what a push changed, or that the origin did not take it after all."""
+    return event.kind is EventKind.REF and event.verdict is _ALLOW
+
+
 class Quota:
-    """Every session's share."""
+    """Every session's share, and the other that it has for what its pushes change."""
 
     def __init__(self, per_second: int, max_bytes: int) -> None:
         self._per_second = per_second
         self._max_bytes = max_bytes
         self._sessions: dict[str, _Session] = {}
+        self._changes: dict[str, _Session] = {}
 
     def begin(self, session: str, per_second: int, now: float) -> None:
         """Give a session its own rate."""
@@ -107,11 +121,11 @@ class Quota:
 
     def sift(self, session: str, at: float, event: Event, now: float) -> Draft | None:
         """The event as a line, or None when it was counted instead."""
-        state = self._state(session, now)
         if event.kind in NEVER_FOLDED:
             return draft(at, session, event)
-        rate = state.bucket.take(now)
-        if rate.verdict is _ALLOW and not state.spent:
+        state = self._state_for(session, event, now)
+        bucket = state.bucket
+        if (bucket is None or bucket.take(now).verdict is _ALLOW) and not state.spent:
             line = draft(at, session, event)
             used = state.used + len(line.body)
             if used <= self._max_bytes:
@@ -130,13 +144,13 @@ class Quota:
 
     def due(self) -> float | None:
         """When the next counts are to be written."""
-        return min((s.due for s in self._sessions.values() if s.folds), default=None)
+        return min((state.due for _, state in self._shares() if state.folds), default=None)
 
     def collect(self, now: float, *, everything: bool = False) -> list[Draft]:
         """The counts whose time has come."""
         return [
             line
-            for session, state in self._sessions.items()
+            for session, state in self._shares()
             if state.folds and (everything or state.due <= now)
             for line in self._take(session, state)
         ]
@@ -145,10 +159,23 @@ class Quota:
         """Forget sessions, and give what was still counted."""
         found = []
         for session in sessions:
-            state = self._sessions.pop(session, None)
-            if state is not None:
-                found += self._take(session, state)
+            for shares in (self._sessions, self._changes):
+                state = shares.pop(session, None)
+                if state is not None:
+                    found += self._take(session, state)
         return found
+
+    def _shares(self) -> Iterator[tuple[str, _Session]]:
+        yield from self._sessions.items()
+        yield from self._changes.items()
+
+    def _state_for(self, session: str, event: Event, now: float) -> _Session:
+        if not is_change(event):
+            return self._state(session, now)
+        state = self._changes.get(session)
+        if state is None:
+            state = self._changes[session] = _Session()
+        return state
 
     def _state(self, session: str, now: float) -> _Session:
         state = self._sessions.get(session)

@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.host.asking import run
 from keyhole.host.reading import read_text
 from keyhole.host.trail import trail
 from keyhole.model.value import dataclass, field
@@ -102,6 +101,8 @@ class Surroundings:
             if not value.startswith("/") or self.trusts(Path(value))
         }
         minimal = {"PATH": self._search_path(), "HOME": str(self.home), "LANG": "C"}
+        from keyhole.host.asking import run  # `subprocess` is slow to import, and often unused
+
         answer = run([*argv, *args], given | minimal, complaint=complaint)
         if answer is None or (answer.status and not complaint):
             return None
