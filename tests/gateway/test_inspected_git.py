@@ -382,6 +382,22 @@ def test_a_push_that_needs_no_judging_passes_as_it_comes(
     assert judge.packs == []
 
 
+def test_where_a_history_is_said_to_end_is_judged_also_where_packs_pass(
+    begin: Begin, origin: GitOrigin, judge: FakeJudge
+) -> None:
+    """I3: some servers cut their own history there. The control is the push that says nothing."""
+    stage = begin("force = true\ndeny_paths = []\n")
+    body = encode(f"shallow {NEW}".encode()) + commands(FORWARD) + PACK
+    target, length = f"{REPOSITORY}/git-receive-pack", f"Content-Length: {len(body)}"
+    judge.unproven = True
+    refused = stage.ask(head("POST", target, PUSH_TYPE, length) + body).answer()
+    assert b"it cannot be shown" in refused.body
+    assert [case.shallow for case in judge.cases] == [(NEW,)]
+    assert origin.pushes == []
+    assert stage.ask(push(FORWARD)).answer().status == 200
+    assert len(judge.cases) == len(origin.pushes) == 1
+
+
 def test_a_list_without_a_pack_is_read_to_its_end_also_where_packs_pass(
     begin: Begin, origin: GitOrigin
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.gateway.stage import AMPLE
 from tests.gateway.talk import head
-from tests.git.errands import furnish
+from tests.git.errands import WORKFLOW, furnish
 from tests.git.rawpush import (
     CAPABILITIES,
     FLUSH,
@@ -242,6 +242,49 @@ def test_a_command_is_judged_by_what_the_server_would_do(
     until_nothing_is_held()
 
 
+def _merge(kit: Kit, tree: str, *parents: str) -> tuple[str, bytes]:
+    """A merge that says of itself what it holds, and the pack of what is new by it."""
+    names = [part for parent in parents for part in ("-p", parent)]
+    oid = kit.scratch.git("commit-tree", "-m", "merge", *names, tree).strip()
+    return oid, kit.scratch.pack(oid, without=(kit.old, kit.main))
+
+
+def test_a_merge_with_a_history_of_ones_own_removes_no_workflow(
+    table: Bench, kit: Kit, untouched: Untouched
+) -> None:
+    """I3: a first commit has none of them, and is a parent like any other. It moves forward."""
+    git = kit.scratch.git
+    lines = git("ls-tree", kit.old).splitlines()
+    bare = [line for line in lines if not line.endswith("\t.github")]
+    assert len(bare) < len(lines)
+    tree = git("mktree", data="".join(f"{line}\n" for line in bare).encode()).strip()
+    orphan = git("commit-tree", "-m", "first", git("mktree", data=b"").strip()).strip()
+    for parents in ((kit.old, orphan), (orphan, kit.old)):
+        new, pack = _merge(kit, tree, *parents)
+        answer = table.post(first(kit.old, new, AGENT) + FLUSH + pack)
+        assert f"would change {WORKFLOW}" in report(answer)
+    untouched.check()
+    # Control: the same with the files as they are.
+    new, pack = _merge(kit, f"{kit.old}^{{tree}}", kit.old, orphan)
+    table.post(first(kit.old, new, AGENT) + FLUSH + pack)
+    assert kit.bare.branch("agent/forward") == new
+
+
+def test_a_merge_with_ones_own_past_brings_no_workflow_back(
+    table: Bench, kit: Kit, untouched: Untouched
+) -> None:
+    """I3: `merge(main, main~1)`, with what main~1 has."""
+    for parents in ((kit.main, kit.old), (kit.old, kit.main)):
+        new, pack = _merge(kit, f"{kit.old}^{{tree}}", *parents)
+        answer = table.post(first(ZERO, new, OTHER) + FLUSH + pack)
+        assert f"would change {WORKFLOW}" in report(answer)
+    untouched.check()
+    # Control: the same with what main has, which is how a branch takes up what is new there.
+    new, pack = _merge(kit, f"{kit.main}^{{tree}}", kit.old, kit.main)
+    table.post(first(kit.old, new, AGENT) + FLUSH + pack)
+    assert kit.bare.branch("agent/forward") == new
+
+
 def test_a_pack_with_another_sum_is_nobodys(table: Bench, kit: Kit) -> None:
     """Its objects are what they are, so it may arrive; the server does not take it."""
     table.post(kit.granted[:-1] + bytes([kit.granted[-1] ^ 1]))
@@ -341,7 +384,7 @@ def test_what_is_advertised_for_a_push_is_what_may_be_done(table: Bench, kit: Ki
     assert answer.one("content-type") == "application/x-git-receive-pack-advertisement"
     text = answer.body
     assert b"no-thin" in text
-    for word in (b"push-cert", b"push-options", b"delete-refs", b".have"):
+    for word in (b"push-cert", b"push-options", b".have"):
         assert word not in text
     assert b"report-status" in text
     assert f"{kit.main} refs/heads/main".encode() in text

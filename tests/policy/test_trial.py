@@ -14,10 +14,20 @@ from keyhole.model.glob import Glob, fold
 from keyhole.policy import deniedpaths, trial
 from keyhole.policy.push import Change
 from keyhole.policy.schema import DEFAULT_DENY_PATHS
-from keyhole.policy.trial import Ask, Case, Finding, Question, Trial, Unjudged, Unsound
+from keyhole.policy.trial import Ask, Finding, Question, Unjudged, Unsound
 from keyhole.wire.gitobject import Kind, object_id
-from keyhole.wire.pack import Held, Pack
 from keyhole.wire.receivepack import Command
+from tests.policy.trying import (
+    BASE,
+    BRANCH,
+    CI,
+    asks,
+    globs,
+    is_sound,
+    try_all,
+    try_one,
+    update,
+)
 from tests.wire.packing import (
     LINK,
     MODULE,
@@ -30,62 +40,7 @@ from tests.wire.packing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-DENIED = (*DEFAULT_DENY_PATHS, "**/Makefile", "tools/**/run.sh", "ci/*.yml")
-BRANCH = "refs/heads/agent/x"
-CI = {".github": {"workflows": {"ci.yml": "as it is"}}}
-BASE = {**CI, "src": {"a": "1", "b": "2"}}
-
-
-def globs(patterns: Iterable[str] = DENIED) -> tuple[Glob, ...]:
-    return tuple(Glob(tuple(pattern.split("/"))) for pattern in patterns)
-
-
-def update(old: bytes | None, new: bytes, ref: str = BRANCH) -> Command:
-    return Command(old.hex() if old else "0" * 2 * len(new), new.hex(), ref)
-
-
-def try_all(
-    commands: Iterable[Command],
-    pushed: bytes | None,
-    upstream: Upstream,
-    deny: tuple[Glob, ...] | None = None,
-) -> tuple[Finding, ...]:
-    """Run a trial to its end, with an upstream that answers."""
-    form = upstream.history.format
-    tips = frozenset(tip.hex() for tip in upstream.tips)
-    case = Case(tuple(commands), tips, globs() if deny is None else deny, form)
-    running = Trial(case, None if pushed is None else Pack(Held(pushed), form)).run()
-    answer = None
-    while True:
-        try:
-            question = running.send(answer)
-        except StopIteration as end:
-            findings: tuple[Finding, ...] = end.value
-            return findings
-        answer = upstream.answer(question)
-
-
-def try_one(
-    history: History,
-    new: bytes,
-    *tips: bytes,
-    old: bytes | None = None,
-    deny: tuple[Glob, ...] | None = None,
-) -> Finding:
-    """Push one branch with what a client would send that knows all tips."""
-    pushed = history.push([new], tips)
-    (found,) = try_all([update(old, new)], pushed, Upstream(history, *tips), deny)
-    return found
-
-
-def is_sound(found: Finding, change: Change) -> bool:
-    return found == Finding(found.ref, change, None)
-
-
-def asks(upstream: Upstream) -> list[Ask]:
-    return [question.ask for question in upstream.asked]
+    from collections.abc import Mapping
 
 
 # ── ancestry ──────────────────────────────────────────────────────────────────────────────────────
@@ -395,11 +350,13 @@ HIT = [
     ".GitHub/Workflows/new.yml", ".GITHUB/workflows/new.yml", "jenkinsFILE", "src/makefile",
     ".github/workflow\u017f/new.yml", ".\uff27ithub/workflows/x",
     "Jenkinsfile/below", "deep/Makefile/below/it", ".gitlab-ci.yml/x",
+    ".woodpecker.yaml", ".cirrus.yml", ".teamcity/settings.kts", ".appveyor.yml", ".builds/a.yml",
+    ".build.yml", ".semaphore/semaphore.yml", "buildkite/pipeline.json", ".tekton/pull.yaml",
 ]  # fmt: skip
 MISS = [
     ".github/CODEOWNERS", ".github/workflow/x.yml", "workflows/x.yml", "a/.github/workflows/x.yml",
     "src/Jenkinsfile", "Jenkinsfile2", "ci/deep/x.yml", "ci/x.yaml", "tools/run.sh2", "makefiles/x",
-    "\udcff\udcfe",
+    "\udcff\udcfe", "buildkite/readme", "builds/a.yml", "docs/appveyor.yml",
 ]  # fmt: skip
 
 
@@ -843,8 +800,10 @@ def test_commands_are_found_apart_and_in_order() -> None:
     assert is_sound(third, Change.DELETE)
     assert [f.ref for f in (first, second, third)] == [c.ref for c in commands]
     pushed = history.pack([*history.below(good, lost)])
+    upstream = Upstream(history, main)
     found = try_all([commands[0], update(main, lost, "refs/heads/l")], pushed, upstream)
-    assert all(f.unproven for f in found), "one that is lost stops the questions for all"
+    assert [f.unproven for f in found] == [False, True]
+    assert Ask.OBJECTS not in asks(upstream), "one that is lost stops the questions for all"
 
 
 # ── beside the real git ───────────────────────────────────────────────────────────────────────────
@@ -900,7 +859,7 @@ def is_denied(path: str) -> bool:
 def test_findings_are_what_git_says_of_the_same_history(
     story: list[tuple[dict[str, str], list[int]]], data: st.DataObject
 ) -> None:
-    """Ancestry by `merge-base --is-ancestor`, new commits by `rev-list`, paths by `diff-tree`."""
+    """Ancestry by `merge-base`, new commits by `rev-list`, paths by `diff-tree`."""
     history = History()
     commits: list[bytes] = []
     for files, parents in story:
@@ -922,8 +881,15 @@ def test_findings_are_what_git_says_of_the_same_history(
         (found,) = try_all([update(old, new)], pushed, upstream, GLOBS)
         walk = ["rev-list", new.hex(), "--not", *(tip.hex() for tip in tips)]
         touched = set()
-        for commit in git(directory, *walk).decode().split():
+        fresh = git(directory, *walk, "--reverse", "--topo-order").decode().split()
+        rooted = {oid.hex() for oid in commits} - set(fresh)
+        for commit in fresh:
             parents_of = git(directory, "rev-list", "--parents", "-1", commit).decode().split()[1:]
+            if counted := [parent for parent in parents_of if parent in rooted]:
+                rooted.add(commit)
+                parents_of = (
+                    git(directory, "merge-base", "--independent", *counted).decode().split()
+                )
             words = ["diff-tree", "-r", "-z", "--name-only", "--no-commit-id", "--no-renames"]
             named = [git(directory, *words, p, commit) for p in parents_of]
             named = named or [git(directory, *words, "--root", commit)]

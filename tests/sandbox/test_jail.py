@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.model.value import replace
 from keyhole.policy.push import Change
 from keyhole.policy.trial import Ask, Finding, Question, Unanswered, Unjudged, Unsound
 from keyhole.sandbox import jail
@@ -66,6 +67,20 @@ def test_a_push_is_judged(play: Callable[..., None]) -> None:
         (found,) = await judged(pushed, case_of(update(None, evil), tips=(main,)), ask)
         assert (found.change, found.denied_path) == (Change.CREATE, "Makefile")
         assert evil.hex()[:12] in found.why
+
+    play(test)
+
+
+def test_where_a_push_says_that_history_ends_is_judged_too(play: Callable[..., None]) -> None:
+    """I3: not at a commit of its own. Control: at one of the repository's."""
+
+    async def test() -> None:
+        history, main, new, pushed = simple()
+        ask = asker(Upstream(history, main))
+        case = case_of(update(main, new), tips=(main,))
+        for end, unproven in ((main, False), (new, True)):
+            (found,) = await judged(pushed, replace(case, shallow=(end.hex(),)), ask)
+            assert found.unproven is unproven
 
     play(test)
 

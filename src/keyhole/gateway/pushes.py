@@ -132,7 +132,9 @@ class Push:
         if self._judge is None or quarantine is None:
             return self._all(Decision(reason=Reason.PUSH_UNJUDGED))
         pushed = tuple(command for command in request.commands if not command.is_delete)
-        case = Case(pushed, self._tips, self._grant.deny_paths, request.object_format)
+        case = Case(
+            pushed, self._tips, self._grant.deny_paths, request.object_format, request.shallow
+        )
         try:
             found = await self._judge.judge(quarantine.fd, offset, case, self._repository.pack)
         except Unsound as error:
@@ -150,7 +152,7 @@ class Push:
         change = found.change if found is not None else Change.UNKNOWN
         why = found.why if found is not None else ""
         decision = decide_ref_update(self._service, command.ref, change, self._remote)
-        if decision.allowed and self._grant.deny_paths:
+        if decision.allowed and (self._grant.deny_paths or self._request.shallow):
             if found is None or found.unproven:
                 decision = Decision(reason=Reason.ANCESTRY_UNKNOWN, rule=decision.rule)
             elif found.denied_path is not None:

@@ -1,9 +1,9 @@
 """Which files a commit may not touch: `deny_paths` laid over trees (DESIGN §4).
 
-Called by `policy/trial.py`. A denied file must be, by mode and oid, what it is in one of the
-commit's parents; so a merge may choose between its parents, and a first commit has none. Trees are
-compared only where they differ. Names are compared as a checkout that folds case would, while two
-trees are matched by exact names: `.GitHub` beside `.github` is one more.
+Called by `policy/newcommits.py`, which says what parents count. A denied file must be, by mode and
+oid, what it is in one of these; so a merge may choose between them, and a first commit has none.
+Trees are compared only where they differ. Names are compared as a checkout that folds case would,
+while two trees are matched by exact names: `.GitHub` beside `.github` is one more.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class Compared:
 
     denied_path: str | None
     missing: frozenset[bytes] = frozenset()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no denied path is changed, and that is certain."""
+        return self.denied_path is None and not self.missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,10 @@ class Objects:
         """Whether upstream has sent this, readable or not."""
         return any(answer.kind(oid) is not None for answer in self._answers)
 
+    def shows(self, oid: bytes) -> bool:
+        """Whether the push brings this, or upstream has sent it."""
+        return self.has(oid) or (self._pushed is not None and self._pushed.kind(oid) is not None)
+
     def is_other(self, oid: bytes) -> bool:
         """Whether the push itself brings this, and as something else than a commit."""
         kind = self._pushed.kind(oid) if self._pushed is not None else None

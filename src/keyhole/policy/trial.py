@@ -7,8 +7,10 @@ the rule is that nothing is believed and what is not shown is refused:
 - a commit is *trusted* that a branch or tag of the repository reaches. That upstream has it proves
   nothing: forks share their objects with their parent, and anyone can fork;
 - all other commits on the way from a command's `new` are *new*. Each must be shown, follow shown or
-  trusted ones, and leave every denied path as it is in one of its parents;
-- an update is a fast-forward if `old` is met on the way.
+  trusted ones, and leave every denied path as it is in a parent that counts (`newcommits.py`);
+- an update is a fast-forward if `old` is met on the way;
+- a push may not say that history ends at a commit of its own: a server that takes shallow pushes
+  would forget what is behind it, for everybody.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.ancestry import Ancestry
-from keyhole.policy.deniedpaths import DeniedPaths
+from keyhole.policy.newcommits import NewCommits
 from keyhole.policy.push import Change
 from keyhole.policy.pushedobjects import Objects
 from keyhole.wire.gitobject import Kind
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from keyhole.model.glob import Glob
+    from keyhole.policy.ancestry import Way
     from keyhole.wire.pack import Pack
     from keyhole.wire.receivepack import Command
 
@@ -76,6 +79,8 @@ class Case:
     """All branches and tags of the repository, and what its annotated tags point at."""
     deny_paths: tuple[Glob, ...]
     object_format: str
+    shallow: tuple[str, ...] = ()
+    """Commits at which, as the push says, the history of who pushes ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +117,12 @@ class Trial:
     def __init__(self, case: Case, pack: Pack | None) -> None:
         self._case = case
         self._known = Objects(case.object_format, pack)
-        self._denied = DeniedPaths(case.deny_paths, self._known.tree)
         self._tips = sorted(bytes.fromhex(tip) for tip in case.tips)
         self._ancestry = Ancestry(self._known.commit, self._tips)
-        self._sound: set[bytes] = set()
-        """New commits that leave every denied path alone."""
-        self._touches: dict[bytes, str] = {}
-        """New commits that do not, and the path."""
-        self._missing: dict[bytes, frozenset[bytes]] = {}
-        """New commits of which that is not known yet, and what has to be seen for it."""
+        self._new = NewCommits(case.deny_paths, self._known, self._ancestry)
+        self._shallow = [bytes.fromhex(oid) for oid in dict.fromkeys(case.shallow)]
+        self._hopeless: set[bytes] = set()
+        """What was asked for, and came or did not: no reason to ask again."""
         self._doubted: set[bytes] = set()
         """Commits that were asked about among others,"""
         self._doubted_alone: set[bytes] = set()
@@ -134,6 +136,9 @@ class Trial:
             yield from self._show([start for start in starts if isinstance(start, bytes)])
             # All proofs before the first question on ancestry: its answer shows commits, too.
             proofs = [self._proof(start) for start in starts]
+            if ends := self._ends_of_its_own():
+                why = f"it says that history ends at commit {_short(ends[0])}, which it brings"
+                proofs = [Finding("", Change.UNKNOWN, None, why, unproven=True) for _ in starts]
             findings = []
             for command, start, proof in zip(self._case.commands, starts, proofs, strict=True):
                 change = Change.DELETE if command.is_delete else Change.UNKNOWN
@@ -167,82 +172,105 @@ class Trial:
             return Finding("", Change.UNKNOWN, None, start, unproven=bool(start))
         way = self._ancestry.walk([start])
         for oid in way.new:
-            if oid in self._touches:
-                return Finding("", Change.UNKNOWN, self._touches[oid], f"in commit {_short(oid)}")
+            if (path := self._new.touched(oid)) is not None:
+                return Finding("", Change.UNKNOWN, path, f"in commit {_short(oid)}")
         why = ""
         if way.border:
             why = f"no branch or tag is known to reach commit {_short(way.border[-1])}"
-        elif self._case.deny_paths and not self._sound.issuperset(way.new):
+        elif (unsettled := self._new.unsettled(way)) is not None:
             why = "its commits could not be compared with what the repository has"
+            if self._new.is_disordered(unsettled):
+                why = f"which parent of merge {_short(unsettled)} is the newer could not be learnt"
         return Finding("", Change.UNKNOWN, None, why, unproven=bool(why))
 
     # ── each new commit beside its parents ────────────────────────────────────────────────────
 
     def _show(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
         """Try each new commit, and ask for what that takes."""
-        self._compare(self._ancestry.walk(starts).new)
+        self._new.compare(self._ancestry.walk(starts))
         yield from self._trust(starts)
-        hopeless: set[bytes] = set()
-        while not (way := self._ancestry.walk(starts)).border:
-            missing = dict.fromkeys(oid for new in way.new for oid in self._missing.get(new, ()))
-            wants = [oid for oid in missing if oid not in hopeless]
+        yield from self._complete(starts)
+        # Whatever is trusted since then, commits that were compared may have another parent by it.
+        while (yield from self._trust(starts)) and self._questions <= MAX_QUESTIONS:
+            yield from self._complete(starts)
+        self._new.compare(self._ancestry.walk(starts))
+
+    def _complete(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
+        """See what is missing to compare the new commits."""
+        while self._questions <= MAX_QUESTIONS:
+            way = self._ancestry.walk(starts)
+            self._new.compare(way)
+            if way.border:
+                return
+            wants = [oid for oid in self._new.missing(way) if oid not in self._hopeless]
             # Commits and trees apart: asked for both, git leaves out a tree that is in the commit.
             commits = [oid for oid in wants if self._ancestry.trusts(oid)]
             wants = sorted(commits or wants)[:MAX_WANTS]
-            if not wants:
-                break
-            yield from self._ask(Ask.OBJECTS, wants)
-            self._compare(way.new)
-            # Nor does it send a tree apart that is within another one: that is asked for again.
-            came = [oid for oid in wants if self._known.has(oid)]
-            hopeless.update(came or wants)
-        yield from self._trust(starts)
+            if wants:
+                yield from self._ask(Ask.OBJECTS, wants)
+                # Nor does it send a tree apart that is within another one: it is asked for again.
+                came = [oid for oid in wants if self._known.has(oid)]
+                self._hopeless.update(came or wants)
+            elif not (yield from self._put_in_order(way)):
+                return
 
-    def _compare(self, new: list[bytes]) -> None:
-        """Lay the denied paths over each new commit, as far as it is possible by now."""
-        if not self._case.deny_paths:
-            return
-        for oid in new:
-            commit = self._known.commit(oid)
-            if commit is None or oid in self._sound or oid in self._touches:
-                continue
-            parents = [self._known.commit(parent) for parent in commit.parents]
-            trees = tuple(parent.tree for parent in parents if parent is not None)
-            if len(trees) < len(parents):
-                unseen = zip(commit.parents, parents, strict=True)
-                self._missing[oid] = frozenset(name for name, parent in unseen if parent is None)
-                continue
-            compared = self._denied.compare(commit.tree, trees)
-            self._missing[oid] = compared.missing
-            if compared.denied_path is not None:
-                self._touches[oid] = compared.denied_path
-            elif not compared.missing:
-                self._sound.add(oid)
+    def _put_in_order(self, way: Way) -> Generator[Question, Pack | None, bool]:
+        """Ask which parent of a merge is the older one; whether there was such a merge."""
+        doubt = self._new.doubt(way)
+        if doubt is None:
+            return False
+        answered = False
+        if len(doubt.ends) <= MAX_WANTS:
+            haves = self._with_floor(doubt.sought)
+            answered = yield from self._ask(Ask.HISTORY, list(doubt.ends), haves)
+        self._new.close(doubt, answered=answered)
+        return True
+
+    def _with_floor(self, oid: bytes) -> list[bytes]:
+        """A commit and what is trusted behind it: upstream may know only that, and stops there."""
+        return list(dict.fromkeys([oid, *self._ancestry.walk([oid]).floor]))[:MAX_HAVES]
 
     # ── trust ─────────────────────────────────────────────────────────────────────────────────
 
-    def _trust(self, starts: list[bytes]) -> Generator[Question, Pack | None, None]:
-        """Ask whether the repository reaches what is not sound by itself.
+    def _trust(self, starts: list[bytes]) -> Generator[Question, Pack | None, bool]:
+        """Ask whether the repository reaches what is not sound by itself; whether that was new.
 
         Packs often bring commits along that a branch has (a client that knows none of the tips
         sends all history), and some of them changed a denied path in their time.
         """
+        asked = False
         way = self._ancestry.walk(starts)
-        doubtful = way.border + [oid for oid in way.new if oid in self._touches]
+        touching = [oid for oid in way.new if self._new.touched(oid) is not None]
+        doubtful = list(dict.fromkeys(way.border + self._ends_of_its_own() + touching))
         if not self._doubted.issuperset(doubtful):
+            asked = True
             self._doubted.update(doubtful)
             # Trusted ones and some of the others, so that what is answered is no more than needed.
-            haves = list(dict.fromkeys(doubtful + way.floor + _thinned(way.new)))[:MAX_HAVES]
+            haves = list(dict.fromkeys(doubtful + way.floor + _thinned(list(way.new))))[:MAX_HAVES]
             if len(haves) == 1:
                 self._doubted_alone.update(haves)
             yield from self._descend(doubtful, haves)
         # Of two on one line, an answer names only the upper one. Asked alone, each is named if it
         # is reached at all; the one that was met last is likely the oldest, with others above it.
-        while (border := self._ancestry.walk(starts).border) and border[
-            -1
-        ] not in self._doubted_alone:
-            self._doubted_alone.add(border[-1])
-            yield from self._descend(border[-1:], border[-1:])
+        while (last := self._last_in_doubt(starts)) and self._questions <= MAX_QUESTIONS:
+            asked = True
+            self._doubted_alone.update(last)
+            yield from self._descend(last, self._with_floor(*last))
+        return asked
+
+    def _last_in_doubt(self, starts: list[bytes]) -> list[bytes]:
+        """The last of what must be trusted and is not; nothing if that was asked about alone."""
+        open_ends = self._ends_of_its_own() + self._ancestry.walk(starts).border
+        return [oid for oid in open_ends[-1:] if oid not in self._doubted_alone]
+
+    def _ends_of_its_own(self) -> list[bytes]:
+        """Commits at which history is said to end, and which are the push's own.
+
+        A shallow clone names what it ends at. If that is trusted, or nobody here has seen it, a
+        server has no use for it: it cuts off what a ref comes to reach by the push, and nothing
+        that one reaches already.
+        """
+        return [o for o in self._shallow if self._known.shows(o) and not self._ancestry.trusts(o)]
 
     def _descend(
         self, doubtful: list[bytes], haves: list[bytes]

@@ -66,6 +66,7 @@ def write_case(case: Case, offset: int, size: int) -> bytes:
             "tips": sorted(case.tips),
             "deny_paths": [glob.segments for glob in case.deny_paths],
             "object_format": case.object_format,
+            "shallow": case.shallow,
             "pack": (offset, size),
         }
     ).encode()
@@ -80,6 +81,7 @@ def read_case(data: bytes) -> tuple[Case, int, int]:
         tips=frozenset(told["tips"]),
         deny_paths=tuple(Glob(tuple(segments)) for segments in told["deny_paths"]),
         object_format=told["object_format"],
+        shallow=tuple(told["shallow"]),
     )
     return case, offset, size
 
