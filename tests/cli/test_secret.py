@@ -16,6 +16,7 @@ import pytest
 
 from keyhole.vault.store import MAX_NAME, Store
 from keyhole.vault.storefile import Kept
+from tests.vault.desktop import secret_service
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Keyhole, Ran
@@ -183,6 +184,38 @@ def test_who_insists_on_a_short_secret_is_told_what_that_means(keyhole: Keyhole)
     assert ran.code == 0
     assert "too short to be removed from answers" in ran.err
     assert store_of(keyhole).load("a", None).insisted
+
+
+# the desktop's keyring
+
+
+def test_where_there_is_a_keyring_it_has_the_secret(tmp_path: Path, keyhole: Keyhole) -> None:
+    """Without a question, and unless another place is asked for; I1: no file holds it."""
+    with secret_service(tmp_path / "desktop") as bus:
+        keyhole.env.update(bus)
+        ran = keyhole("secret", "set", "github", stdin=VALUE)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("kept github (keyring)")
+        [path] = store_of(keyhole).path.iterdir()
+        assert VALUE not in path.read_text()
+        assert "keyring" in keyhole("secret", "list").out
+        ran = keyhole("secret", "set", "github", "--plain", stdin=VALUE)
+        assert ran.out.startswith("replaced github (plain)")
+        keyhole("secret", "set", "github", stdin=VALUE)
+        assert keyhole("secret", "rm", "github").out == "removed github\n"
+    both = keyhole("secret", "set", "github", "--plain", "--encrypted", stdin=VALUE)
+    assert both.code == 2
+
+
+def test_encrypted_is_kept_by_a_passphrase_where_there_is_a_keyring(
+    tmp_path: Path, keyhole: Keyhole
+) -> None:
+    with secret_service(tmp_path / "desktop") as bus:
+        keyhole.env.update(bus)
+        answers = (VALUE, PASSPHRASE, PASSPHRASE)
+        code, said = on_a_terminal(keyhole, "secret", "set", "a", "--encrypted", answers=answers)
+    assert code == 0, said
+    assert "kept a (encrypted)" in said
 
 
 # list and rm

@@ -123,7 +123,13 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     set_help = "keep a secret; its value comes from a prompt or standard input"
     keep = deeds.add_parser("set", help=set_help, description=set_help)
     keep.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
-    keep.add_argument(
+    places = keep.add_mutually_exclusive_group()
+    places.add_argument(
+        "--encrypted",
+        action="store_true",
+        help="by a passphrase, also where there is a keyring of the desktop",
+    )
+    places.add_argument(
         "--plain", action="store_true", help="not encrypted, in a file that only you can read"
     )
     keep.add_argument(
@@ -131,7 +137,7 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="keep one of fewer than 16 characters, which is not removed from answers",
     )
-    list_help = "names, since when, and whether encrypted or plain; never values"
+    list_help = "names, since when, and whether encrypted, plain or in a keyring; never values"
     _json_flag(deeds.add_parser("list", help=list_help, description=list_help))
     rm_help = "forget a secret"
     forget = deeds.add_parser("rm", help=rm_help, description=rm_help)

@@ -73,25 +73,36 @@ def _check_name(name: str) -> None:
 def _set(store: Store, options: argparse.Namespace) -> int:
     name = options.name
     before = store.find(name)
-    if not options.plain and not has_terminal():
+    how = _way(store, options)
+    if how is Kept.ENCRYPTED and not has_terminal():
         raise CliError(
             "there is no terminal to ask for the store's passphrase on; with --plain the secret "
             "is kept in a file that only you can read, and is not encrypted"
         )
     reading = _value(name)
     admit(SecretRef(Source.STORE, name), reading, unsafe_short=options.unsafe_short)
-    if options.plain:
+    if how is Kept.PLAIN:
         store.keep_plain(name, reading, unsafe_short=options.unsafe_short)
+    elif how is Kept.KEYRING:
+        store.keep_in_keyring(name, reading, unsafe_short=options.unsafe_short)
     else:
         key = _key(store)
         store.keep_encrypted(name, reading, key, unsafe_short=options.unsafe_short)
     verb = "replaced" if before else "kept"
-    how = Kept.PLAIN if options.plain else Kept.ENCRYPTED
     print(f'{verb} {name} ({_painted(how)}); a policy names it by secret = "store:{name}"')
     if reading.short:
         note = f"{name} is too short to be removed from answers that repeat it"
         print(f"{paint('note', 'yellow', stream=sys.stderr)}: {note}", file=sys.stderr)
     return EXIT_OK
+
+
+def _way(store: Store, options: argparse.Namespace) -> Kept:
+    """The keyring, where there is one: it is unlocked with the session, and no run has to ask."""
+    if options.plain:
+        return Kept.PLAIN
+    if options.encrypted or not store.keyrings.usable:
+        return Kept.ENCRYPTED
+    return Kept.KEYRING
 
 
 def _value(name: str) -> Reading:

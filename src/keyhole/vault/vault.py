@@ -16,6 +16,7 @@ from keyhole.vault.command import CommandSource
 from keyhole.vault.custody import admit
 from keyhole.vault.files import FileSource
 from keyhole.vault.interface import Given, SeveralUnavailable, Unavailable
+from keyhole.vault.keyrings import Keyrings, KeyringSource
 from keyhole.vault.store import Store
 from keyhole.vault.stored import Ask, StoreSource
 from keyhole.vault.variable import VariableSource
@@ -42,6 +43,7 @@ class Ground:
     """Trees that the sandbox can write."""
     ask: Ask | None = None
     """Asks for the store's passphrase; None without a terminal."""
+    keyrings: Keyrings = field(default_factory=Keyrings)
 
 
 class Vault:
@@ -55,15 +57,13 @@ class Vault:
                 ground.programs, ground.directory, ground.home, ground.env, self._children
             ),
             Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
-            Source.STORE: StoreSource(Store(ground.store), ground.ask),
+            Source.STORE: StoreSource(Store(ground.store, ground.keyrings), ground.ask),
+            Source.KEYRING: KeyringSource(ground.keyrings),
         }
 
     def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> Given:
         """One secret, read now; Unavailable says why not."""
-        source = self._sources.get(ref.source)
-        if source is None:
-            raise Unavailable(ref, f"{ref.source}: is not yet in this version; store: is")
-        return admit(ref, source.read(ref), unsafe_short=unsafe_short)
+        return admit(ref, self._sources[ref.source].read(ref), unsafe_short=unsafe_short)
 
     def fetch_all(
         self, refs: Iterable[SecretRef], *, unsafe_short: bool = False
