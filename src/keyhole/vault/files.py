@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.vault.custody import MAX_SIZE, seal
-from keyhole.vault.interface import Reading, Unavailable
+from keyhole.vault.interface import Reading, Unavailable, mark_of
 from keyhole.vault.opening import Unopened, open_regular
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class FileSource:
             warning=f"{visible(str(ref))} lies in a tree that sandboxes can write; "
             "keep it elsewhere, or in the store (`keyhole secret set`)",
         )
+
+    def mark(self, ref: SecretRef) -> object:
+        """Of what it leads to now: Kubernetes and editors replace files, by a link or a rename."""
+        return mark_of(self._locate(ref.locator))
 
     def _locate(self, text: str) -> Path:
         path = self._home / text[2:] if text.startswith("~/") else self._directory / text

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.secret import SecretRef, Source
 from keyhole.model.text import visible
 from keyhole.vault.custody import admit
+from keyhole.vault.interface import mark_of
 from keyhole.vault.keyrings import Keyrings, KeyringUnusable
 from keyhole.vault.storefile import (
     MAX_FILE,
@@ -77,6 +78,10 @@ class Store:
         """What is stored under a name."""
         data = self._read(name + _SUFFIX, MAX_HEADER) if is_name(name) else None
         return read_entry(name, data) if data is not None else None
+
+    def mark(self, name: str) -> object:
+        """What is another value once the secret was replaced or removed."""
+        return mark_of(self.path / (name + _SUFFIX))
 
     def load(self, name: str, key: StoreKey | None) -> Reading:
         """The secret, or why it cannot be used; an encrypted one wants the key."""

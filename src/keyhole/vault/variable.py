@@ -30,3 +30,7 @@ class VariableSource:
             warning=f"{ref} can be read in /proc by every process of yours; "
             "`keyhole secret set` keeps it from them",
         )
+
+    def mark(self, ref: SecretRef) -> object:
+        """None: what was read at the start stays."""
+        return None
