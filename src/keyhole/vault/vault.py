@@ -54,7 +54,7 @@ class Vault:
         self._children = Children()
         self._stored = StoreSource(Store(ground.store, ground.keyrings), ground.ask)
         self._sources: dict[Source, SecretSource] = {
-            Source.FILE: FileSource(ground.directory, ground.home, ground.writable),
+            Source.FILE: FileSource(ground.directory, ground.home, ground.writable, ground.env),
             Source.EXEC: CommandSource(
                 ground.programs, ground.directory, ground.home, ground.env, self._children
             ),
