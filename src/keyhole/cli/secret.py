@@ -27,6 +27,7 @@ from keyhole.model.text import visible
 from keyhole.policy.fault import PolicyFaults
 from keyhole.vault.custody import MAX_SIZE, admit, seal
 from keyhole.vault.interface import Unavailable
+from keyhole.vault.memory import guard_memory
 from keyhole.vault.store import DIRECTORY, MAX_NAME, Store, StoreUnusable, is_name
 from keyhole.vault.stored import Locked, unlock
 from keyhole.vault.storefile import Kept
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.action == "list":
             return _list(store, as_json=options.json)
+        guard_memory()
         _check_name(options.name)
         if options.action == "test":
             from keyhole.cli.secrettest import test  # it brings the gateway and the sandbox
