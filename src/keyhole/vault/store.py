@@ -106,7 +106,8 @@ class Store:
         try:
             self.keyrings.keep(SERVICE, name, secret)
         except KeyringUnusable as error:
-            raise StoreUnusable(str(error)) from None
+            message = f"{error}; --encrypted keeps it without the keyring"
+            raise StoreUnusable(message) from None
         # After it: whoever sees the new file reads the new secret.
         self._write(name + _SUFFIX, lambda: header)
 
