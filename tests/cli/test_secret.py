@@ -16,6 +16,7 @@ import pytest
 
 from keyhole.vault.store import MAX_NAME, Store
 from keyhole.vault.storefile import Kept
+from tests.vault.desktop import secret_service
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Keyhole, Ran
@@ -185,6 +186,38 @@ def test_who_insists_on_a_short_secret_is_told_what_that_means(keyhole: Keyhole)
     assert store_of(keyhole).load("a", None).insisted
 
 
+# the desktop's keyring
+
+
+def test_where_there_is_a_keyring_it_has_the_secret(tmp_path: Path, keyhole: Keyhole) -> None:
+    """Without a question, and unless another place is asked for; I1: no file holds it."""
+    with secret_service(tmp_path / "desktop") as bus:
+        keyhole.env.update(bus)
+        ran = keyhole("secret", "set", "github", stdin=VALUE)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("kept github (keyring)")
+        [path] = store_of(keyhole).path.iterdir()
+        assert VALUE not in path.read_text()
+        assert "keyring" in keyhole("secret", "list").out
+        ran = keyhole("secret", "set", "github", "--plain", stdin=VALUE)
+        assert ran.out.startswith("replaced github (plain)")
+        keyhole("secret", "set", "github", stdin=VALUE)
+        assert keyhole("secret", "rm", "github").out == "removed github\n"
+    both = keyhole("secret", "set", "github", "--plain", "--encrypted", stdin=VALUE)
+    assert both.code == 2
+
+
+def test_encrypted_is_kept_by_a_passphrase_where_there_is_a_keyring(
+    tmp_path: Path, keyhole: Keyhole
+) -> None:
+    with secret_service(tmp_path / "desktop") as bus:
+        keyhole.env.update(bus)
+        answers = (VALUE, PASSPHRASE, PASSPHRASE)
+        code, said = on_a_terminal(keyhole, "secret", "set", "a", "--encrypted", answers=answers)
+    assert code == 0, said
+    assert "kept a (encrypted)" in said
+
+
 # list and rm
 
 
@@ -194,12 +227,84 @@ def test_a_listing_has_names_and_neither_values_nor_lengths(keyhole: Keyhole) ->
     keyhole("secret", "set", "long", "--plain", stdin=VALUE * 9)
     keyhole("secret", "set", "brief", "--plain", "--unsafe-short", stdin="hunter2")
     plain = keyhole("secret", "list")
-    assert [line.split()[0] for line in plain.out.splitlines()] == ["store:brief", "store:long"]
-    assert all(line.endswith("plain") for line in plain.out.splitlines())
+    rows = [line.split() for line in plain.out.splitlines()]
+    assert [row[:3] for row in rows] == [
+        ["SECRET", "KEPT", "AGE"],
+        ["store:brief", "plain", "new"],
+        ["store:long", "plain", "new"],
+    ]
     found = json.loads(keyhole("secret", "list", "--json").out)
     assert [row["id"] for row in found] == ["brief", "long"]
-    assert all(set(row) == {"id", "reference", "kept", "since"} for row in found)
+    told = {"id", "reference", "source", "kept", "since", "used"}
+    assert all(set(row) == told for row in found)
     assert VALUE not in plain.out + json.dumps(found)
+
+
+POLICY = """
+[services.anthropic]
+[services.github]
+secret = "exec:gh auth token"
+repos = ["a/b"]
+[services.billing]
+hosts = ["billing.example"]
+inject = { header = "Authorization", value = "Bearer {secret}" }
+secret = "file:key"
+allow = ["GET /**"]
+[services.openai]
+secret = "store:gone"
+"""
+
+
+def test_a_listing_says_where_each_is_used_and_how_old_it_is(keyhole: Keyhole) -> None:
+    """By the policy in this directory, by your defaults through it, and by those alone."""
+    keyhole("secret", "set", "anthropic", "--plain", stdin=VALUE)
+    keyhole("secret", "set", "idle", "--plain", stdin=VALUE)
+    keyhole.policy(POLICY)
+    key = keyhole.project / "key"
+    key.write_text(VALUE)
+    os.utime(key, (0, time.time() - 3 * 86400 - 60))
+    defaults = keyhole.home / ".config" / "keyhole" / "config.toml"
+    defaults.parent.mkdir(parents=True)
+    defaults.write_text(
+        "[services.anthropic]\nsecret = 'store:anthropic'\n"
+        "[services.groq]\nsecret = 'keyring:groq/me'\n"
+    )
+    ran = keyhole("secret", "list")
+    assert ran.err == ""
+    found = {row["id"]: row for row in json.loads(keyhole("secret", "list", "--json").out)}
+    assert list(found) == [
+        "anthropic", "idle", "exec:gh auth token", "file:key", "gone", "keyring:groq/me",
+    ]  # fmt: skip
+    assert [row["kept"] for row in found.values()] == [
+        "plain", "plain", "command", "file", "missing", "keyring",
+    ]  # fmt: skip
+    project, user = str(keyhole.project / "keyhole.toml"), str(defaults)
+    assert found["anthropic"]["used"] == [{"service": "anthropic", "file": user}]
+    assert found["idle"]["used"] == []
+    assert found["gone"]["used"] == [{"service": "openai", "file": project}]
+    assert found["keyring:groq/me"]["used"] == [{"service": "groq", "file": user}]
+    lines = {line.split("  ")[0]: line for line in ran.out.splitlines()}
+    assert "3 days" in lines["file:key"]
+    assert lines["file:key"].endswith("services.billing (keyhole.toml)")
+    assert lines["store:idle"].endswith("nothing here")
+    assert VALUE not in shown(ran)
+
+
+def test_a_listing_under_a_policy_that_is_not_valid_lists_what_there_is(keyhole: Keyhole) -> None:
+    keyhole("secret", "set", "a", "--plain", stdin=VALUE)
+    keyhole.policy("nonsense = 1\n")
+    ran = keyhole("secret", "list")
+    assert ran.code == 0
+    assert "is not valid" in ran.err
+    assert "store:a" in ran.out
+
+
+def test_a_listing_cannot_move_the_cursor(keyhole: Keyhole) -> None:
+    """I8: a reference is a cloned policy's text."""
+    keyhole.policy(POLICY.replace("file:key", "file:\u202eyek"))
+    ran = keyhole("secret", "list")
+    assert "\u202e" not in ran.out
+    assert r"file:\u202eyek" in ran.out
 
 
 def test_a_secret_is_forgotten(keyhole: Keyhole) -> None:

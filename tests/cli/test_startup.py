@@ -60,8 +60,23 @@ def test_a_run_that_is_refused_imports_neither_loop_nor_gateway(
     found = imported("run", "--policy", str(policy), "--", "true")
     assert "keyhole.sandbox.helper" in found
     unwanted = {"asyncio", "uvloop", "ssl", "dns", "logging", "dataclasses", "inspect",
-                "subprocess", "cryptography", "keyhole.gateway", "keyhole.app.run"}  # fmt: skip
+                "subprocess", "cryptography", "keyring", "keyhole.gateway",
+                "keyhole.app.run"}  # fmt: skip
     assert found & unwanted == set()
+
+
+def test_what_holds_secrets_is_imported_without_the_library_of_keyrings() -> None:
+    """It takes longer than a run's start; it is imported when a keyring is asked."""
+    program = (
+        "import sys, keyhole.app.interception\n"
+        "print(' '.join(m for m in sys.modules if m.partition('.')[0] in"
+        " ('keyring', 'jeepney', 'secretstorage', 'keyhole')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "keyhole.vault.keyrings" in done.stdout.split()  # the control
+    assert {module.partition(".")[0] for module in done.stdout.split()} == {"keyhole"}
 
 
 def test_one_verb_s_parser_is_that_of_all() -> None:

@@ -93,3 +93,23 @@ def test_a_secret_that_cannot_be_had_stops_the_run(
     assert "nothing was run" in ran.err
     assert words in ran.err
     assert len(received(services)) == before
+
+
+def test_a_credential_of_systemd_is_used_and_not_seen_inside(
+    household: Household, services: Services
+) -> None:
+    """I1: wherever the variable leads, the file is masked. Control: the one beside it is read."""
+    project, secret = household.project, random_text("systemd-")
+    place = project.write("credentials/token", secret).parent
+    (place / "token").chmod(0o400)
+    project.write("credentials/beside", "not a secret")
+    household.policy(SERVICE.format(reference="file:$CREDENTIALS_DIRECTORY/token"))
+    script = f"{' '.join(CURL)} >/dev/null; cat credentials/beside; cat credentials/token"
+    env = {"CREDENTIALS_DIRECTORY": str(place)}
+    ran = household.project.shell(script, env=env)
+    assert "not a secret" in ran.out
+    assert secret not in ran.out + ran.err
+    assert received(services)[-1] == f"Bearer {secret}"
+    refused = household.project.shell(script)
+    assert refused.code == 125
+    assert "CREDENTIALS_DIRECTORY is not set" in refused.err

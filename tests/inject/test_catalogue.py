@@ -43,6 +43,8 @@ inject        = { basic_user = "" }
 git           = true
 encoded_slash = true
 ranges        = true
+probe         = "GET /a/me"
+probe_headers = { version = "1" }
 strip         = ["header:x-otp"]
 keep          = ["cookie:cf_*"]
 merge         = { "x-beta" = "one" }
@@ -79,6 +81,9 @@ def test_every_key_of_a_file_is_read() -> None:
     assert git.hosts == (HostPattern.parse("git.example"), HostPattern.parse("*.git.example:8443"))
     assert git.inject == (BasicInjection(""),)
     assert (git.git, git.encoded_slash, git.ranges) == (True, True, True)
+    assert git.probe == AccessRule.parse("GET /a/me")
+    assert git.probe_headers == (("version", "1"),)
+    assert (api.probe, api.probe_headers) == (None, ())
     assert git.strip == (Slot(Place.HEADER, "x-otp"),)
     assert git.keep == (Slot(Place.COOKIE, "cf_*"),)
     assert git.merge == (("x-beta", "one"),)
@@ -145,6 +150,7 @@ IN_THE_HEAD = [
     (TOP + "git_user = 1" + HOST, "x.git_user: every value of 'inject' is text"),
 ]
 
+INJECT = 'inject = { query = "k" }\n'
 IN_A_HOST = [
     (HOST + "color = 1", "x.host[0]: unknown key 'color'"),
     (HOST + HOST + "color = 1", "x.host[1]: unknown key 'color'"),
@@ -163,6 +169,13 @@ IN_A_HOST = [
     (HOST + 'git = "false"', "x.host[0].git: true or false"),
     (HOST + "git = 0", "x.host[0].git: true or false"),
     (HOST + 'encoded_slash = "no"', "x.host[0].encoded_slash: true or false"),
+    (HOST + 'probe = "GET /a"', "x.host[0]: a 'probe' is for a host with 'inject'"),
+    (HOST + 'probe_headers = { a = "b" }', "x.host[0]: a 'probe' is for a host with 'inject'"),
+    (HOST + 'probe = "POST /a"', "x.host[0].probe: a probe is a GET of one path"),
+    (HOST + 'probe = "GET /a/*"', "x.host[0].probe: a probe is a GET of one path"),
+    (HOST + 'probe = "GET /{repo}"', "x.host[0].probe: a probe is a GET of one path"),
+    (HOST + "probe = 1", "x.host[0].probe: a text is missing"),
+    (HOST + INJECT + 'probe = "GET /a"\nprobe_headers = 1', "x.host[0].probe_headers: a table"),
     (HOST + "ranges = 1", "x.host[0].ranges: true or false"),
     (HOST + 'strip = "header:x"', "x.host[0].strip: a list is expected"),
     (HOST + 'strip = ["x"]', "x.host[0].strip[0]: a slot is"),

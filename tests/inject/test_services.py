@@ -196,6 +196,21 @@ def test_a_client_keeps_its_own_login_only_where_none_is_written(name: str) -> N
 
 
 @each_service
+def test_a_probe_is_what_the_file_lets_a_sandbox_ask_anyway(name: str) -> None:
+    """It mints, lists and moves nothing: an allow covers it, and no guard does."""
+    for place, host in places(name):
+        if host.probe:
+            rules = (*host.allow, *host.api_read)
+            assert any(granted(rule).covers(host.probe) for rule in rules), place
+            assert not any(rule.covers(host.probe) for rule in host.deny), place
+
+
+def test_services_that_many_use_can_be_tried() -> None:
+    found = {name for name in NAMES if any(host.probe for host in service(name).hosts)}
+    assert {"anthropic", "openai", "github", "gitlab", "huggingface", "openrouter"} <= found
+
+
+@each_service
 def test_no_rule_stands_twice(name: str) -> None:
     for place, host in places(name):
         for rules in (host.allow, host.deny, host.api_read, host.api_write):

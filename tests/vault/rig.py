@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keyhole.model.secret import SecretRef
+from keyhole.vault.keyrings import Keyrings
 from keyhole.vault.stored import Ask
 from keyhole.vault.vault import Ground, Vault
 
@@ -33,6 +34,7 @@ class World:
     env: dict[str, str] = field(default_factory=dict)
     writable: tuple[Path, ...] = ()
     ask: Ask | None = None
+    keyrings: Keyrings = field(default_factory=lambda: Keyrings(lambda: None))
 
     def __post_init__(self) -> None:
         self.home.mkdir(exist_ok=True)
@@ -71,6 +73,7 @@ class World:
             programs=programs,
             writable=self.writable,
             ask=self.ask,
+            keyrings=self.keyrings,
         )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +16,6 @@ from keyhole.vault.files import Facts, objection
 from keyhole.vault.interface import Unavailable
 from keyhole.vault.opening import MAX_LINKS, Unopened, open_regular
 from tests.vault.rig import VALUE, World, ref, told
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_what_an_engine_handed_over_has_the_mode_that_the_engine_chose(handed: F
     [
         (facts("/run/secrets-of-mine/token"), "others can reach it"),
         (facts("/home/me/run/secrets/token"), "others can reach it"),
-        (facts("/etc/token", read_only=True), "others can reach it"),
+        (facts("/etc/token", read_only=True), "read-only: mount it below /run/secrets"),
         (facts("/nix/store/x-token", read_only=True), "others can reach it"),
         (facts("/run/secrets/token", mode=0o664), "others can reach it"),
         (facts("/run/secrets/token", owner=501), "belongs to uid 501"),
@@ -299,3 +299,90 @@ def test_a_path_in_a_refusal_cannot_move_the_cursor() -> None:
     said = objection(facts("/home/me/a\x1b[2J b; rm -rf x"), USER)
     assert said is not None
     assert said.endswith("chmod 600 '/home/me/a\\x1b[2J b; rm -rf x'")
+
+
+MOUNTS = """
+set -e
+mount -t tmpfs none /run
+mkdir -p /run/secrets/k8s /run/secrets/shared /run/credentials/keyhole.service
+mount -t tmpfs none /run/secrets/k8s
+cd /run/secrets/k8s
+mkdir ..2026_01; printf %s "$VALUE" > ..2026_01/token
+ln -s ..2026_01 ..data; ln -s ..data/token token; chmod 644 ..2026_01/token
+mount -o remount,ro,bind /run/secrets/k8s
+printf %s "$VALUE" > /run/secrets/docker; chmod 444 /run/secrets/docker
+printf %s "$VALUE" > /run/secrets/loose; chmod 666 /run/secrets/loose
+printf %s "$VALUE" > /run/credentials/keyhole.service/token
+chmod 440 /run/credentials/keyhole.service/token
+"""
+
+READ = """
+import sys
+from pathlib import Path
+from keyhole.vault.interface import Unavailable
+from tests.vault.rig import World, ref
+world = World(Path(sys.argv[1]), env={"CREDENTIALS_DIRECTORY": "/run/credentials/keyhole.service"})
+for text in sys.argv[2:]:
+    try:
+        print(world.vault().fetch(ref(text)).secret.reveal())
+    except Unavailable as error:
+        print(error)
+"""
+
+
+def test_what_engines_mount_is_read_where_they_mount_it(tmp_path: Path) -> None:
+    """Real mounts, in a mount namespace of the test's own; the loose file is the control."""
+    places = ["/run/secrets/k8s/token", "/var/run/secrets/k8s/token", "/run/secrets/docker",
+              "$CREDENTIALS_DIRECTORY/token", "/run/secrets/loose"]  # fmt: skip
+    unshare = shutil.which("unshare")
+    assert unshare
+    done = subprocess.run(
+        [unshare, "--map-root-user", "--mount", "sh", "-c",
+         f'{MOUNTS}\ncd "$ROOT"; exec "$@"', "sh",
+         sys.executable, "-c", READ, str(tmp_path), *(f"file:{place}" for place in places)],
+        env={"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "VALUE": VALUE,
+             "ROOT": str(Path(__file__).parents[2])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode and os.environ.get("CI") != "true" and "unshare" in done.stderr:
+        pytest.skip("this host allows no user namespace")
+    *given, loose = done.stdout.splitlines()
+    assert given == [VALUE] * 4, done.stderr
+    assert "others can reach it (mode 0666)" in loose
+
+
+# ── systemd's credentials ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_credential_of_systemd_is_named_as_in_a_unit(world: World) -> None:
+    """A user's unit has them below its runtime directory, as files of the user's alone."""
+    world.env["CREDENTIALS_DIRECTORY"] = str(world.root / "credentials" / "keyhole.service")
+    world.write("credentials/keyhole.service/token", mode=0o400)
+    assert value(world, "file:$CREDENTIALS_DIRECTORY/token") == VALUE
+    assert "no such file" in refusal(world, "file:$CREDENTIALS_DIRECTORY/none")
+
+
+@pytest.mark.parametrize("place", [None, "", "relative/credentials"])
+def test_without_a_unit_there_is_no_credential(world: World, place: str | None) -> None:
+    """I3: and no file of that name beside the policy is taken for it."""
+    if place is not None:
+        world.env["CREDENTIALS_DIRECTORY"] = place
+    world.write("project/$CREDENTIALS_DIRECTORY/token")
+    text = "file:$CREDENTIALS_DIRECTORY/token"
+    assert "CREDENTIALS_DIRECTORY is not set" in refusal(world, text)
+    assert world.vault().mark(ref(text)) is None
+
+
+@pytest.mark.parametrize("name", ["", "/", "/..", "/.", "/../x", "/a/b", "//x"])
+def test_a_credential_is_one_name(world: World, name: str) -> None:
+    world.env["CREDENTIALS_DIRECTORY"] = str(world.root)
+    world.write("x")
+    assert "is one name" in refusal(world, f"file:$CREDENTIALS_DIRECTORY{name}")
+
+
+def test_no_other_variable_is_looked_at(world: World) -> None:
+    world.env["HOME"] = str(world.home)
+    world.write("home/key")
+    assert "no such file" in refusal(world, "file:$HOME/key")
+    world.write("project/$HOME/key")
+    assert value(world, "file:$HOME/key") == VALUE

@@ -15,8 +15,10 @@ from keyhole.model.secret import Secret, SecretRef, Source
 from keyhole.vault.custody import seal
 from keyhole.vault.envelope import COSTS, make_key
 from keyhole.vault.interface import Given, Unavailable
+from keyhole.vault.keyrings import Keyrings
 from keyhole.vault.store import Store
 from keyhole.vault.variable import VariableSource
+from tests.vault.desktop import FakeKeyring
 from tests.vault.rig import VALUE, Programs, World, forms, ref, shell, told
 
 if TYPE_CHECKING:
@@ -31,16 +33,18 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, env={"TOKEN": VALUE, "EMPTY": "", "HOME": "/nowhere"})
 
 
-def test_every_source_but_the_keyring_is_there(world: World) -> None:
+def test_every_source_is_there(world: World) -> None:
     world.write("home/key")
     Store(world.store).keep_plain("a", seal(VALUE.encode()))
-    texts = ["file:~/key", "store:a", "unsafe-env:TOKEN", f"exec:sh -c 'cat {world.home}/key'"]
+    fake = FakeKeyring()
+    fake.entries["a", "b"] = VALUE
+    world.keyrings = Keyrings(lambda: fake)
+    printed = f"exec:sh -c 'cat {world.home}/key'"
+    texts = ["file:~/key", "store:a", "unsafe-env:TOKEN", "keyring:a/b", printed]
     vault = world.vault()
     for text in texts:
         assert vault.fetch(ref(text)).secret.reveal() == VALUE
-    assert {ref(t).source for t in texts} == set(Source) - {Source.KEYRING}
-    with pytest.raises(Unavailable, match="keyring: is not yet in this version"):
-        vault.fetch(ref("keyring:a/b"))
+    assert {ref(t).source for t in texts} == set(Source)
 
 
 # ── unsafe-env ────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import pwd
@@ -23,6 +24,7 @@ from keyhole.sandbox.files.fileplan import FilePlan, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.vault.command import trusted_paths
+from keyhole.vault.files import NoPlace, locate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +99,7 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
             uid=who.uid,
             gid=who.gid,
             own=(places.state, places.config, Path(sys.prefix)),
-            secrets=_secret_files(dossier, policy, places.home),
+            secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
         ),
     )
@@ -163,12 +165,14 @@ def _user_name(uid: int) -> str:
         return UNNAMED_USER
 
 
-def _secret_files(dossier: Dossier, policy: Policy, home: Path) -> tuple[Path, ...]:
+def _secret_files(
+    dossier: Dossier, policy: Policy, home: Path, env: Mapping[str, str]
+) -> tuple[Path, ...]:
     """Files that secrets are read from: never seen inside, wherever they lie."""
     found = []
     for service in policy.services:
         if service.secret and service.secret.source is Source.FILE:
-            text = service.secret.locator
-            expanded = home / text[2:] if text.startswith("~/") else Path(text)
-            found.append(dossier.file.directory / expanded)
+            with contextlib.suppress(NoPlace):  # the vault refuses it
+                text = service.secret.locator
+                found.append(locate(text, dossier.file.directory, home, env))
     return tuple(found)

@@ -118,12 +118,18 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _policy_argument(trust)
     trust_flag(trust)
 
-    secret = _verb(verbs, "secret", "keep, list and forget secrets in Keyhole's own store")
+    secret = _verb(verbs, "secret", "keep, list, test and forget secrets")
     deeds = secret.add_subparsers(metavar="ACTION", dest="action", required=True)
     set_help = "keep a secret; its value comes from a prompt or standard input"
     keep = deeds.add_parser("set", help=set_help, description=set_help)
     keep.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
-    keep.add_argument(
+    places = keep.add_mutually_exclusive_group()
+    places.add_argument(
+        "--encrypted",
+        action="store_true",
+        help="by a passphrase, also where there is a keyring of the desktop",
+    )
+    places.add_argument(
         "--plain", action="store_true", help="not encrypted, in a file that only you can read"
     )
     keep.add_argument(
@@ -131,8 +137,17 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="keep one of fewer than 16 characters, which is not removed from answers",
     )
-    list_help = "names, since when, and whether encrypted or plain; never values"
+    list_help = "names, how each is kept, its age, and where it is used; never values"
     _json_flag(deeds.add_parser("list", help=list_help, description=list_help))
+    test_help = "make its service's cheapest request with it, and say what came back"
+    attempt = deeds.add_parser("test", help=test_help, description=test_help)
+    attempt.add_argument("name", metavar="NAME", help="in the store, or of a service")
+    attempt.add_argument(
+        "--path", metavar="/PATH", help="what to ask, where the catalogue does not know"
+    )
+    _policy_flag(attempt)
+    trust_flag(attempt)
+    _json_flag(attempt)
     rm_help = "forget a secret"
     forget = deeds.add_parser("rm", help=rm_help, description=rm_help)
     forget.add_argument("name", metavar="NAME")

@@ -63,6 +63,11 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     dossier = examine(file, places.home, env.get("PATH", ""))
     if not obtain(dossier, TrustStore(places.trust), options.trust, sys.stderr):
         raise CliError("the policy is not accepted, so nothing was run", EXIT_REFUSED)
+    if file.loaded.policy.services or file.loaded.policy.presets:
+        # Before the first secret: settings of package managers hold some, too.
+        from keyhole.vault.memory import guard_memory
+
+        guard_memory()
     joined = with_presets(file, env, places.home)
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.

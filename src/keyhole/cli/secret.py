@@ -1,4 +1,4 @@
-"""`keyhole secret set/list/rm`: Keyhole's own store. A value comes from a prompt or standard input.
+"""`keyhole secret set/list/test/rm`: the store. A value comes from a prompt or standard input.
 
 Never from an argument: the shell keeps those in its history, and /proc shows them to everyone.
 """
@@ -8,24 +8,34 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+import time
 import warnings
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.places import POLICY_NAME
+from keyhole.app.policyfile import Unreadable, open_policy
+from keyhole.app.secretuse import known_secrets, uses_of_defaults, uses_of_policy
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import columns, paint, print_json
 from keyhole.cli.parser import CliError
-from keyhole.cli.setting import find_places
+from keyhole.cli.setting import environment, find_places
 from keyhole.model.secret import Secret, SecretRef, Source
+from keyhole.model.text import visible
+from keyhole.policy.fault import PolicyFaults
 from keyhole.vault.custody import MAX_SIZE, admit, seal
 from keyhole.vault.interface import Unavailable
+from keyhole.vault.memory import guard_memory
 from keyhole.vault.store import DIRECTORY, MAX_NAME, Store, StoreUnusable, is_name
 from keyhole.vault.stored import Locked, unlock
-from keyhole.vault.storefile import Entry, Kept
+from keyhole.vault.storefile import Kept
 
 if TYPE_CHECKING:
     import argparse
 
+    from keyhole.app.secretuse import Known
     from keyhole.vault.envelope import StoreKey
     from keyhole.vault.interface import Reading
 
@@ -34,12 +44,17 @@ MIN_PASSPHRASE = 12
 
 
 def run(options: argparse.Namespace) -> int:
-    """Keep, list or forget."""
+    """Keep, list, try or forget."""
     store = Store(find_places().state / DIRECTORY)
     try:
         if options.action == "list":
-            return _list(store.entries(), as_json=options.json)
+            return _list(store, as_json=options.json)
+        guard_memory()
         _check_name(options.name)
+        if options.action == "test":
+            from keyhole.cli.secrettest import test  # it brings the gateway and the sandbox
+
+            return test(options)
         if options.action == "rm":
             return _remove(store, options.name)
         return _set(store, options)
@@ -73,25 +88,36 @@ def _check_name(name: str) -> None:
 def _set(store: Store, options: argparse.Namespace) -> int:
     name = options.name
     before = store.find(name)
-    if not options.plain and not has_terminal():
+    how = _way(store, options)
+    if how is Kept.ENCRYPTED and not has_terminal():
         raise CliError(
             "there is no terminal to ask for the store's passphrase on; with --plain the secret "
             "is kept in a file that only you can read, and is not encrypted"
         )
     reading = _value(name)
     admit(SecretRef(Source.STORE, name), reading, unsafe_short=options.unsafe_short)
-    if options.plain:
+    if how is Kept.PLAIN:
         store.keep_plain(name, reading, unsafe_short=options.unsafe_short)
+    elif how is Kept.KEYRING:
+        store.keep_in_keyring(name, reading, unsafe_short=options.unsafe_short)
     else:
         key = _key(store)
         store.keep_encrypted(name, reading, key, unsafe_short=options.unsafe_short)
     verb = "replaced" if before else "kept"
-    how = Kept.PLAIN if options.plain else Kept.ENCRYPTED
     print(f'{verb} {name} ({_painted(how)}); a policy names it by secret = "store:{name}"')
     if reading.short:
         note = f"{name} is too short to be removed from answers that repeat it"
         print(f"{paint('note', 'yellow', stream=sys.stderr)}: {note}", file=sys.stderr)
     return EXIT_OK
+
+
+def _way(store: Store, options: argparse.Namespace) -> Kept:
+    """The keyring, where there is one: it is unlocked with the session, and no run has to ask."""
+    if options.plain:
+        return Kept.PLAIN
+    if options.encrypted or not store.keyrings.usable:
+        return Kept.ENCRYPTED
+    return Kept.KEYRING
 
 
 def _value(name: str) -> Reading:
@@ -146,25 +172,57 @@ def _line(text: str) -> bytes:
             return b""
 
 
-def _list(entries: tuple[Entry, ...], *, as_json: bool) -> int:
+def _list(store: Store, *, as_json: bool) -> int:
+    """The store, and what is named here: by the policy in this directory, and by your defaults."""
+    places, uses = find_places(), []
+    directory = Path.cwd()
+    if Path(POLICY_NAME).exists():
+        try:
+            file = open_policy(Path(POLICY_NAME), places, FileCatalogue())
+            directory, uses = file.directory, uses_of_policy(file, str(places.user_defaults))
+        except (PolicyFaults, Unreadable):
+            note = f"{POLICY_NAME} is not valid, so what it uses is not known; `keyhole check`"
+            print(f"{paint('note', 'yellow', stream=sys.stderr)}: {note}", file=sys.stderr)
+    uses += uses_of_defaults(places)
+    known = known_secrets(store.entries(), uses, places, directory, environment())
     if as_json:
-        print_json([_entry_json(entry) for entry in entries])
-    elif not entries:
+        print_json([_known_json(one) for one in known])
+    elif not known:
         print("nothing is stored yet; `keyhole secret set NAME` keeps a secret")
     else:
-        rows = [(f"store:{e.name}", _when(e), _painted(e.kept)) for e in entries]
-        print("\n".join(columns(rows, indent="")))
+        now = time.time()
+        rows = [(visible(str(one.ref)), one.kept, _age(one, now), _used(one)) for one in known]
+        head = ("SECRET", "KEPT", "AGE", "USED BY")
+        print("\n".join(columns([head, *rows], indent="")))
     return EXIT_OK
 
 
-def _entry_json(entry: Entry) -> dict[str, str]:
-    since = datetime.fromtimestamp(entry.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    reference = f"store:{entry.name}"
-    return {"id": entry.name, "reference": reference, "kept": entry.kept, "since": since}
+def _known_json(known: Known) -> dict[str, object]:
+    since = known.since
+    return {
+        "id": known.id,
+        "reference": str(known.ref),
+        "source": known.ref.source,
+        "kept": known.kept,
+        "since": since and datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "used": [{"service": use.service, "file": use.file} for use in known.used],
+    }
 
 
-def _when(entry: Entry) -> str:
-    return datetime.fromtimestamp(entry.since).strftime("%Y-%m-%d %H:%M")
+def _age(known: Known, now: float) -> str:
+    if known.since is None:
+        return "–"
+    seconds = max(now - known.since, 0.0)
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // size)
+        if count:
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return "new"
+
+
+def _used(known: Known) -> str:
+    found = [f"services.{use.service} ({visible(Path(use.file).name)})" for use in known.used]
+    return ", ".join(found) or "nothing here"
 
 
 def _painted(kept: Kept) -> str:

@@ -59,6 +59,9 @@ class HostTemplate:
     api_write: tuple[AccessRule, ...]
     encoded_slash: bool
     ranges: bool
+    probe: AccessRule | None = None
+    """The cheapest request that only an accepted credential has answered well."""
+    probe_headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ _TOP_KEYS = frozenset(
 )
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges".split()
+    "ranges probe probe_headers".split()
 )
 
 
@@ -135,6 +138,9 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         raise Unparsable(f"{place}: either 'hosts', or the 'example' of a host the user names")
     inject = table.get("inject", [])
     inject = [inject] if isinstance(inject, dict) else inject
+    probe = _maybe(f"{place}.probe", _probe, table.get("probe"))
+    if not (inject if probe else "probe_headers" not in table):
+        raise Unparsable(f"{place}: a 'probe' is for a host with 'inject', its headers for a probe")
     return HostTemplate(
         hosts=hosts,
         example=_maybe(f"{place}.example", _text, table.get("example")) or "",
@@ -149,6 +155,8 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         api_write=_each(f"{place}.api_write", _rule, table.get("api_write", [])),
         encoded_slash=_at(f"{place}.encoded_slash", _flag, table.get("encoded_slash", False)),
         ranges=_at(f"{place}.ranges", _flag, table.get("ranges", False)),
+        probe=probe,
+        probe_headers=_at(f"{place}.probe_headers", _merge, table.get("probe_headers", {})),
     )
 
 
@@ -201,6 +209,13 @@ def _merge(value: object) -> tuple[tuple[str, str], ...]:
 
 def _injection(value: object) -> Injection:
     return parse_injection(_table(value))
+
+
+def _probe(value: object) -> AccessRule:
+    rule = AccessRule.parse(_text(value))
+    if rule.methods != {"GET", "HEAD"} or "*" in rule.text or "{" in rule.text:
+        raise Unparsable("a probe is a GET of one path, as in 'GET /v1/models'")
+    return rule
 
 
 def _written(parse: Callable[[str], T]) -> Callable[[object], T]:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
-from keyhole.vault.custody import MAX_SIZE, seal
+from keyhole.vault.custody import MAX_SIZE
 from keyhole.vault.interface import Reading, Unavailable
+from keyhole.vault.lives import now, read_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,14 +63,37 @@ class CommandSource:
         self._env = _minimal(env, home)
         self._children = children
         self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._lock = threading.Lock()
+        self._kept: dict[SecretRef, Reading] = {}
+        self._asking: dict[SecretRef, threading.Lock] = {}
 
     def read(self, ref: SecretRef) -> Reading:
-        """What the command prints, if it ends well."""
+        """What the command prints, if it ends well; for as long as it said, what it printed.
+
+        Whoever comes while it runs waits, and has the same.
+        """
+        with self._lock:
+            asking = self._asking.setdefault(ref, threading.Lock())
+        with asking:
+            kept = self._kept.get(ref)
+            if kept and kept.life and now() < min(kept.life.renewal, kept.life.ends):
+                return kept
+            reading = self._ask(ref)
+            if reading.life:
+                self._kept[ref] = reading
+            return reading
+
+    def mark(self, ref: SecretRef) -> object:
+        """None: nothing tells before its life is over."""
+        return None
+
+    def _ask(self, ref: SecretRef) -> Reading:
         program = self._programs.get(ref)
         if program is None or not program.is_absolute():
             name = visible(ref.argv[0]) if ref.argv else "?"
             raise Unavailable(ref, f"{name} was not found; install it, or write its whole path")
         argv = [str(program), *map(self._located, ref.argv[1:])]
+        asked = now()
         with self._places:
             try:
                 ended = self._children.run(argv, self._env, MAX_SIZE)
@@ -81,7 +105,7 @@ class CommandSource:
             raise Unavailable(ref, failed)
         if not ended.printed:
             raise Unavailable(ref, f"the command printed nothing{_said(ended)}")
-        return seal(ended.printed)
+        return read_printed(ended.printed, asked)
 
     def _located(self, word: str) -> str:
         """The file that a word names by a path, as it was judged: beside the policy, not in `/`."""

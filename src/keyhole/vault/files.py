@@ -1,6 +1,8 @@
 """`file:PATH`: a secret in a file of the host, or in one that a container engine handed over.
 
-As ssh does with a key, a file that others can read is refused, with what to type.
+As ssh does with a key, a file that others can read is refused, with what to type. A unit of systemd
+names what it was handed as it would in its own command line: `file:$CREDENTIALS_DIRECTORY/NAME`. No
+other variable is looked at, and `locate` is the one place that reads a path.
 """
 
 from __future__ import annotations
@@ -13,15 +15,20 @@ from typing import TYPE_CHECKING
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.vault.custody import MAX_SIZE, seal
-from keyhole.vault.interface import Reading, Unavailable
+from keyhole.vault.interface import Reading, Unavailable, mark_of
 from keyhole.vault.opening import Unopened, open_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.model.secret import SecretRef
 
 HANDED_OVER = ("/run/secrets", "/var/run/secrets", "/run/credentials")
 """Where container engines and systemd place secrets for one container or service. They choose owner
 and mode (0444, or group-readable), and who can look there at all is decided by the mount."""
+
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""Where systemd says that a unit's credentials are (systemd.exec(5)), system's and user's."""
 
 _BY_OTHERS = 0o077
 _WRITABLE_BY_OTHERS = 0o022
@@ -56,9 +63,29 @@ def objection(facts: Facts, user: int) -> str | None:
     quoted = visible(shlex.quote(facts.path))
     if facts.owner not in (0, user):
         return f"it belongs to uid {facts.owner}, who can change it: chown {user} {quoted}"
+    if facts.mode & _BY_OTHERS and facts.read_only:
+        place = HANDED_OVER[0]
+        return f"others can reach it (mode {facts.mode:04o}), read-only: mount it below {place}"
     if facts.mode & _BY_OTHERS:
         return f"others can reach it (mode {facts.mode:04o}): chmod 600 {quoted}"
     return None
+
+
+class NoPlace(Exception):
+    """A path that leads nowhere in this environment; the message says why."""
+
+
+def locate(text: str, directory: Path, home: Path, env: Mapping[str, str]) -> Path:
+    """The file that a reference means; a relative one is relative to the policy."""
+    variable, slash, name = text.partition("/")
+    if variable == f"${CREDENTIALS}":
+        if not env.get(CREDENTIALS, "").startswith("/"):
+            raise NoPlace(f"{CREDENTIALS} is not set: no unit of systemd handed a credential over")
+        if not slash or "/" in name or name in ("", ".", ".."):
+            raise NoPlace(f"a credential is one name: ${CREDENTIALS}/NAME")
+        return Path(env[CREDENTIALS]) / name
+    path = home / text[2:] if text.startswith("~/") else directory / text
+    return Path("/") / path
 
 
 def _is_handed_over(facts: Facts) -> bool:
@@ -71,14 +98,24 @@ def _is_handed_over(facts: Facts) -> bool:
 class FileSource:
     """Files by their path; a relative one is relative to the policy."""
 
-    def __init__(self, directory: Path, home: Path, writable: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        home: Path,
+        writable: tuple[Path, ...] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._directory = directory
         self._home = home
         self._writable = writable
+        self._env = {CREDENTIALS: (env or {}).get(CREDENTIALS, "")}
 
     def read(self, ref: SecretRef) -> Reading:
         """Open once, judge what is open, read it."""
-        path = self._locate(ref.locator)
+        try:
+            path = self._locate(ref.locator)
+        except NoPlace as error:
+            raise Unavailable(ref, str(error)) from None
         try:
             opened = open_regular(path, self._writable)
         except Unopened as error:
@@ -99,9 +136,15 @@ class FileSource:
             "keep it elsewhere, or in the store (`keyhole secret set`)",
         )
 
+    def mark(self, ref: SecretRef) -> object:
+        """Of what it leads to now: Kubernetes and editors replace files, by a link or a rename."""
+        try:
+            return mark_of(self._locate(ref.locator))
+        except NoPlace:
+            return None
+
     def _locate(self, text: str) -> Path:
-        path = self._home / text[2:] if text.startswith("~/") else self._directory / text
-        return Path("/") / path
+        return locate(text, self._directory, self._home, self._env)
 
 
 def _read(descriptor: int) -> Reading:

@@ -6,13 +6,17 @@ locals, so whoever raises must not have the characters at hand.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from keyhole.model.secret import Secret, SecretRef
+    from keyhole.vault.lives import Life
 
 
 class Unavailable(Exception):
@@ -40,6 +44,8 @@ class Reading:
     insisted: bool = False
     """The person who stored it wants it all the same."""
     warning: str = ""
+    life: Life | None = None
+    """As its source declared it; None: as long as whoever asked wants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,18 @@ class Given:
     warning: str = ""
     unscrubbed: bool = False
     """Too short to be searched for in answers: the one who scrubs must leave it out (I7)."""
+    life: Life | None = None
+    mark: object = None
+    """Its source's mark when it was read; another one means that the secret may have changed."""
+
+
+def mark_of(path: Path | str) -> object:
+    """Of the file that a path leads to, over links: which one it is, and when it changed."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return "missing"
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class SecretSource(Protocol):
@@ -57,3 +75,9 @@ class SecretSource(Protocol):
 
     def read(self, ref: SecretRef) -> Reading:
         """Read anew; Unavailable where there is nothing to read."""
+
+    def mark(self, ref: SecretRef) -> object:
+        """What is another value once the secret may have changed; None: that cannot be seen.
+
+        Cheap, since it is asked for several times a second; it opens nothing and raises nothing.
+        """

@@ -1,8 +1,8 @@
 """Keyhole's own store: a directory of the user's alone, one file for each secret.
 
-`keyhole secret` keeps and lists entries; the vault reads them by `store:NAME`. Each is encrypted
-or, when a person said so, plain. A replacement is atomic: whoever reads meanwhile has the old one
-or the new one.
+`keyhole secret` keeps and lists entries; the vault reads them by `store:NAME`. Each is in the
+desktop's keyring, of which the file only tells; or encrypted; or, when a person said so, plain. A
+replacement is atomic: whoever reads meanwhile has the old one or the new one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from keyhole.model.secret import SecretRef, Source
 from keyhole.model.text import visible
 from keyhole.vault.custody import admit
+from keyhole.vault.interface import mark_of
+from keyhole.vault.keyrings import Keyrings, KeyringUnusable
 from keyhole.vault.storefile import (
     MAX_FILE,
     MAX_HEADER,
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 DIRECTORY = "secrets"
 """Its name in Keyhole's state directory."""
 
+SERVICE = "keyhole"
+"""Under which the desktop's keyring has the store's secrets."""
+
 MAX_NAME = 64
 """Characters of a name: no file system's limit is near, and most keys that someone pastes in the
 place of the name are longer."""
@@ -58,8 +63,9 @@ class StoreUnusable(Exception):
 class Store:
     """The directory. It is opened anew for each act, and nothing of it is held in memory."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keyrings: Keyrings | None = None) -> None:
         self.path = path
+        self.keyrings = keyrings or Keyrings()
 
     def entries(self) -> tuple[Entry, ...]:
         """All that is stored, by name."""
@@ -73,10 +79,14 @@ class Store:
         data = self._read(name + _SUFFIX, MAX_HEADER) if is_name(name) else None
         return read_entry(name, data) if data is not None else None
 
+    def mark(self, name: str) -> object:
+        """What is another value once the secret was replaced or removed."""
+        return mark_of(self.path / (name + _SUFFIX))
+
     def load(self, name: str, key: StoreKey | None) -> Reading:
         """The secret, or why it cannot be used; an encrypted one wants the key."""
         data = self._read(name + _SUFFIX, MAX_FILE + 1) if is_name(name) else None
-        return read_file(name, data or b"", key)
+        return read_file(name, data or b"", key, lambda: self.keyrings.read(SERVICE, name))
 
     def keep_plain(self, name: str, reading: Reading, *, unsafe_short: bool = False) -> None:
         """Store it in a file that only its owner can read; Unavailable where it must not be."""
@@ -84,7 +94,22 @@ class Store:
 
         secret = self._admitted(name, reading, unsafe_short=unsafe_short)
         header = write_header(Entry(name, Kept.PLAIN, int(time.time())), insisted=reading.short)
-        self._write(name + _SUFFIX, lambda: header + plain(secret))
+        self._move_in(name, lambda: header + plain(secret))
+
+    def keep_in_keyring(self, name: str, reading: Reading, *, unsafe_short: bool = False) -> None:
+        """Store it in the desktop's keyring; Unavailable where it must not be."""
+        secret = self._admitted(name, reading, unsafe_short=unsafe_short)
+        entry = Entry(name, Kept.KEYRING, int(time.time()))
+        header = write_header(entry, insisted=reading.short)
+        with self._opened(create=True):
+            pass  # a store that cannot be used is known before the keyring has it
+        try:
+            self.keyrings.keep(SERVICE, name, secret)
+        except KeyringUnusable as error:
+            message = f"{error}; --encrypted keeps it without the keyring"
+            raise StoreUnusable(message) from None
+        # After it: whoever sees the new file reads the new secret.
+        self._write(name + _SUFFIX, lambda: header)
 
     def keep_encrypted(
         self, name: str, reading: Reading, key: StoreKey, *, unsafe_short: bool = False
@@ -94,15 +119,37 @@ class Store:
         entry = Entry(name, Kept.ENCRYPTED, int(time.time()))
         header = write_header(entry, insisted=reading.short)
         body = key.encrypt(secret, header)
-        self._write(name + _SUFFIX, lambda: header + body + b"\n")
+        self._move_in(name, lambda: header + body + b"\n")
 
     def remove(self, name: str) -> bool:
         """Forget a secret, and with the last encrypted one the passphrase; False: there is none."""
+        if self._in_keyring(name):
+            self._forget(name)
         if not is_name(name) or not self._unlink(name + _SUFFIX):
             return False
-        if all(entry.kept is Kept.PLAIN for entry in self.entries()):
+        if not any(entry.kept is Kept.ENCRYPTED for entry in self.entries()):
             self._unlink(_KEY_FILE)
         return True
+
+    def _move_in(self, name: str, compose: Callable[[], bytes]) -> None:
+        """Write a file which holds its secret; the keyring holds an old one no longer."""
+        moved = self._in_keyring(name)
+        self._write(name + _SUFFIX, compose)
+        if moved:
+            self._forget(name)
+
+    def _in_keyring(self, name: str) -> bool:
+        try:
+            entry = self.find(name)
+        except StoreUnusable:
+            return False  # what lies there is no entry, and is replaced or removed as it is
+        return entry is not None and entry.kept is Kept.KEYRING
+
+    def _forget(self, name: str) -> None:
+        try:
+            self.keyrings.forget(SERVICE, name)
+        except KeyringUnusable as error:
+            raise StoreUnusable(f"{name} is still in the keyring: {error}") from None
 
     @property
     def key_file(self) -> bytes | None:

@@ -70,6 +70,15 @@ class StoreSource:
         except (StoreUnusable, Locked) as error:
             raise Unavailable(ref, str(error)) from None
 
+    def mark(self, ref: SecretRef) -> object:
+        """Of its file, which is replaced with the secret, wherever that is kept."""
+        return self._store.mark(ref.locator)
+
+    def hush(self) -> None:
+        """Ask nobody from here on: the terminal is the command's by now."""
+        with self._lock:
+            self._ask = None
+
     def _opened(self) -> StoreKey:
         with self._lock:
             if self._key is None:

@@ -16,6 +16,8 @@ from keyhole.vault.custody import MAX_SIZE, seal
 from keyhole.vault.interface import Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.vault.envelope import StoreKey
 
 MAX_HEADER = 512
@@ -32,6 +34,8 @@ class Kept(enum.StrEnum):
     """How a secret lies on the disk."""
 
     ENCRYPTED = "encrypted"
+    KEYRING = "keyring"
+    """In the desktop's keyring; the file has the first line alone."""
     PLAIN = "plain"
 
 
@@ -63,8 +67,13 @@ def read_entry(name: str, data: bytes) -> Entry | None:
     return header[0] if header else None
 
 
-def read_file(name: str, data: bytes, key: StoreKey | None) -> Reading:
-    """The secret, or why it cannot be used; an encrypted one wants the key."""
+def read_file(
+    name: str, data: bytes, key: StoreKey | None, keyring: Callable[[], Reading]
+) -> Reading:
+    """The secret, or why it cannot be used; an encrypted one wants the key.
+
+    `keyring` reads what is kept there.
+    """
     line, newline, body = data.partition(b"\n")
     header = _parse(name, line)
     if header is None or len(data) > MAX_FILE:
@@ -75,7 +84,7 @@ def read_file(name: str, data: bytes, key: StoreKey | None) -> Reading:
         found = key.decrypt(body.strip(), line + newline) if key else None
     if found is None:
         return Reading(flaw="it does not open with the store's key; set it again")
-    reading = seal(found)
+    reading = keyring() if entry.kept is Kept.KEYRING else seal(found)
     return Reading(reading.secret, reading.flaw, reading.short, insisted)
 
 

@@ -1,7 +1,8 @@
 """The vault: every source behind one `fetch`, and all that a session needs fetched at once.
 
 Made by `app` for one policy from what `cli` hands over; it reads neither argv nor environment. It
-keeps nothing: what it gives is the caller's to hold, and only what was asked for is read.
+keeps nothing but what a command printed for a declared time: what it gives is the caller's to hold,
+and only what was asked for is read.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from keyhole.model.secret import SecretRef, Source
-from keyhole.model.value import dataclass, field
+from keyhole.model.value import dataclass, field, replace
 from keyhole.vault.child import Children
 from keyhole.vault.command import CommandSource
 from keyhole.vault.custody import admit
 from keyhole.vault.files import FileSource
 from keyhole.vault.interface import Given, SeveralUnavailable, Unavailable
+from keyhole.vault.keyrings import Keyrings, KeyringSource
 from keyhole.vault.store import Store
 from keyhole.vault.stored import Ask, StoreSource
 from keyhole.vault.variable import VariableSource
@@ -42,6 +44,7 @@ class Ground:
     """Trees that the sandbox can write."""
     ask: Ask | None = None
     """Asks for the store's passphrase; None without a terminal."""
+    keyrings: Keyrings = field(default_factory=Keyrings)
 
 
 class Vault:
@@ -49,21 +52,35 @@ class Vault:
 
     def __init__(self, ground: Ground) -> None:
         self._children = Children()
+        self._stored = StoreSource(Store(ground.store, ground.keyrings), ground.ask)
         self._sources: dict[Source, SecretSource] = {
-            Source.FILE: FileSource(ground.directory, ground.home, ground.writable),
+            Source.FILE: FileSource(ground.directory, ground.home, ground.writable, ground.env),
             Source.EXEC: CommandSource(
                 ground.programs, ground.directory, ground.home, ground.env, self._children
             ),
             Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
-            Source.STORE: StoreSource(Store(ground.store), ground.ask),
+            Source.STORE: self._stored,
+            Source.KEYRING: KeyringSource(ground.keyrings),
         }
 
     def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> Given:
         """One secret, read now; Unavailable says why not."""
-        source = self._sources.get(ref.source)
-        if source is None:
-            raise Unavailable(ref, f"{ref.source}: is not yet in this version; store: is")
-        return admit(ref, source.read(ref), unsafe_short=unsafe_short)
+        source = self._sources[ref.source]
+        # Before it is read: a change in between is seen as one, not missed.
+        mark = source.mark(ref)
+        return replace(admit(ref, source.read(ref), unsafe_short=unsafe_short), mark=mark)
+
+    def mark(self, ref: SecretRef) -> object:
+        """What differs from `Given.mark` once the secret may have changed; None: never."""
+        return self._sources[ref.source].mark(ref)
+
+    def hush(self) -> None:
+        """Ask nobody for a passphrase from here on."""
+        self._stored.hush()
+
+    def close(self) -> None:
+        """End the commands that are under way; none is started any more."""
+        self._children.close()
 
     def fetch_all(
         self, refs: Iterable[SecretRef], *, unsafe_short: bool = False

@@ -1,0 +1,84 @@
+"""Whether this process runs in a container, for the source that must not be used there.
+
+Asked by `unsafe-env:`. Marks alone do not tell: virtual machines are made from images of containers
+and carry their files. So there must be a mark and, as a fact of the kernel, a namespace that is not
+the host's first. Neither alone is a container.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIRST = {"pid": 0xEFFFFFFC, "user": 0xEFFFFFFD, "cgroup": 0xEFFFFFFB}
+"""Inode numbers of the host's first namespaces (linux/nsfs.h: `enum init_ns_ino`)."""
+
+MARKS = (".dockerenv", "run/.containerenv", "run/host/container-manager")
+"""Files that Docker, Podman and systemd-nspawn leave."""
+
+MAX_READ = 64 * 1024
+"""Bytes of a file in /proc that are looked at."""
+
+_GROUP = re.compile(
+    rb"/(docker|kubepods|libpod|lxc|containerd|machine\.slice)\b|[-:/](docker|crio)-"
+)
+_ROOT = re.compile(rb"^\S+ \S+ \S+ \S+ / .* - overlay ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What was seen: the first mark, in words; whether a namespace is not the first."""
+
+    mark: str = ""
+    apart: bool = True
+
+    @property
+    def container(self) -> str:
+        """By what it shows that this is a container; empty where it is none."""
+        return self.mark if self.apart else ""
+
+
+def look(env: Mapping[str, str], root: Path = Path("/")) -> Signs:
+    """At this process's surroundings; `root` is another one in tests."""
+    return Signs(_mark(env, root), _is_apart(root))
+
+
+def _mark(env: Mapping[str, str], root: Path) -> str:
+    for name in MARKS:
+        if (root / name).exists():
+            return f"there is /{name}"
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return "KUBERNETES_SERVICE_HOST is set"
+    # What the first process was started with; as another user it cannot be read.
+    if re.search(rb"(^|\0)container=[^\0]", _read(root / "proc/1/environ")):
+        return "the first process has container= in its environment"
+    if _GROUP.search(_read(root / "proc/self/cgroup")):
+        return "the control group is a container's"
+    if _ROOT.search(_read(root / "proc/self/mountinfo")):
+        return "the root is an overlay"
+    return ""
+
+
+def _is_apart(root: Path) -> bool:
+    for name, first in FIRST.items():
+        try:
+            if os.stat(root / "proc/self/ns" / name).st_ino != first:
+                return True
+        except OSError:
+            return True  # in doubt the mark decides
+    return False
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_READ)
+    except OSError:
+        return b""
