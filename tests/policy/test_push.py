@@ -6,7 +6,7 @@ import pytest
 
 from keyhole.model.decision import Reason
 from keyhole.model.ref import Ref
-from keyhole.policy.push import Change, Remote, decide_ref_update, foresee
+from keyhole.policy.push import Change, Remote, decide_by_name, decide_ref_update, foresee
 from keyhole.wire.receivepack import Command
 from tests.worlds import loaded
 
@@ -133,6 +133,30 @@ def test_a_command_is_foreseen_by_its_names_and_by_where_its_ref_is(
     ]
     decision = foresee(service, Command(old, new, f"refs/heads/{ref}"), MAIN, TIPS)
     assert decision.reason is expected
+
+
+@pytest.mark.parametrize(
+    ("new", "ref", "expected"),
+    [
+        (TWO, "heads/agent/x", Reason.RULE),
+        (TWO, "heads/main", Reason.REF_NOT_GRANTED),
+        (TWO, "notes/x", Reason.REF_NAMESPACE),
+        (TWO, "tags/v1", Reason.TAG_NOT_GRANTED),
+    ],
+)
+def test_some_commands_are_refused_before_anything_is_known_of_the_remote(
+    new: str, ref: str, expected: Reason
+) -> None:
+    """I3, I9: what a remote could say of its default branch would not help them."""
+    service = loaded(f"[services.forge]\nrepos = ['a/b']\n{AGENT}").policy.services[0]
+    assert decide_by_name(service, Command(ONE, new, f"refs/{ref}")).reason is expected
+
+
+def test_an_alias_is_one_in_any_case() -> None:
+    """I3: some servers' storage folds case; the control is another name."""
+    remote = Remote.of("refs/heads/main", ["refs/heads/Agent/Alias"])
+    assert reason(AGENT, "refs/heads/agent/alias", Change.CREATE, remote) is Reason.REF_SYMBOLIC
+    assert reason(AGENT, "refs/heads/agent/other", Change.CREATE, remote) is Reason.RULE
 
 
 def test_what_is_not_granted_is_foreseen_as_such() -> None:
