@@ -5,6 +5,7 @@ The judge is a fake that finds what a test wants; real git and the real judge ar
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import time
@@ -509,6 +510,29 @@ def test_a_refused_credential_is_no_question_to_the_client(stage: Stage, origin:
     answer = stage.ask(get(f"{REPOSITORY}/info/refs?service=git-upload-pack")).answer()
     assert answer.status == 403
     assert answer.body == b"keyhole: the origin does not accept the credential\n"
+
+
+def test_git_and_rest_of_one_host_get_the_credential_each_in_its_way(
+    authority: trustme.CA, tls: ssl.SSLContext, origin: GitOrigin
+) -> None:
+    """I6: GitLab's git refuses what its REST takes."""
+    policy = """
+[services.own]
+use = "lab"
+hosts = ["ok.example"]
+repos = ["acme/widgets"]
+secret = "file:/nowhere"
+allow = ["GET /api/**"]
+"""
+    services = make_services(authority, own=SECRET)
+    with serving(origin.service, tls) as server, set_up(authority, services) as stage:
+        stage.open(policy, ok_example=server)
+        for target in (f"{REPOSITORY}/info/refs?service=git-upload-pack", "/api/v4/version"):
+            assert stage.ask(get(target, "Authorization: Bearer own")).answer().status == 200
+    git, rest = origin.service.seen
+    basic = base64.b64encode(f"oauth2:{SECRET}".encode()).decode()
+    assert (git.all("authorization"), git.all("private-token")) == ([f"Basic {basic}"], [])
+    assert (rest.all("authorization"), rest.all("private-token")) == ([], [SECRET])
 
 
 LS_REFS = encode(b"command=ls-refs\n") + b"0001" + encode(b"peel\n") + b"0000"
