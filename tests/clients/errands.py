@@ -24,7 +24,7 @@ secret = "exec:KEY_PROGRAM --for openai"
 [services.billing]
 hosts = ["billing.example", "pinned.example", "untrusted.example"]
 inject = { header = "Authorization", value = "Bearer {secret}" }
-secret = "unsafe-env:BILLING_KEY"
+secret = "file:~/secrets/billing"
 allow = ["GET,POST /v1/**"]
 unsafe_passthrough = ["pinned.example"]
 [services.forge]
@@ -42,7 +42,8 @@ allow = ["GET,PUT /**"]
 hosts = ["bedrock-runtime.eu-west-1.amazonaws.com"]
 secret = "file:~/secrets/aws"
 """
-"""A secret of each kind of source."""
+"""A secret of each kind of source but `unsafe-env:`, which is refused where tests run in a
+container; the variable is there all the same, and must not come in."""
 
 LONG_PATIENCE = 90.0
 """Seconds for all clients at once on a host that is busy; alone they take eight."""
@@ -81,6 +82,7 @@ class Household:
         keys = services.keys
         keep(project, "secrets/openai", keys.openai + "\n")
         keep(project, "secrets/git", keys.git + "\n")
+        keep(project, "secrets/billing", keys.billing + "\n")
         keep(project, "secrets/aws", f"{keys.aws_id}\n{keys.aws_secret}\n")
         program = keep(project, "secrets/key-program", _PROGRAM)
         program.chmod(0o700)

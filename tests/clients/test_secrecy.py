@@ -27,7 +27,7 @@ secret = "store:anthropic"
 [services.billing]
 hosts = ["billing.example"]
 inject = { header = "Authorization", value = "Bearer {secret}" }
-secret = "unsafe-env:BILLING_KEY"
+secret = "file:~/secrets/billing"
 allow = ["GET /v1/**"]
 """
 """One built-in service and one of one's own."""

@@ -1,7 +1,7 @@
 """A secret that is asked for, and one that cannot be had.
 
-In test_clients.py every kind of source brings one to a service: `store:`, `exec:`, `unsafe-env:`
-and `file:`.
+In test_clients.py every kind of source but `unsafe-env:` brings one to a service: `store:`,
+`exec:` and `file:`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import replace
-from keyhole.vault.container import look
+from keyhole.vault import container
 from keyhole.vault.custody import seal
 from keyhole.vault.interface import Reading, Unavailable
 
@@ -20,10 +20,10 @@ class VariableSource:
     """The variables as `cli` read them once, at the start."""
 
     def __init__(
-        self, env: Mapping[str, str], look: Callable[[Mapping[str, str]], Signs] = look
+        self, env: Mapping[str, str], look: Callable[[Mapping[str, str]], Signs] | None = None
     ) -> None:
         self._env = env
-        self._look = look
+        self._look = look or container.look
 
     def read(self, ref: SecretRef) -> Reading:
         """The variable's value, and the warning that others can read it as well."""
