@@ -96,7 +96,7 @@ class Bare:
         now = self.refs().get(name)
         parent = base or now
         # Built beside the branch, which may be moved back by this.
-        lines = [b"commit refs/work/next\ncommitter %b\ndata <<END\nof %b\nEND\n\n"
+        lines = [b"commit refs/building/next\ncommitter %b\ndata <<END\nof %b\nEND\n\n"
                  % (WHO.encode(), name.encode())]  # fmt: skip
         if parent:
             lines.append(b"from %b\n" % parent.encode())
@@ -109,9 +109,9 @@ class Bare:
                 lines.append(b"M 100644 inline %b\ndata %d\n" % (path.encode(), len(content)))
                 lines.append(content + b"\n")
         self.git("fast-import", "--quiet", "--force", "--depth=0", data=b"".join(lines))
-        made = self.refs()["refs/work/next"]
+        made = self.refs()["refs/building/next"]
         self.git("update-ref", name, made)
-        self.git("update-ref", "-d", "refs/work/next")
+        self.git("update-ref", "-d", "refs/building/next")
         return made
 
     def fill(self, ref: str, files: int, size: int) -> str:
