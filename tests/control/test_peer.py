@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,73 +15,70 @@ from keyhole.control import peer
 from keyhole.control.client import Client, ControlFailed
 from keyhole.control.handed import own_namespace
 from keyhole.control.peer import Own, Stranger, identify, pin_by_number
-from tests.control.rig import PATIENCE, Rig, open_descriptors, request, until
+from tests.control.rig import PATIENCE, Rig, open_descriptors, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
 ROOT = os.geteuid() == 0
 OTHER_USER = 54321
-NEWUSER, NEWNET = 0x10000000, 0x40000000
 
 needs_root = pytest.mark.skipif(not ROOT, reason="only root can become another user")
 
 
-def in_a_child(rig: Rig, before: Callable[[], None]) -> bytes:
-    """What a child hears that does something first and then connects by path."""
-    out, into = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            before()
-            os.write(into, rig.talk(request("POST", "/v1/revoke-all")) or b"nothing")
-        except BaseException as error:  # noqa: BLE001 - it is the test's result
-            os.write(into, type(error).__name__.encode())
-        finally:
-            os._exit(0)
-    os.close(into)
-    os.waitpid(child, 0)
-    heard = os.read(out, 65536)
-    os.close(out)
-    return heard
-
-
-def become_other() -> None:
+# It becomes somebody else itself: their interpreter may be out of their reach.
+_PROGRAM = """
+import ctypes, os, socket, sys
+how, path = sys.argv[1:]
+here = os.open(path, os.O_PATH) if how == "other, by descriptor" else None
+if how.startswith("other"):
     os.setgroups([])
-    os.setresgid(OTHER_USER, OTHER_USER, OTHER_USER)
-    os.setresuid(OTHER_USER, OTHER_USER, OTHER_USER)
-
-
-def leave_the_network() -> None:
-    import ctypes
-
-    flags = NEWNET if ROOT else NEWUSER | NEWNET
+    os.setresgid(54321, 54321, 54321)
+    os.setresuid(54321, 54321, 54321)
+if how == "elsewhere":
+    flags = 0x40000000 if os.geteuid() == 0 else 0x50000000  # CLONE_NEWNET, CLONE_NEWUSER
     if ctypes.CDLL(None, use_errno=True).unshare(flags):
         raise OSError(ctypes.get_errno(), "unshare")
+sock = socket.socket(socket.AF_UNIX)
+try:
+    sock.connect(f"{path}/control.sock" if here is None else f"/proc/self/fd/{here}/control.sock")
+    sock.sendall(b"POST /v1/revoke-all HTTP/1.1\\r\\nHost: keyhole\\r\\n\\r\\n")
+except BrokenPipeError:
+    pass
+except OSError as error:
+    sys.exit(type(error).__name__)
+print(sock.recv(65536).decode())
+"""
+
+
+def ask_as(rig: Rig, how: str) -> str:
+    """What a process hears that asks as `same`, as an `other` user or from `elsewhere`."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _PROGRAM, how, str(rig.directory)],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
 
 
 def test_the_same_user_on_the_same_network_is_let_in(rig: Rig) -> None:
     """The positive control of the others."""
-    assert in_a_child(rig, lambda: None).startswith(b"HTTP/1.1 200 ")
+    assert ask_as(rig, "same").startswith("HTTP/1.1 200 ")
     assert len(rig.gateway.calls) == 1
     assert not rig.gateway.strangers
 
 
 @needs_root
 def test_another_user_cannot_even_reach_the_socket(rig: Rig) -> None:
-    assert in_a_child(rig, become_other) == b"PermissionError"
+    assert ask_as(rig, "other") == "PermissionError\n"
     assert not rig.gateway.calls
 
 
 @needs_root
 def test_another_user_who_reaches_it_is_turned_away_before_a_byte_is_read(rig: Rig) -> None:
     """Modes may be changed by mistake; the kernel's word on the peer stays."""
-    directory = os.open(rig.directory, os.O_PATH)
     for path in (rig.directory, rig.directory / "control.sock"):
         path.chmod(0o777)
-    rig.directory = Path(f"/proc/self/fd/{directory}")
-    assert in_a_child(rig, become_other).startswith(b"HTTP/1.1 403 ")
-    os.close(directory)
+    assert ask_as(rig, "other, by descriptor").startswith("HTTP/1.1 403 ")
     assert not rig.gateway.calls
     (stranger,) = rig.gateway.strangers
     assert (stranger.why, stranger.uid) == ("another user", OTHER_USER)
@@ -99,7 +94,7 @@ def test_root_is_nobody_to_the_gateway_of_another_user(rig: Rig) -> None:
 
 def test_a_process_in_a_sandboxs_network_is_turned_away(rig: Rig) -> None:
     """I2: the same user, the socket in reach by its path, and yet the kernel tells it apart."""
-    assert in_a_child(rig, leave_the_network).startswith(b"HTTP/1.1 403 ")
+    assert ask_as(rig, "elsewhere").startswith("HTTP/1.1 403 ")
     assert not rig.gateway.calls
     assert [each.why for each in rig.gateway.strangers] == ["another network namespace"]
 
@@ -109,7 +104,7 @@ def test_strangers_leave_no_descriptor_and_take_no_place(rig: Rig) -> None:
     rig.settled()
     before = open_descriptors()
     for _ in range(5):
-        in_a_child(rig, leave_the_network)
+        ask_as(rig, "elsewhere")
     assert open_descriptors() == before
     assert rig.client.status().sessions == 1
 
@@ -218,21 +213,22 @@ def test_the_client_does_not_use_a_directory_that_others_can_change(rig: Rig) ->
 @needs_root
 def test_the_client_does_not_talk_to_another_users_process(directory: Path) -> None:
     directory.mkdir(mode=0o700)
-    ready, told = os.pipe()
+    program = (
+        "import os, socket, sys\n"
+        "listener = socket.socket(fileno=int(sys.argv[1]))\n"
+        "os.setresuid(54321, 54321, 54321)\n"
+        "listener.listen()\n"  # whoever listens is who SO_PEERCRED names
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(directory / "control.sock"))
-        child = os.fork()
-        if not child:
-            become_other()
-            listener.listen()  # whoever listens is who SO_PEERCRED names
-            os.write(told, b"x")
-            signal.pause()
-        os.read(ready, 1)
-        try:
+        with subprocess.Popen(
+            [sys.executable, "-I", "-c", program, str(listener.fileno())],
+            pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as other:  # fmt: skip
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"ready\n"
             with pytest.raises(ControlFailed, match="another user's process"):
                 Client(directory, 5).status()
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(ready)
-            os.close(told)
+            other.communicate(timeout=PATIENCE)

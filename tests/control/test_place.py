@@ -270,18 +270,24 @@ def test_a_lock_file_that_was_removed_is_not_taken_for_the_one_that_has_the_name
 
 
 def test_a_child_that_was_forked_does_not_take_the_place_away(directory: Path) -> None:
-    mine = claim(directory)
-    listener = mine.listen()
-    child = os.fork()
-    if not child:
-        mine.release()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert (directory / SOCKET).exists()
-    with pytest.raises(Held):
-        claim(directory)
-    listener.close()
-    mine.release()
+    program = (
+        "import os, pathlib, sys\n"
+        "from keyhole.control.place import claim\n"
+        "mine = claim(pathlib.Path(sys.argv[1])); listener = mine.listen()\n"
+        "child = os.fork()\n"
+        "mine.release() if child == 0 else os.waitpid(child, 0)\n"
+        "child or os._exit(0)\n"
+        "print('ready', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(directory)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as holder:  # fmt: skip
+        assert heard(holder) == ["ready"]
+        assert (directory / SOCKET).exists()
+        with pytest.raises(Held, match=f"process {holder.pid} holds"):
+            claim(directory)
+        holder.communicate(timeout=PATIENCE)
 
 
 def test_a_socket_of_somebody_else_in_its_place_is_not_removed_at_the_end(

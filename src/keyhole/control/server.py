@@ -113,10 +113,10 @@ class Server:
             # Who asks is known before a byte of theirs is read (I5).
             peer = identify(sock, self._own)
         except Stranger as stranger:
+            self._operations.stranger(stranger)
             with contextlib.suppress(OSError):
                 sock.send(_FORBIDDEN)
             sock.close()
-            self._operations.stranger(stranger)
             return
         conversation = Conversation(
             self._loop, sock, peer, self._operations, self._own.namespace, self._left
