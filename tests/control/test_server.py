@@ -138,6 +138,7 @@ def test_another_method_is_told_which_there_are(rig: Rig) -> None:
     answer = rig.talk(request("PUT", f"/v1/sessions/{KNOWN}"))
     assert status_of(answer) == 405
     assert b"GET or DELETE" in answer
+    assert b"\r\nAllow: GET, DELETE\r\n" in answer
 
 
 # ── when something fails ──────────────────────────────────────────────────────────────────────────

@@ -47,23 +47,26 @@ class Problem(enum.Enum):
 class Rejected(Exception):
     """A request that is answered with a problem."""
 
-    def __init__(self, problem: Problem, why: str = "") -> None:
+    def __init__(self, problem: Problem, why: str = "", allow: tuple[str, ...] = ()) -> None:
         super().__init__(why or problem.why)
         self.problem = problem
         self.why = why or problem.why
+        self.allow = allow
+        """Methods that there are, for NOT_ALLOWED (RFC 9110 §15.5.6)."""
 
 
 def rejection(rejected: Rejected) -> bytes:
     """The answer to a request that was not done."""
     fault = Fault(rejected.problem.code, visible(rejected.why)[:MAX_WHY])
-    return _answer(rejected.problem.status, JSON, _json(FAULT.write(fault, "answer")))
+    body = _json(FAULT.write(fault, "answer"))
+    return _answer(rejected.problem.status, JSON, body, rejected.allow)
 
 
-def success(operation: Operation, value: object) -> bytes:
-    """The answer of an operation, checked by its shape; Misshapen is a fault of ours."""
+def success(operation: Operation, written: object) -> bytes:
+    """The answer of an operation, as its shape wrote it; None where there is nothing to say."""
     if operation.answer is None:
         return _answer(operation.status, None, b"")
-    return _answer(operation.status, JSON, _json(operation.answer.write(value, "answer")))
+    return _answer(operation.status, JSON, _json(written))
 
 
 def text(content_type: str, body: bytes) -> bytes:
@@ -75,8 +78,12 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
-def _answer(status: int, content_type: str | None, body: bytes) -> bytes:
+def _answer(
+    status: int, content_type: str | None, body: bytes, allow: tuple[str, ...] = ()
+) -> bytes:
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", "Connection: close"]
+    if allow:
+        lines.append(f"Allow: {', '.join(allow)}")
     if content_type is not None:
         lines += [
             f"Content-Type: {content_type}",

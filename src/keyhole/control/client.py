@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 SECONDS = 45.0
 """How long a question may take: longer than all that the server allows itself."""
 
-MAX_ANSWER = 4 * 1024 * 1024
-"""Bytes of an answer; the largest is that of the metrics, about 1 MiB."""
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer: twice what the fullest page of sessions has."""
 
 _READ = 64 * 1024
 _UCRED = struct.Struct("=iII")

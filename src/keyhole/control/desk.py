@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.control import prometheus
 from keyhole.control.answer import Problem, Rejected, success, text
 from keyhole.control.interface import NoSuch, Operations, Refused
+from keyhole.control.shape import ListOf
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from keyhole.control.handed import HandedDoor
     from keyhole.control.peer import Peer
     from keyhole.control.request import Asked
+    from keyhole.control.shape import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,24 @@ async def perform(operations: Operations, call: Call) -> bytes:
         raise Rejected(Problem.REFUSED, refused.why) from None
     if operation.metrics:
         return text(prometheus.CONTENT_TYPE, value)
-    return success(operation, value)
+    return success(operation, await _written(operation.answer, value))
+
+
+async def _written(record: Record | None, value: object) -> dict[str, object] | None:
+    """An answer by its shape, whose Misshapen is a fault of ours. Lists are written in turns."""
+    if record is None:
+        return None
+    found: dict[str, object] = {}
+    for name, field in record.fields.items():
+        member, shape = getattr(value, name), field.shape
+        if not isinstance(shape, ListOf):
+            found[name] = shape.write(member, f"answer.{name}")
+            continue
+        found[name] = items = []
+        for item in shape.bounded(member, f"answer.{name}"):
+            items.append(shape.shape.write(item, f"answer.{name}[]"))
+            await asyncio.sleep(0)
+    return found
 
 
 def _door(call: Call) -> HandedDoor:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from keyhole.control import conversation, server
 from keyhole.control.answer import JSON, Problem
-from keyhole.control.prometheus import CONTENT_TYPE
-from keyhole.control.request import MAX_BODY
+from keyhole.control.handed import MAX_DESCRIPTORS
+from keyhole.control.prometheus import CONTENT_TYPE, MAX_SAMPLES
+from keyhole.control.request import MAX_BODY, MAX_HEAD
 from keyhole.control.table import AUTHORITY, FAULT, OPERATIONS, PARAMETERS, Operation
+from keyhole.control.values import PAGE
 
 VERSION = "1"
 """Of the API; it is the `/v1` of every path."""
@@ -92,6 +95,26 @@ def problem_table() -> str:
     rows = ["| status | `error` | usual words |", "|---|---|---|"]
     rows += [f"| {p.status} | `{p.code}` | {p.why} |" for p in sorted(Problem, key=_by_status)]
     return "\n".join(rows)
+
+
+def bound_table() -> str:
+    """One row a bound."""
+    rows = ["| bound | is |", "|---|---|"]
+    rows += [f"| {what} | {value} |" for what, value in _BOUNDS]
+    return "\n".join(rows)
+
+
+_BOUNDS = (
+    ("bytes of a request's head", MAX_HEAD),
+    ("bytes of a request's body", MAX_BODY),
+    ("descriptors beside a request", MAX_DESCRIPTORS),
+    ("seconds for a request to arrive whole", f"{conversation.RECEIVE_SECONDS:g}"),
+    ("seconds for the gateway to do it", f"{conversation.WORK_SECONDS:g}"),
+    ("seconds for the answer to be read", f"{conversation.SEND_SECONDS:g}"),
+    ("connections at a time; more wait", server.MAX_CONVERSATIONS),
+    ("sessions in one answer", PAGE),
+    ("samples of the metrics", MAX_SAMPLES),
+)
 
 
 def _by_status(problem: Problem) -> int:

@@ -137,7 +137,8 @@ def _find(method: str, path: str) -> tuple[Operation, dict[str, str]]:
             raise Rejected(Problem.NOT_FOUND) from None
         return operation, parameters
     if methods:
-        raise Rejected(Problem.NOT_ALLOWED, f"here one can {' or '.join(methods)}")
+        why = f"here one can {' or '.join(methods)}"
+        raise Rejected(Problem.NOT_ALLOWED, why, tuple(methods))
     raise Rejected(Problem.NOT_FOUND)
 
 

@@ -113,10 +113,12 @@ class Server:
             # Who asks is known before a byte of theirs is read (I5).
             peer = identify(sock, self._own)
         except Stranger as stranger:
-            self._operations.stranger(stranger)
-            with contextlib.suppress(OSError):
-                sock.send(_FORBIDDEN)
-            sock.close()
+            try:
+                self._operations.stranger(stranger)
+            finally:
+                with contextlib.suppress(OSError):
+                    sock.send(_FORBIDDEN)
+                sock.close()
             return
         conversation = Conversation(
             self._loop, sock, peer, self._operations, self._own.namespace, self._left

@@ -14,7 +14,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.value import dataclass, field_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Schema = dict[str, Any]
 
@@ -180,20 +180,21 @@ class ListOf:
         """In their order."""
         if not isinstance(value, list):
             raise Misshapen(f"{where}: a list")
-        self._bound(value, where)
-        found = tuple(self.shape.read(item, f"{where}[]") for item in value)
+        items = self.bounded(value, where)
+        found = tuple(self.shape.read(item, f"{where}[]") for item in items)
         if self.distinct and len(set(found)) != len(found):
             raise Misshapen(f"{where}: each at most once")
         return found
 
     def write(self, value: tuple[object, ...], where: str) -> list[object]:
         """As an array."""
-        self._bound(value, where)
-        return [self.shape.write(item, f"{where}[]") for item in value]
+        return [self.shape.write(item, f"{where}[]") for item in self.bounded(value, where)]
 
-    def _bound(self, value: list[object] | tuple[object, ...], where: str) -> None:
+    def bounded(self, value: Sequence[object], where: str) -> Sequence[object]:
+        """The same, unless it is too long."""
         if len(value) > self.most:
             raise Misshapen(f"{where}: at most {self.most}")
+        return value
 
     def schema(self) -> Schema:
         """An array with its bound."""

@@ -39,7 +39,11 @@ MAX_GRANT_USES = 10_000
 
 MAX_SESSIONS_SHOWN = values.PAGE
 MAX_LISTED = 256
-"""Entries of a list within an answer: names, grants, budgets."""
+"""Entries of a list within an answer."""
+
+MAX_OF_SESSION = 64
+"""Of a list within a session: names, grants, budgets. One session is written in one turn of the
+loop, within a millisecond."""
 
 _MAX_WRITABLE = 64
 """Trees that a sandbox can write; a policy names a handful."""
@@ -52,6 +56,7 @@ _NAME = Text("[A-Za-z0-9._-]+", 64, "up to 64 letters, digits, dots, dashes and 
 _PATH = Text("/[^\\u0000-\\u001f\\u007f]*", 4096, "an absolute path in UTF-8, at most 4096 long")
 _LINE = Text("[^\\u0000-\\u001f\\u007f]*", 1000, "one line of at most 1000 characters")
 _LABEL = Text("[ -~]{1,64}", 64, "1 to 64 printable ASCII characters")
+_BUDGET = Text("[ -~]{1,128}", 128, "1 to 128 printable ASCII characters")
 _DIGEST = Text("sha256:[0-9a-f]{64}", 71, "sha256: and 64 hexadecimal digits")
 _PEM = Text("[\\n -~]*", 16 * 1024, "certificates in PEM")
 _STATE = Choice(tuple(values.State), values.State)
@@ -137,7 +142,7 @@ GRANT_VIEW = Record(
 _BUDGET_VIEW = Record(
     values.BudgetView,
     {
-        "name": Field(_LINE, "which limit"),
+        "name": Field(_BUDGET, "which limit"),
         "used": Field(_COUNT, "so far"),
         "limit": Field(_COUNT, "at which it ends"),
     },
@@ -157,9 +162,11 @@ SESSION_VIEW = Record(
         "denied": Field(_COUNT, "connections and requests that were refused"),
         "up": Field(_COUNT, "bytes sent"),
         "down": Field(_COUNT, "bytes received"),
-        "secrets": Field(ListOf(_NAME, MAX_LISTED), "services whose secret it may use, by name"),
-        "grants": Field(ListOf(GRANT_VIEW, MAX_LISTED), "added by a person at run time"),
-        "budgets": Field(ListOf(_BUDGET_VIEW, MAX_LISTED), "use against limit"),
+        "secrets": Field(
+            ListOf(_NAME, MAX_OF_SESSION), "services whose secret it may use, by name"
+        ),
+        "grants": Field(ListOf(GRANT_VIEW, MAX_OF_SESSION), "added by a person at run time"),
+        "budgets": Field(ListOf(_BUDGET_VIEW, MAX_OF_SESSION), "use against limit"),
     },
 )
 SESSION_PAGE = Record(
