@@ -89,8 +89,8 @@ async def _written(record: Record | None, value: object) -> dict[str, object] | 
 
 
 def _door(call: Call) -> HandedDoor:
-    if call.door is None:
-        raise Refused("a door comes beside this request")
+    if call.door is None:  # its shape has at least two sockets, and all of them are here
+        raise TypeError("a request for a door came through without one")
     return call.door
 
 

@@ -170,10 +170,11 @@ class Maybe:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """So many values of one shape, at most."""
+    """So many values of one shape."""
 
     shape: Shape
     most: int
+    least: int = 0
     distinct: bool = False
 
     def read(self, value: object, where: str) -> tuple[object, ...]:
@@ -191,14 +192,16 @@ class ListOf:
         return [self.shape.write(item, f"{where}[]") for item in self.bounded(value, where)]
 
     def bounded(self, value: Sequence[object], where: str) -> Sequence[object]:
-        """The same, unless it is too long."""
-        if len(value) > self.most:
-            raise Misshapen(f"{where}: at most {self.most}")
+        """The same, unless there are too many or too few."""
+        if not self.least <= len(value) <= self.most:
+            raise Misshapen(f"{where}: {self.least} to {self.most} of them")
         return value
 
     def schema(self) -> Schema:
         """An array with its bound."""
-        more = {"uniqueItems": True} if self.distinct else {}
+        more: Schema = {"uniqueItems": True} if self.distinct else {}
+        if self.least:
+            more["minItems"] = self.least
         return {"type": "array", "items": self.shape.schema(), "maxItems": self.most} | more
 
 

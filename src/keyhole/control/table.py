@@ -62,6 +62,7 @@ _PEM = Text("[\\n -~]*", 16 * 1024, "certificates in PEM")
 _STATE = Choice(tuple(values.State), values.State)
 _OUTCOME = Choice(tuple(values.Outcome), values.Outcome)
 _DOOR = ListOf(Choice(DOOR), len(DOOR), distinct=True)
+_WHOLE_DOOR = ListOf(Choice(DOOR), len(DOOR), least=2, distinct=True)
 
 
 def _exact_host(text: str) -> HostPattern:
@@ -100,7 +101,7 @@ OPENING = Record(
     },
 )
 DOOR_OPENING = Record(
-    values.DoorOpening, {"door": Field(_DOOR, "the descriptors that come beside the request")}
+    values.DoorOpening, {"door": Field(_WHOLE_DOOR, "the descriptors that come beside the request")}
 )
 GRANT = Record(
     values.Grant,
