@@ -70,7 +70,7 @@ class FakeGateway:
         return values.Status("0.1.0", os.getpid(), 1_800_000_000, 1, 0, True, protections)
 
     async def metrics(self) -> Iterable[prometheus.Family]:
-        samples = tuple(
+        samples = (
             prometheus.Sample(n, (("reason", f'no-rule "{n}"'),)) for n in range(self.samples)
         )
         return [prometheus.Family("keyhole_decisions_total", "counter", "Decisions.", samples)]

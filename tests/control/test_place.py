@@ -52,6 +52,13 @@ def heard(holder: subprocess.Popen[str]) -> list[str]:
     return holder.stdout.readline().split()
 
 
+def test_it_is_in_the_runtime_directory_or_else_in_the_state() -> None:
+    state = Path("/home/you/.local/state/keyhole")
+    assert place.location(Path("/run/user/1000"), state) == Path("/run/user/1000/keyhole")
+    for none in (None, Path("run"), Path()):
+        assert place.location(none, state) == state / "run"
+
+
 # ── the directory ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -57,6 +57,15 @@ class Held(Unusable):
         self.pid = pid
 
 
+def location(runtime: Path | None, state: Path) -> Path:
+    """The socket's directory, by what XDG_RUNTIME_DIR says and where Keyhole keeps its state.
+
+    A relative XDG_RUNTIME_DIR counts as none (XDG Base Directory Specification: "the application
+    should consider the path invalid and ignore it").
+    """
+    return state / "run" if runtime is None or not runtime.is_absolute() else runtime / "keyhole"
+
+
 def open_directory(path: Path, *, make: bool) -> int:
     """A descriptor (O_PATH) of the socket's directory, each step on the way to it judged.
 

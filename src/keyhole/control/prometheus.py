@@ -40,7 +40,8 @@ class Family:
     name: str
     kind: str
     help: str
-    samples: tuple[Sample, ...]
+    samples: Iterable[Sample]
+    """Made as they are written, so that neither takes long at a time."""
 
 
 def lines(families: Iterable[Family]) -> Iterator[str]:
