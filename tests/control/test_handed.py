@@ -231,6 +231,25 @@ def test_what_takes_no_descriptors_refuses_them(rig: Rig) -> None:
     assert b"takes no descriptors" in answer
 
 
+def test_what_one_connection_sent_is_nothing_to_another(rig: Rig) -> None:
+    """Attack: while a door is on its way, somebody else asks for a session with it."""
+    whole = asked("tcp", "udp")
+    with elsewhere("tcp", "udp") as sockets, rig.connect() as sock:
+        rights = array.array("i", filenos(sockets))
+        sock.sendmsg([whole[:-1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        until(lambda: rig.call(lambda: any(map(_holds_some, rig.server._conversations))))
+        answer = rig.talk(asked("tcp", "udp"))
+        assert status_of(answer) == 400
+        assert b"not as many" in answer
+        sock.sendall(whole[-1:])
+        assert status_of(sock.recv(65536)) == 200
+    assert len(rig.gateway.doors) == 1
+
+
+def _holds_some(conversation: conversation.Conversation) -> bool:
+    return bool(conversation._descriptors)
+
+
 @pytest.mark.parametrize("label", ["refuse", "x"])
 def test_a_door_is_closed_when_the_session_is_refused(rig: Rig, label: str) -> None:
     """The positive control is that the same door is kept when it is not."""
