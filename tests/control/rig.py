@@ -205,7 +205,8 @@ class Rig:
             return drain(sock)
 
     def settled(self) -> None:
-        """Wait until the server has nothing under way."""
+        """Wait until the server has nothing under way, nor anybody waiting to be accepted."""
+        self.talk(b"", end=True)  # who connected before was accepted before
         until(lambda: self.call(lambda: not self.server._conversations))
 
     def close(self) -> None:

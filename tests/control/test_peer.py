@@ -105,6 +105,7 @@ def test_strangers_leave_no_descriptor_and_take_no_place(rig: Rig) -> None:
     before = open_descriptors()
     for _ in range(5):
         ask_as(rig, "elsewhere")
+    rig.settled()
     assert open_descriptors() == before
     assert rig.client.status().sessions == 1
 

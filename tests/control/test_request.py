@@ -233,7 +233,6 @@ def test_a_slow_reader_is_cut(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     with rig.connect() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.sendall(request("GET", "/v1/metrics"))
-        until(lambda: rig.call(lambda: any(c._writing for c in rig.server._conversations)))
         rig.settled()
         assert len(drain(sock)) < 500_000
     assert len(rig.client.metrics()) > 500_000
@@ -287,17 +286,18 @@ def test_many_at_once_are_all_answered(rig: Rig) -> None:
 
 
 def test_the_loop_goes_on_while_requests_of_every_size_come(rig: Rig) -> None:
-    """What else the loop has to do waits for some milliseconds at most."""
+    """What else the loop has to do waits for some milliseconds at most: of its own work, so that
+    a busy machine does not count."""
     rig.gateway.ids = [f"{number:012x}" for number in range(500)]
     rig.gateway.samples = 10_000
     gaps: list[float] = []
     stop = False
 
     async def tick() -> None:
-        last = time.perf_counter()
+        last = time.thread_time()
         while not stop:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             gaps.append(now - last)
             last = now
 
@@ -309,7 +309,7 @@ def test_the_loop_goes_on_while_requests_of_every_size_come(rig: Rig) -> None:
         rig.talk(request("POST", GRANTS, b'{"a":[' + b"0," * 30_000 + b"0]}"))
     stop = True
     ticking.result(20)
-    assert sorted(gaps)[-3] < 0.25, "generous: the machine may be busy; it takes 5 ms alone"
+    assert max(gaps) < 0.05, "it takes 4 ms on a quiet machine"
 
 
 # ── fuzz ──────────────────────────────────────────────────────────────────────────────────────────
