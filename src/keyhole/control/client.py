@@ -1,0 +1,284 @@
+"""Asks the gateway: one connection for each question, plain sockets, no loop.
+
+Used by the verbs of `cli/`, whose start counts: it imports little. It finds the socket only in a
+directory that nobody else can change, and talks only to a process of its own user.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from keyhole.control.place import Missing, Unusable, address, open_directory
+from keyhole.control.shape import Misshapen
+from keyhole.control.table import AUTHORITY, BY_NAME, FAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from keyhole.control.table import Operation
+    from keyhole.control.values import (
+        Fault,
+        GrantView,
+        Opened,
+        Opening,
+        Reloaded,
+        Revoked,
+        SessionPage,
+        SessionView,
+        Status,
+    )
+
+SECONDS = 45.0
+"""How long a question may take: longer than all that the server allows itself."""
+
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer: twice what the fullest page of sessions has."""
+
+_READ = 64 * 1024
+_UCRED = struct.Struct("=iII")
+
+
+class ControlFailed(Exception):
+    """The gateway could not be asked; the message says why and what to do."""
+
+
+class NoGateway(ControlFailed):
+    """There is nobody to ask."""
+
+    def __init__(self) -> None:
+        super().__init__("no gateway is running; `keyhole up` starts one")
+
+
+class Declined(ControlFailed):
+    """The gateway was asked and did not do it. `error` is the code, `status` HTTP's."""
+
+    def __init__(self, status: int, error: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.error = error
+
+
+class Client:
+    """Knows where the gateway would be; connects for each question."""
+
+    def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
+        self._directory = directory
+        self._seconds = seconds
+
+    def status(self) -> Status:
+        """The gateway as a whole."""
+        return cast("Status", self.ask("status"))
+
+    def metrics(self) -> str:
+        """Prometheus's text."""
+        return cast("str", self.ask("metrics"))
+
+    def sessions(self) -> list[SessionView]:
+        """All of them, page by page."""
+        found: list[SessionView] = []
+        query: dict[str, str] = {}
+        while True:
+            page = cast("SessionPage", self.ask("list_sessions", query=query))
+            found += page.sessions
+            # A page that does not go on would be asked for forever.
+            if page.next is None or page.next <= query.get("after", ""):
+                return found
+            query = {"after": page.next}
+
+    def session(self, session: str) -> SessionView:
+        """One of them."""
+        return cast("SessionView", self.ask("show_session", id=session))
+
+    def open_session(self, opening: Opening, door: Sequence[int] = ()) -> Opened:
+        """Prepare or open a session; `door` are descriptors in the order of `opening.door`."""
+        body = _written("open_session", opening)
+        return cast("Opened", self.ask("open_session", body=body, descriptors=door))
+
+    def open_door(self, session: str, names: Sequence[str], door: Sequence[int]) -> None:
+        """Hand over the door of a session that this process prepared."""
+        self.ask("open_door", body={"door": list(names)}, descriptors=door, id=session)
+
+    def stop_session(self, session: str) -> None:
+        """End it."""
+        self.ask("stop_session", id=session)
+
+    def revoke_session(self, session: str) -> None:
+        """Close its door for good."""
+        self.ask("revoke_session", id=session)
+
+    def revoke_all(self) -> int:
+        """Close all doors; how many there were."""
+        return cast("Revoked", self.ask("revoke_all")).revoked
+
+    def grant(self, session: str, host: str, seconds: int, uses: int) -> GrantView:
+        """Allow one host more."""
+        body = {"host": host, "seconds": seconds, "uses": uses}
+        return cast("GrantView", self.ask("grant", body=body, id=session))
+
+    def reload(self) -> Reloaded:
+        """Have all policies read again."""
+        return cast("Reloaded", self.ask("reload"))
+
+    def secret_changed(self, name: str) -> None:
+        """Have a secret read again."""
+        self.ask("secret_changed", name=name)
+
+    def stop_gateway(self) -> None:
+        """End the gateway."""
+        self.ask("stop_gateway")
+
+    def ask(
+        self,
+        name: str,
+        /,
+        *,
+        body: Mapping[str, object] | None = None,
+        query: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+        **parameters: str,
+    ) -> Any:  # noqa: ANN401 - what the operation's record makes of the answer
+        """Ask for an operation of the table by its name."""
+        operation = BY_NAME[name]
+        try:
+            target = operation.target(**parameters)
+        except Misshapen:
+            # The server would say the same of it.
+            raise Declined(404, "not-found", "there is nothing like that") from None
+        if query:
+            target += "?" + "&".join(f"{key}={value}" for key, value in query.items())
+        request = _request(operation.method, target, body)
+        deadline = time.monotonic() + self._seconds
+        with self._connect(deadline) as sock:
+            try:
+                _send(sock, request, descriptors)
+                raw = _receive(sock, deadline)
+            except TimeoutError:
+                raise ControlFailed(
+                    f"the gateway did not answer within {self._seconds:g} s"
+                ) from None
+            except OSError as error:
+                raise ControlFailed(f"the gateway hung up: {error.strerror}") from None
+        return _read(operation, raw)
+
+    def _connect(self, deadline: float) -> socket.socket:
+        try:
+            directory = open_directory(self._directory, make=False)
+        except Missing:
+            raise NoGateway from None
+        except Unusable as error:
+            raise ControlFailed(str(error)) from None
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.connect(address(directory))
+            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        except (FileNotFoundError, ConnectionRefusedError):
+            sock.close()
+            raise NoGateway from None
+        except OSError as error:
+            sock.close()
+            why = error.strerror or "it does not accept connections"
+            raise ControlFailed(f"the gateway cannot be reached: {why}") from None
+        finally:
+            os.close(directory)
+        if _UCRED.unpack(raw)[1] != os.geteuid():
+            sock.close()
+            raise ControlFailed("the gateway's socket belongs to another user's process")
+        return sock
+
+
+def _written(name: str, value: object) -> dict[str, object]:
+    record = BY_NAME[name].body
+    if record is None:
+        raise TypeError(f"{name} takes no body")
+    try:
+        return record.write(value, "request")
+    except Misshapen as error:
+        raise Declined(400, "malformed", error.why) from None
+
+
+def _request(method: str, target: str, body: Mapping[str, object] | None) -> bytes:
+    head = f"{method} {target} HTTP/1.1\r\nHost: {AUTHORITY}\r\n"
+    if body is None:
+        return f"{head}\r\n".encode("ascii")
+    data = json.dumps(body).encode("ascii")
+    head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode("ascii") + data
+
+
+def _send(sock: socket.socket, request: bytes, descriptors: Sequence[int]) -> None:
+    """Descriptors go with the first byte. A server that hangs up may have said why before."""
+    try:
+        sent = 0
+        if descriptors:
+            rights = array.array("i", descriptors)
+            sent = sock.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        sock.sendall(request[sent:])
+    except (BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _receive(sock: socket.socket, deadline: float) -> bytes:
+    """All that comes until the end; descriptors beside it are none of ours, and are dropped."""
+    received = bytearray()
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+        try:
+            more = sock.recv(_READ)
+        except ConnectionResetError:
+            return bytes(received)
+        if not more:
+            return bytes(received)
+        received += more
+        if len(received) > MAX_ANSWER:
+            raise ControlFailed(f"the gateway's answer has more than {MAX_ANSWER} bytes")
+
+
+def _read(operation: Operation, raw: bytes) -> object:
+    head, end, body = raw.partition(b"\r\n\r\n")
+    if not end:
+        raise ControlFailed("the gateway hung up before it answered")
+    try:
+        status, length = _parse_head(head)
+        if len(body) < length:
+            raise ControlFailed("the gateway hung up in the middle of its answer")
+        if status == operation.status:
+            return _value(operation, body)
+        fault = cast("Fault", FAULT.read(json.loads(body), "answer"))
+    except (Misshapen, ValueError):
+        raise ControlFailed(
+            "the gateway's answer cannot be read: it may be of another version of Keyhole;"
+            " `keyhole down` and `keyhole up` start this one"
+        ) from None
+    raise Declined(status, fault.error, fault.why)
+
+
+def _parse_head(head: bytes) -> tuple[int, int]:
+    """Status and length, as `answer.py` writes them; ValueError for all else.
+
+    Not by `wire/`, whose patterns take longer to compile than the question takes.
+    """
+    start, *rows = head.decode("ascii").split("\r\n")
+    version, status, _ = start.split(" ", 2)
+    fields = dict(row.split(": ", 1) for row in rows)
+    if version != "HTTP/1.1" or len(fields) != len(rows):
+        raise ValueError(start)
+    return int(status), int(fields.get("Content-Length", "0"))
+
+
+def _value(operation: Operation, body: bytes) -> object:
+    if operation.metrics:
+        return body.decode("utf-8")
+    if operation.answer is None:
+        return None
+    return operation.answer.read(json.loads(body), "answer")

@@ -1,0 +1,206 @@
+"""Descriptors that came beside a request: taken in, judged, handed on or closed.
+
+A door is judged by what the kernel says of each socket, not by what the request says: kind, and the
+network namespace it was born in (I5). Descriptors belong to one connection, which carries one
+request; nobody else ever gets to them, and no answer carries any.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from keyhole.control.table import DOOR
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_DESCRIPTORS = len(DOOR)
+"""More than a door has are never taken in: the kernel closes them."""
+
+SO_NETNS_COOKIE = 71
+"""From <asm-generic/socket.h>, Linux 5.14: which namespace a socket belongs to, for good."""
+
+_SIZE = array.array("i").itemsize
+# CMSG_SPACE would round up, and the kernel would put a descriptor into the padding.
+ANCILLARY = socket.CMSG_LEN(MAX_DESCRIPTORS * _SIZE)
+"""Bytes of room for descriptors in one message."""
+
+_NO_LINGER = struct.pack("ii", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    family: int
+    type: int
+    protocol: int
+    listens: bool
+
+
+_KINDS = {
+    "tcp": _Kind(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, True),
+    "udp": _Kind(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDP, False),
+    "tcp6": _Kind(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, True),
+}
+_REQUIRED = frozenset({"tcp", "udp"})
+
+
+class Unfit(Exception):
+    """Descriptors that are no door; `why` says it in words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Descriptors:
+    """What one connection has sent. Whatever becomes of it, `close` is called at its end."""
+
+    __slots__ = ("_held", "too_many")
+
+    def __init__(self) -> None:
+        self._held: list[int] = []
+        self.too_many = False
+        """More came than a door has; the rest was closed by the kernel, or here."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take_in(self, ancillary: Sequence[tuple[int, int, bytes]], flags: int) -> None:
+        """The descriptors of one message, which `recvmsg` has made this process's."""
+        if flags & socket.MSG_CTRUNC:
+            self.too_many = True
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                came = array.array("i")
+                came.frombytes(data[: len(data) - len(data) % _SIZE])
+                self._held += came
+        if len(self._held) > MAX_DESCRIPTORS:
+            self.too_many = True
+        if self.too_many:
+            self.close()
+
+    def as_door(self, names: Sequence[str], own_namespace: bytes) -> HandedDoor:
+        """Judge them as the sockets that the request lists, in its order; Unfit closes them."""
+        try:
+            if len(names) != len(self._held):
+                raise Unfit("there are not as many descriptors as names of sockets")
+            if not set(names) >= _REQUIRED:
+                raise Unfit("a door has at least tcp and udp")
+            sockets = self._as_sockets()
+        except Unfit:
+            self.close()
+            raise
+        door = HandedDoor(dict(zip(names, sockets, strict=True)))
+        try:
+            door.judge(own_namespace)
+        except (Unfit, OSError) as error:
+            door.close()
+            raise Unfit(error.why if isinstance(error, Unfit) else _NO_SOCKET) from None
+        return door
+
+    def _as_sockets(self) -> list[socket.socket]:
+        found: list[socket.socket] = []
+        try:
+            while self._held:
+                found.append(socket.socket(fileno=self._held[0]))
+                del self._held[0]
+        except OSError:
+            for each in found:
+                _close(each)
+            raise Unfit(_NO_SOCKET) from None
+        return found
+
+    def close(self) -> None:
+        """Close what nobody took."""
+        while self._held:
+            descriptor = self._held.pop()
+            try:
+                found = socket.socket(fileno=descriptor)
+            except OSError:
+                os.close(descriptor)
+            else:
+                _close(found)
+
+
+_NO_SOCKET = "a descriptor is not a socket of the kind that its name says"
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSockets:
+    """A door that was taken: listening TCP sockets, and the one for DNS."""
+
+    tcp: socket.socket
+    udp: socket.socket
+    tcp6: socket.socket | None
+
+
+class HandedDoor:
+    """A door between whoever sent it and the gateway. Closed unless it is taken."""
+
+    __slots__ = ("_sockets", "namespace")
+
+    def __init__(self, sockets: dict[str, socket.socket]) -> None:
+        self._sockets = sockets
+        self.namespace = b""
+        """Which network namespace it belongs to: a number that the kernel never uses again."""
+
+    def judge(self, own_namespace: bytes) -> None:
+        """Unfit unless each is of its kind, and all were born in one namespace, not in ours."""
+        namespaces = set()
+        for name, sock in self._sockets.items():
+            kind = _KINDS[name]
+            if _seen(sock) != kind:
+                raise Unfit(_NO_SOCKET)
+            namespaces.add(sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8))
+        if len(namespaces) != 1:
+            raise Unfit("the sockets of a door belong to one network namespace")
+        (self.namespace,) = namespaces
+        if self.namespace == own_namespace:
+            # Whatever runs on this host could connect to it, and would be taken for a sandbox.
+            raise Unfit("a door belongs to a network namespace of its own, not to the gateway's")
+
+    def take(self) -> DoorSockets:
+        """The sockets, which are the caller's to close from now on; once."""
+        sockets, self._sockets = self._sockets, {}
+        if not sockets:
+            raise RuntimeError("a door is taken once")
+        return DoorSockets(sockets["tcp"], sockets["udp"], sockets.get("tcp6"))
+
+    def close(self) -> None:
+        """Close it, unless it was taken."""
+        sockets, self._sockets = self._sockets, {}
+        for each in sockets.values():
+            _close(each)
+
+
+def own_namespace() -> bytes:
+    """The network namespace of this process."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+
+
+def _seen(sock: socket.socket) -> _Kind:
+    def ask(option: int) -> int:
+        return sock.getsockopt(socket.SOL_SOCKET, option)
+
+    return _Kind(
+        ask(socket.SO_DOMAIN),
+        ask(socket.SO_TYPE),
+        ask(socket.SO_PROTOCOL),
+        bool(ask(socket.SO_ACCEPTCONN)),
+    )
+
+
+def _close(sock: socket.socket) -> None:
+    """Attack: a TCP socket with unsent bytes and SO_LINGER, whose close would stop the loop."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    except OSError:
+        pass
+    finally:
+        sock.close()

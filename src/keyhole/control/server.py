@@ -1,0 +1,134 @@
+"""The control socket's server: accepts, lets in, bounds. The way into this room for a gateway.
+
+Made by the composition root with a claimed place and an `Operations`; runs on the gateway's loop
+and must not be able to hold it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from keyhole.control.answer import Problem, Rejected, rejection
+from keyhole.control.conversation import Conversation
+from keyhole.control.handed import own_namespace
+from keyhole.control.peer import Own, Stranger, identify
+
+if TYPE_CHECKING:
+    import socket
+
+    from keyhole.control.interface import Operations
+    from keyhole.control.place import Claim
+
+MAX_CONVERSATIONS = 64
+"""Connections at a time; more wait in the kernel's queue. A command makes one after the other."""
+
+ACCEPTS_PER_TICK = 8
+"""Connections taken before the loop looks at doors again."""
+
+EXHAUSTED_PAUSE = 0.1
+"""Seconds to wait when the system has no descriptor left."""
+
+CLOSE_SECONDS = 1.0
+"""How long answers that are being sent may take at the end."""
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_FORBIDDEN = rejection(Rejected(Problem.FORBIDDEN))
+
+
+class Server:
+    """Listens from when it is made to when it is closed."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, claim: Claim, operations: Operations
+    ) -> None:
+        self._loop = loop
+        self._claim = claim
+        self._operations = operations
+        self._own = Own(os.geteuid(), own_namespace())
+        self._conversations: set[Conversation] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._accepting = False
+        self._open = True
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._listener = claim.listen()
+        self._resume()
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Take no more, let answers leave, give the place back. A second time does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        self._pause()
+        self._listener.close()
+        for conversation in list(self._conversations):
+            conversation.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), seconds)
+        cut = [conversation.abort() for conversation in list(self._conversations)]
+        tasks = [task for task in cut if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        # Last of all: who takes the place next may rely on this gateway's being done.
+        self._claim.release()
+
+    # ── accepting ─────────────────────────────────────────────────────────────────────────────────
+
+    def _resume(self) -> None:
+        self._timer = None
+        if self._open and not self._accepting:
+            self._accepting = True
+            self._loop.add_reader(self._listener, self._acceptable)
+
+    def _pause(self, seconds: float | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._accepting:
+            self._accepting = False
+            self._loop.remove_reader(self._listener)
+        if seconds is not None:
+            self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_TICK):
+            if len(self._conversations) >= MAX_CONVERSATIONS:
+                self._pause()
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._pause(EXHAUSTED_PAUSE)
+                return
+            sock.setblocking(False)
+            self._admit(sock)
+
+    def _admit(self, sock: socket.socket) -> None:
+        try:
+            # Who asks is known before a byte of theirs is read (I5).
+            peer = identify(sock, self._own)
+        except Stranger as stranger:
+            try:
+                self._operations.stranger(stranger)
+            finally:
+                with contextlib.suppress(OSError):
+                    sock.send(_FORBIDDEN)
+                sock.close()
+            return
+        conversation = Conversation(
+            self._loop, sock, peer, self._operations, self._own.namespace, self._left
+        )
+        self._conversations.add(conversation)
+        self._quiet.clear()
+
+    def _left(self, conversation: Conversation) -> None:
+        self._conversations.discard(conversation)
+        if not self._conversations:
+            self._quiet.set()
+        if self._timer is None:
+            self._resume()
