@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 PATIENCE = 20.0
 KNOWN = "5e55104d0123"
 UNKNOWN = "000000000000"
-OPENING = values.Opening("/home/you/keyhole.toml", "sha256:" + "0" * 64, "claude")
+OPENING = values.Opening(
+    "/home/you/keyhole.toml", "sha256:" + "0" * 64, "claude", "sha256:" + "1" * 64
+)
 T = TypeVar("T")
 
 
@@ -100,7 +102,7 @@ class FakeGateway:
             self._take(door)
         else:
             self.prepared[KNOWN] = peer.process
-        return values.Opened(KNOWN, state, "PEM\n", (values.StandIn("github", ("ghp_x",)),))
+        return values.Opened(KNOWN, state, "PEM\n", ("a note",))
 
     async def open_door(self, session: str, door: HandedDoor, peer: Peer) -> None:
         if self.prepared.get(session) != peer.process:
@@ -128,8 +130,8 @@ class FakeGateway:
         kept = values.PolicyReload("/home/you/keyhole.toml", values.Outcome.KEPT, "line 3: no")
         return values.Reloaded((kept,))
 
-    async def secret_changed(self, name: str, peer: Peer) -> None:
-        self.calls.append(("secret_changed", name, peer.pid))
+    async def secret_changed(self, name: str, change: values.SecretChange, peer: Peer) -> None:
+        self.calls.append(("secret_changed", name, change.end_sessions, peer.pid))
 
     async def stop_gateway(self, peer: Peer) -> None:
         self.calls.append(("stop_gateway", peer.pid))

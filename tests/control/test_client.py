@@ -95,7 +95,7 @@ def test_a_page_that_leads_back_is_not_asked_for_again(
 
 
 def test_what_the_server_would_refuse_is_not_sent(directory: Path) -> None:
-    wrong = values.Opening("relative", OPENING.trusted, "x")
+    wrong = values.Opening("relative", OPENING.trusted, "x", OPENING.granted)
     with pytest.raises(Declined, match="absolute path") as declined:
         Client(directory).open_session(wrong)
     assert declined.value.error == "malformed"

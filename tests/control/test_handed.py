@@ -50,7 +50,9 @@ def _no_descriptor_is_left(rig: Rig) -> Iterator[None]:
 
 
 def opening(*door: str) -> values.Opening:
-    return values.Opening(OPENING.policy, OPENING.trusted, OPENING.label, door=door)
+    return values.Opening(
+        OPENING.policy, OPENING.trusted, OPENING.label, OPENING.granted, door=door
+    )
 
 
 def filenos(sockets: list[socket.socket]) -> list[int]:
@@ -58,7 +60,13 @@ def filenos(sockets: list[socket.socket]) -> list[int]:
 
 
 def asked(*door: str) -> bytes:
-    body = {"policy": "/p", "trusted": OPENING.trusted, "label": "x", "door": list(door)}
+    body = {
+        "policy": "/p",
+        "trusted": OPENING.trusted,
+        "label": "x",
+        "granted": OPENING.granted,
+        "door": list(door),
+    }
     return request("POST", "/v1/sessions", json.dumps(body).encode())
 
 
@@ -83,7 +91,7 @@ def test_a_door_from_elsewhere_is_handed_to_the_gateway(rig: Rig, names: tuple[s
 def test_a_session_is_prepared_first_and_gets_its_door_from_the_same_process(rig: Rig) -> None:
     opened = rig.client.open_session(opening())
     assert opened.state is values.State.PREPARED
-    assert opened.stand_ins == (values.StandIn("github", ("ghp_x",)),)
+    assert opened.notes == ("a note",)
     with elsewhere("tcp", "udp") as sockets:
         rig.client.open_door(KNOWN, ("tcp", "udp"), filenos(sockets))
     assert len(rig.gateway.doors) == 1
@@ -116,7 +124,7 @@ def test_the_gateway_learns_when_the_process_ends_that_opened_a_session(rig: Rig
         "import sys, pathlib\n"
         "from keyhole.control.client import Client\n"
         "from keyhole.control.values import Opening\n"
-        "Client(pathlib.Path(sys.argv[1])).open_session(Opening('/p', sys.argv[2], 'x'))\n"
+        "Client(pathlib.Path(sys.argv[1])).open_session(Opening('/p', sys.argv[2], 'x', sys.argv[2]))\n"
         "sys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -254,7 +262,7 @@ def _holds_some(conversation: conversation.Conversation) -> bool:
 def test_a_door_is_closed_when_the_session_is_refused(rig: Rig, label: str) -> None:
     """The positive control is that the same door is kept when it is not."""
     with elsewhere("tcp", "udp") as sockets:
-        wanted = values.Opening("/p", OPENING.trusted, label, door=("tcp", "udp"))
+        wanted = values.Opening("/p", OPENING.trusted, label, OPENING.granted, door=("tcp", "udp"))
         if label == "refuse":
             with pytest.raises(Declined, match="not accepted"):
                 rig.client.open_session(wanted, filenos(sockets))
@@ -268,7 +276,7 @@ def test_a_door_is_closed_when_the_gateway_takes_too_long(
 ) -> None:
     monkeypatch.setattr(conversation, "WORK_SECONDS", 0.05)
     rig.gateway.hold = asyncio.Event()
-    wanted = values.Opening("/p", OPENING.trusted, "wait", door=("tcp", "udp"))
+    wanted = values.Opening("/p", OPENING.trusted, "wait", OPENING.granted, door=("tcp", "udp"))
     with elsewhere("tcp", "udp") as sockets, pytest.raises(Declined, match="too long"):
         rig.client.open_session(wanted, filenos(sockets))
 

@@ -91,9 +91,15 @@ def test_no_member_of_an_answer_has_the_name_of_a_secret() -> None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_real_answers_are_valid_by_the_published_schema(rig: Rig, operation: Any) -> None:  # noqa: ANN401
     bodies: dict[str, object] = {
-        "open_session": {"policy": "/p", "trusted": "sha256:" + "0" * 64, "label": "x"},
+        "open_session": {
+            "policy": "/p",
+            "trusted": "sha256:" + "0" * 64,
+            "label": "x",
+            "granted": "sha256:" + "1" * 64,
+        },
         "open_door": {"door": ["tcp", "udp"]},
         "grant": {"host": "a.example", "seconds": 60, "uses": 1},
+        "secret_changed": {"end_sessions": True},
     }
     body = bodies.get(operation.name)
     if body is not None:
@@ -155,7 +161,11 @@ def _texts(value: object) -> list[object]:
 
 
 def test_what_is_written_is_read_again() -> None:
-    opening = values.Opening("/p", "sha256:" + "0" * 64, "x", ("/a", "/b"), ("tcp", "udp"))
+    stand_ins = (values.StandIn("github", ("ghp_x",)),)
+    opening = values.Opening(
+        "/p", "sha256:" + "0" * 64, "x", "sha256:" + "1" * 64, stand_ins, "/usr/bin:/bin",
+        ("/a", "/b"), ("tcp", "udp"),
+    )  # fmt: skip
     record = RECORDS["Opening"]
     assert record.read(json.loads(json.dumps(record.write(opening, "o"))), "o") == opening
 

@@ -45,6 +45,7 @@ _KINDS = {
     "tcp": _Kind(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, True),
     "udp": _Kind(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDP, False),
     "tcp6": _Kind(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, True),
+    "line": _Kind(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, False),
 }
 _REQUIRED = frozenset({"tcp", "udp"})
 
@@ -132,11 +133,12 @@ _NO_SOCKET = "a descriptor is not a socket of the kind that its name says"
 
 @dataclass(frozen=True, slots=True)
 class DoorSockets:
-    """A door that was taken: listening TCP sockets, and the one for DNS."""
+    """A door that was taken: listening TCP sockets, the one for DNS, and the line to its opener."""
 
     tcp: socket.socket
     udp: socket.socket
     tcp6: socket.socket | None
+    line: socket.socket | None
 
 
 class HandedDoor:
@@ -150,13 +152,20 @@ class HandedDoor:
         """Which network namespace it belongs to: a number that the kernel never uses again."""
 
     def judge(self, own_namespace: bytes) -> None:
-        """Unfit unless each is of its kind, and all were born in one namespace, not in ours."""
+        """Unfit unless each is of its kind, and all were born in one namespace, not in ours.
+
+        The line leads to a process of the host: it was born where the gateway was.
+        """
         namespaces = set()
         for name, sock in self._sockets.items():
             kind = _KINDS[name]
             if _seen(sock) != kind:
                 raise Unfit(_NO_SOCKET)
-            namespaces.add(sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8))
+            namespace = sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+            if name != "line":
+                namespaces.add(namespace)
+            elif namespace != own_namespace:
+                raise Unfit("the line belongs to the gateway's own network namespace")
         if len(namespaces) != 1:
             raise Unfit("the sockets of a door belong to one network namespace")
         (self.namespace,) = namespaces
@@ -169,7 +178,7 @@ class HandedDoor:
         sockets, self._sockets = self._sockets, {}
         if not sockets:
             raise RuntimeError("a door is taken once")
-        return DoorSockets(sockets["tcp"], sockets["udp"], sockets.get("tcp6"))
+        return DoorSockets(sockets["tcp"], sockets["udp"], sockets.get("tcp6"), sockets.get("line"))
 
     def close(self) -> None:
         """Close it, unless it was taken."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AUTHORITY = "keyhole"
 """The one name that Host may have."""
 
-DOOR = ("tcp", "udp", "tcp6")
+DOOR = ("tcp", "udp", "tcp6", "line")
 """The sockets of a door, by the names that a request lists them with."""
 
 MAX_GRANT_SECONDS = 24 * 3600
@@ -58,6 +58,7 @@ _LINE = Text("[^\\u0000-\\u001f\\u007f]*", 1000, "one line of at most 1000 chara
 _LABEL = Text("[ -~]{1,64}", 64, "1 to 64 printable ASCII characters")
 _BUDGET = Text("[ -~]{1,128}", 128, "1 to 128 printable ASCII characters")
 _DIGEST = Text("sha256:[0-9a-f]{64}", 71, "sha256: and 64 hexadecimal digits")
+_SEARCH_PATH = Text("[^\\u0000-\\u001f\\u007f]*", 16 * 1024, "directories with colons between")
 _PEM = Text("[\\n -~]*", 16 * 1024, "certificates in PEM")
 _STATE = Choice(tuple(values.State), values.State)
 _OUTCOME = Choice(tuple(values.Outcome), values.Outcome)
@@ -88,12 +89,30 @@ PAGING = Record(
         "limit": Field(Whole(1, MAX_SESSIONS_SHOWN), "sessions in the answer", optional=True),
     },
 )
+_STAND_IN = Record(
+    values.StandIn,
+    {
+        "service": Field(_NAME, "whose"),
+        "texts": Field(
+            ListOf(_LINE, MAX_LISTED), "placeholders, the usual one first; worthless elsewhere"
+        ),
+    },
+)
 OPENING = Record(
     values.Opening,
     {
         "policy": Field(_PATH, "the policy file, which the gateway reads itself"),
         "trusted": Field(_DIGEST, "of what a person accepted; another one is refused"),
         "label": Field(_LABEL, "what to call it in a list: the program, never its arguments"),
+        "granted": Field(
+            _DIGEST, "of what its opener read from the policy and this host's package managers"
+        ),
+        "stand_ins": Field(
+            ListOf(_STAND_IN, MAX_LISTED), "what the sandbox has for secrets", optional=True
+        ),
+        "search_path": Field(
+            _SEARCH_PATH, "where programs that the policy names were found", optional=True
+        ),
         "writable": Field(
             ListOf(_PATH, _MAX_WRITABLE), "trees that the sandbox can write (I11)", optional=True
         ),
@@ -102,6 +121,14 @@ OPENING = Record(
 )
 DOOR_OPENING = Record(
     values.DoorOpening, {"door": Field(_WHOLE_DOOR, "the descriptors that come beside the request")}
+)
+SECRET_CHANGE = Record(
+    values.SecretChange,
+    {
+        "end_sessions": Field(
+            Flag(), "whether sessions that had the old one are ended", optional=True
+        ),
+    },
 )
 GRANT = Record(
     values.Grant,
@@ -177,20 +204,13 @@ SESSION_PAGE = Record(
         "next": Field(Maybe(_ID), "what to give as `after` for more; null at the end"),
     },
 )
-_STAND_IN = Record(
-    values.StandIn,
-    {
-        "service": Field(_NAME, "whose"),
-        "texts": Field(ListOf(_LINE, MAX_LISTED), "placeholders, worthless anywhere else"),
-    },
-)
 OPENED = Record(
     values.Opened,
     {
         "id": Field(_ID, "of the new session"),
         "state": Field(_STATE, "`prepared` until it has a door"),
         "ca": Field(_PEM, "the certificate of the session's CA; its key never leaves the gateway"),
-        "stand_ins": Field(ListOf(_STAND_IN, MAX_LISTED), "what the sandbox has for secrets"),
+        "notes": Field(ListOf(_LINE, MAX_LISTED), "what the person should know of the secrets"),
     },
 )
 REVOKED = Record(values.Revoked, {"revoked": Field(_COUNT, "sessions that were closed")})
@@ -302,6 +322,7 @@ OPERATIONS = (
     Operation(
         "secret_changed", "POST", "/v1/secrets/{name}/changed",
         "Read a secret again where sessions use it. The answer is the same when none does.",
+        body=SECRET_CHANGE,
     ),
     Operation("stop_gateway", "POST", "/v1/stop", "End every session, then the gateway."),
 )  # fmt: skip

@@ -50,12 +50,23 @@ class Paging:
 
 
 @dataclass(frozen=True, slots=True)
+class StandIn:
+    """What the sandbox has in place of a service's secret."""
+
+    service: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """A session that is to be."""
 
     policy: str
     trusted: str
     label: str
+    granted: str
+    stand_ins: tuple[StandIn, ...] = ()
+    search_path: str = ""
     writable: tuple[str, ...] = ()
     door: tuple[str, ...] = ()
 
@@ -65,6 +76,13 @@ class DoorOpening:
     """The door of a session that was prepared."""
 
     door: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretChange:
+    """A secret has another value now."""
+
+    end_sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +167,13 @@ class SessionPage:
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
-    """What the sandbox has in place of a service's secret."""
-
-    service: str
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Opened:
     """A session that was made, and what its sandbox needs."""
 
     id: str
     state: State
     ca: str
-    stand_ins: tuple[StandIn, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
