@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def answering(directory: Path) -> Iterator[Callable[[bytes], Client]]:
-    """Makes a client of a server that reads nothing and says these bytes."""
+def answering(directory: Path) -> Iterator[Callable[..., Client]]:
+    """Makes a client of a server that reads nothing and says these bytes, in turn."""
     directory.mkdir(mode=0o700)
     threads: list[threading.Thread] = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(directory / SOCKET))
         listener.listen()
 
-        def answer(said: bytes) -> Client:
+        def answer(*said: bytes) -> Client:
             def serve() -> None:
-                sock = listener.accept()[0]
-                with sock:
-                    sock.sendall(said)
+                for each in said:
+                    sock = listener.accept()[0]
+                    with sock:
+                        sock.sendall(each)
 
             thread = threading.Thread(target=serve)
             thread.start()
@@ -69,7 +70,7 @@ def ok(body: bytes) -> bytes:
     ],
 )
 def test_an_answer_that_cannot_be_read_says_what_to_do(
-    answering: Callable[[bytes], Client], said: bytes, why: str
+    answering: Callable[..., Client], said: bytes, why: str
 ) -> None:
     with pytest.raises(ControlFailed, match=why) as failed:
         answering(said).revoke_all()
@@ -78,7 +79,7 @@ def test_an_answer_that_cannot_be_read_says_what_to_do(
 
 
 def test_an_answer_without_end_is_cut(
-    answering: Callable[[bytes], Client], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I9."""
     monkeypatch.setattr(client, "MAX_ANSWER", 100_000)
@@ -87,10 +88,11 @@ def test_an_answer_without_end_is_cut(
 
 
 def test_a_page_that_leads_back_is_not_asked_for_again(
-    answering: Callable[[bytes], Client],
+    answering: Callable[..., Client],
 ) -> None:
-    answering(ok(b'{"sessions":[],"next":"000000000002"}'))
-    again = answering(ok(b'{"sessions":[],"next":"000000000001"}'))
+    again = answering(
+        ok(b'{"sessions":[],"next":"000000000002"}'), ok(b'{"sessions":[],"next":"000000000001"}')
+    )
     assert again.sessions() == []
 
 
