@@ -20,6 +20,7 @@ from benchmarks.players.client import NAMES
 from benchmarks.players.peer import answer, receive
 from benchmarks.players.project import launch_of
 from keyhole.app.interception import Trust, intercept
+from keyhole.app.roots import Roots
 from keyhole.audit.log import AuditLog, Bounds
 from keyhole.certs.authority import Authority
 from keyhole.certs.roots import system_bundle
@@ -94,7 +95,7 @@ allow = [{allow}]
 "{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
 """
         session_ca = Authority.create("bench")
-        trust = Trust(session_ca, system_bundle(), authority.encode(), None)
+        trust = Trust(session_ca, Roots(system_bundle(), authority.encode()))
         secrets = {"api": Secret(duties.SECRET)} if secret else {}
         stand_ins = {"api": (duties.PLACEHOLDER,)}
         self._open(

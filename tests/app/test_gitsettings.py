@@ -198,9 +198,9 @@ def test_a_gitmodules_that_is_none_is_passed_over(ground: Ground, kind: str) -> 
 
 
 def placed(shown: tuple[Entry, ...], git: GitSettings | None) -> kit.Kit:
-    return kit.build(
-        loaded("").policy, None, shown, Path("/home/me"), os.urandom, "2026-07-01", git=git
-    )
+    policy = loaded("").policy
+    stand_ins = kit.StandIns(policy, os.urandom)
+    return kit.build(policy, None, shown, Path("/home/me"), stand_ins, "2026-07-01", git=git)
 
 
 def test_it_is_placed_where_git_reads_it_and_said_to_gits_that_read_elsewhere(

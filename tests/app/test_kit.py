@@ -20,6 +20,7 @@ from keyhole.app.kit import (
     UNSHAPED,
     Certificates,
     Kit,
+    StandIns,
     build,
     inspects,
 )
@@ -45,15 +46,25 @@ def noise(seed: int = 1) -> random.Random:
     return random.Random(seed)  # noqa: S311 - the same each time, for tests
 
 
+class Made:
+    """A kit, and what stands for secrets in it."""
+
+    def __init__(self, found: Kit, made: StandIns) -> None:
+        self.entries, self.environment, self.notices = found.entries, found.environment, found.notices
+        self.placeholders, self.stand_ins = made.by_service, made.by_variable
+
+
 def kit(
     policy: Policy | str,
     shown: tuple[Entry, ...] = (IN_MEMORY,),
     root: Path = Path("/nowhere"),
     seed: int = 1,
     certificates: Certificates | None = CERTIFICATES,
-) -> Kit:
+) -> Made:
     policy = loaded(policy).policy if isinstance(policy, str) else policy
-    return build(policy, certificates, shown, HOME, noise(seed).randbytes, "2026-07-01", root)
+    stand_ins = StandIns(policy, noise(seed).randbytes)
+    found = build(policy, certificates, shown, HOME, stand_ins, "2026-07-01", root)
+    return Made(found, stand_ins)
 
 
 def using(policy: str, template: str) -> Policy:
@@ -63,7 +74,7 @@ def using(policy: str, template: str) -> Policy:
     return replace(found, services=(replace(first, template=template), *others))
 
 
-def content(found: Kit, target: str) -> str:
+def content(found: Made, target: str) -> str:
     (entry,) = [e for e in found.entries if isinstance(e, Text | Seed) and e.target == target]
     return entry.content
 

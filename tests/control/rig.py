@@ -130,8 +130,8 @@ class FakeGateway:
         kept = values.PolicyReload("/home/you/keyhole.toml", values.Outcome.KEPT, "line 3: no")
         return values.Reloaded((kept,))
 
-    async def secret_changed(self, name: str, change: values.SecretChange, peer: Peer) -> None:
-        self.calls.append(("secret_changed", name, change.end_sessions, peer.pid))
+    async def secret_changed(self, name: str, peer: Peer) -> None:
+        self.calls.append(("secret_changed", name, peer.pid))
 
     async def stop_gateway(self, peer: Peer) -> None:
         self.calls.append(("stop_gateway", peer.pid))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import uvloop
 
 from keyhole.app.interception import Trust, intercept
+from keyhole.app.roots import Roots
 from keyhole.certs.authority import Authority
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.pushes import Judge
@@ -97,7 +98,7 @@ class Services:
         """As the composition root does it."""
         secrets = {name: Secret(value) for name, value in self.secrets.items()}
         stand_ins = {name: tuple(text.split("\n")) for name, text in self.placeholders.items()}
-        trust = Trust(self.authority, self.roots, None, None)
+        trust = Trust(self.authority, Roots(self.roots, None))
         return intercept(rules, secrets, stand_ins, trust, self.judge)
 
 

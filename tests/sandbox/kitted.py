@@ -63,7 +63,7 @@ def launch_of(spec: dict[str, Any], policy: Policy, project: Path, places: Place
             certificates,
             files,
             places.home,
-            lambda size: bytes.fromhex(spec["noise"]) * size,
+            kit.StandIns(policy, lambda size: bytes.fromhex(spec["noise"]) * size),
             "2026-07-01",
         )
         files = (*files, *made.entries)

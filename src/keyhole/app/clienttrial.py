@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.clients import ABSENT, CLIENTS, INSIDE, JAVA, JAVA_FILE, Asked, Client
 from keyhole.app.demoservice import NAME, serve
-from keyhole.app.interception import prepare_with_services
+from keyhole.app.furnish import furnish
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
+from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -170,20 +171,19 @@ def _run(
     command = (programs.find().python, "-I", "-S", "-c", INSIDE, _plan())
     session = new_session()
     intent = Intent(examine(file, home, ""), Joined(policy, (), ()), places, {}, command, project)
-    services = prepare_with_services(intent, session, ask=None)
+    furnished = furnish(intent, session)
     transcript = directory / "transcript"
     with transcript.open("wb") as output, open(os.devnull, "rb") as nothing:
         execute(
             Run(
                 policy=policy,
-                launch=services.prepared.launch(interactive=False),
+                session=session,
+                launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
-                audit_directory=places.audit,
+                post=OwnGateway(furnished.tenant, places.audit, places.quarantine, _ignore),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=_ignore,
-                session=session,
-                interception=services.intercept,
             )
         )
     return _read(transcript.read_bytes())

@@ -16,9 +16,10 @@ from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.democlient import CLIENT, GIT_CLIENT, VARIABLE
 from keyhole.app.demorepository import make_repository
 from keyhole.app.demoservice import NAME, Received, serve
-from keyhole.app.interception import prepare_with_services
+from keyhole.app.furnish import furnish
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
+from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -122,30 +123,29 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
     command = (programs.find().python, "-I", "-c", CLIENT + (GIT_CLIENT if repository else ""))
     dossier, joined = examine(file, places.home, ""), Joined(policy, (), ())
     session = new_session()
-    services = prepare_with_services(
-        Intent(dossier, joined, places, {}, command, project), session, ask=None
-    )
+    furnished = furnish(Intent(dossier, joined, places, {}, command, project), session)
     reported: list[str] = []
     transcript = directory / "transcript"
     with transcript.open("wb") as output, open(os.devnull, "rb") as nothing:
         outcome = execute(
             Run(
                 policy=policy,
-                launch=services.prepared.launch(interactive=False),
+                session=session,
+                launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
-                audit_directory=places.audit,
+                post=OwnGateway(
+                    furnished.tenant, places.audit, places.quarantine, reported.append
+                ),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=reported.append,
-                session=session,
-                interception=services.intercept,
             )
         )
     log, wanted = Directory.open(places.audit), Wanted(session)
     return Shown(
         policy=text,
         key=key,
-        placeholder=services.prepared.kit.placeholders[SERVICE],
+        placeholder=furnished.tenant.stand_ins[SERVICE][0],
         code=outcome.code,
         transcript=transcript.read_text("utf-8", "backslashreplace"),
         received=tuple(service.received),

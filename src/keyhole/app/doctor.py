@@ -19,7 +19,7 @@ from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.clienttrial import try_clients
 from keyhole.app.limittrial import LimitTrial, try_limits
 from keyhole.app.policyfile import Joined, open_policy
-from keyhole.app.prepare import Intent, prepare
+from keyhole.app.prepare import Intent, prepare, survey
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
 from keyhole.audit.directory import AuditUnusable
@@ -89,7 +89,8 @@ def _walls(project: Path, places: Places, env: Mapping[str, str]) -> tuple[list[
     file = open_policy(path, places, FileCatalogue())
     joined = Joined(file.loaded.policy, (), ())
     dossier = examine(file, places.home, "")
-    prepared = prepare(Intent(dossier, joined, places, env, ("true",), project), None)
+    intent = Intent(dossier, joined, places, env, ("true",), project)
+    prepared = prepare(intent, survey(intent))
     launch = prepared.launch(interactive=False, fault=env.get(FAULT, ""))
     program = build_filter()
     walls = asyncio.run(probe_walls(launch, joined.policy, program))

@@ -1,8 +1,8 @@
 """The sandbox's kit: what unmodified clients need to work with credentials they never hold (I1).
 
 Called by whoever prepares a run, once the file plan stands. In: the policy, this session's
-certificates, random bytes. Out: files and variables for the sandbox, and which placeholder stands
-for which service. No private key is among its inputs and no secret is revealed here.
+certificates, what stands for secrets. Out: files and variables for the sandbox. No private key is
+among its inputs and no secret is revealed here.
 """
 
 from __future__ import annotations
@@ -62,19 +62,8 @@ class Kit:
     """To be mounted after the file plan's."""
     environment: Mapping[str, str]
     """What the policy sets itself wins over these."""
-    placeholders: Mapping[str, str]
-    """By the name of each service that has a secret."""
-    stand_ins: Mapping[str, Mapping[str, str]]
-    """By service, then by variable; where a service has several keys, each has its own."""
     notices: tuple[str, ...]
     """Lines for the person, once."""
-
-    def stands_for(self) -> Mapping[str, tuple[str, ...]]:
-        """All placeholders of each service, the usual one first."""
-        return {
-            name: tuple(dict.fromkeys((usual, *self.stand_ins[name].values())))
-            for name, usual in self.placeholders.items()
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +81,7 @@ def build(
     certificates: Certificates | None,
     shown: Sequence[Entry],
     home: Path,
-    noise: Callable[[int], bytes],
+    stand_ins: StandIns,
     today: str,
     root: Path = Path("/"),
     git: GitSettings | None = None,
@@ -101,13 +90,8 @@ def build(
 
     `certificates` is None where no host's TLS ends at the gateway: then there is no CA to trust.
 
-    `noise` gives so many random bytes. `root` is where the system's trees are; tests have their
-    own. `git` is what git is told inside.
+    `root` is where the system's trees are; tests have their own. `git` is what git is told inside.
     """
-    stand_ins = _Placeholders(noise)
-    for service in policy.services:
-        if service.secret:
-            stand_ins.add(service)
     files = _Files(shown, canonical(str(home)))
     files.place(POLICY, disclose(policy))
     environment = dict(stand_ins.environment)
@@ -124,8 +108,6 @@ def build(
     return Kit(
         tuple(files.entries),
         MappingProxyType(environment),
-        MappingProxyType(stand_ins.by_service),
-        MappingProxyType(stand_ins.by_variable),
         (*stand_ins.notices, *files.notices),
     )
 
@@ -135,10 +117,13 @@ def inspects(policy: Policy) -> bool:
     return any(p not in s.passthrough for s in policy.services for p in s.patterns)
 
 
-class _Placeholders:
-    """Stand-ins, one for each service, by all the names under which they are asked for."""
+class StandIns:
+    """Placeholders, one for each service, by all the names under which they are asked for.
 
-    def __init__(self, noise: Callable[[int], bytes]) -> None:
+    Made once for each session; `noise` gives so many random bytes.
+    """
+
+    def __init__(self, policy: Policy, noise: Callable[[int], bytes]) -> None:
         self._noise = noise
         self.environment: dict[str, str] = {}
         self.by_service: dict[str, str] = {}
@@ -147,8 +132,18 @@ class _Placeholders:
         self.notices: list[str] = []
         self._owners: dict[str, Service] = {}
         self._shaped: dict[tuple[str, Shape], str] = {}
+        for service in policy.services:
+            if service.secret:
+                self._add(service)
 
-    def add(self, service: Service) -> None:
+    def texts(self) -> Mapping[str, tuple[str, ...]]:
+        """All placeholders of each service, the usual one first."""
+        return {
+            name: tuple(dict.fromkeys((usual, *self.by_variable[name].values())))
+            for name, usual in self.by_service.items()
+        }
+
+    def _add(self, service: Service) -> None:
         own = dict(service.placeholders)
         shared = [name for name in service.env if name not in own]
         usual = self._value(shared, service.placeholder or UNSHAPED)

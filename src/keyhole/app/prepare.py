@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.gitsettings import Host, git_settings
-from keyhole.app.kit import Certificates, Kit, build
+from keyhole.app.kit import Certificates, Kit, StandIns, build, inspects
 from keyhole.model.secret import Source
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
@@ -29,9 +29,9 @@ from keyhole.vault.files import NoPlace, locate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.app.interception import Trust
     from keyhole.app.places import Places
     from keyhole.app.policyfile import Joined
+    from keyhole.app.roots import Vouched
     from keyhole.app.trust import Dossier
     from keyhole.policy.policy import Policy
 
@@ -75,14 +75,22 @@ class Intent:
     directory: Path
 
 
-def prepare(intent: Intent, trust: Trust | None) -> Prepared:
-    """Everything that the sandbox will see; raises Refused or Missing.
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What is known of a sandbox before anybody vouches for its certificates."""
 
-    `trust` is None where the policy has nothing to inspect.
-    """
-    dossier, joined, places = intent.dossier, intent.joined, intent.places
-    policy = joined.policy
-    directory = intent.directory
+    found: programs.Programs
+    who: identity.Identity
+    user: str
+    plan: FilePlan
+    stand_ins: StandIns
+    """What it has in place of secrets."""
+
+
+def survey(intent: Intent) -> Site:
+    """Judge what the sandbox will see and what the host executes for it; Refused or Missing."""
+    dossier, places = intent.dossier, intent.places
+    policy = intent.joined.policy
     project = dossier.file.directory
     if policy.sandbox.runtime is not Runtime.BWRAP:
         raise Refused(f"runtime {policy.sandbox.runtime} is not yet in this version; bwrap is")
@@ -105,16 +113,24 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
     )
     # Nothing that is run or trusted on the host may lie where the sandbox can write (I11).
     referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
-    roots = (trust.found,) if trust and trust.found else ()
+    roots = _roots(policy)
     settings = trusted_paths(intent.env) if any(s.secret for s in policy.services) else ()
     refuse_inside((*found.trusted, *referred, *roots, *settings), plan.writable)
-    kit = _kit(intent, trust, plan)
-    limits = policy.limits
+    directory = intent.directory
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
         raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
+    return Site(found, who, user, plan, StandIns(policy, secrets.token_bytes))
+
+
+def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepared:
+    """Everything that the sandbox will see. Nothing is vouched for where nothing is inspected."""
+    joined, places = intent.joined, intent.places
+    found, who, user, plan = site.found, site.who, site.user, site.plan
+    policy, limits = joined.policy, joined.policy.limits
+    kit = _kit(intent, site, vouched)
     base = Launch(
         command=intent.command,
-        directory=str(directory),
+        directory=str(intent.directory),
         environment=dict(kit.environment)
         | _preset_variables(joined)
         | build_environment(policy.sandbox, intent.env, str(places.home), user, shell=SHELL),
@@ -130,18 +146,28 @@ def prepare(intent: Intent, trust: Trust | None) -> Prepared:
     return Prepared(base, plan, kit, snapshot(plan))
 
 
-def _kit(intent: Intent, trust: Trust | None, plan: FilePlan) -> Kit:
+def _roots(policy: Policy) -> tuple[Path, ...]:
+    """Where this host's roots are read, for a policy that has something to inspect."""
+    if not inspects(policy):
+        return ()
+    from keyhole.certs.roots import find_bundle
+
+    found = find_bundle()
+    return (found,) if found else ()
+
+
+def _kit(intent: Intent, site: Site, vouched: Vouched | None) -> Kit:
     """What clients inside need; without an inspected host, only what an agent may read."""
     certificates = None
-    if trust is not None:
+    if vouched is not None:
         from keyhole.certs.truststore import java_truststore
 
-        bundle = trust.bundle
-        certificates = Certificates(trust.authority.pem, bundle, lambda: java_truststore(bundle))
+        bundle = vouched.roots.bundle(vouched.authority)
+        certificates = Certificates(vouched.authority, bundle, lambda: java_truststore(bundle))
     policy, home = intent.joined.policy, intent.places.home
-    git = git_settings(policy, plan, Host(intent.env, home, intent.directory))
+    git = git_settings(policy, site.plan, Host(intent.env, home, intent.directory))
     today = datetime.date.today().isoformat()
-    return build(policy, certificates, plan.entries, home, secrets.token_bytes, today, git=git)
+    return build(policy, certificates, site.plan.entries, home, site.stand_ins, today, git=git)
 
 
 def _preset_variables(joined: Joined) -> dict[str, str]:

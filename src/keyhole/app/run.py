@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import resource
 import signal
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from keyhole.app.ahead import FORWARDED, begin_session, let_signals_come
+from keyhole.app.ahead import FORWARDED, let_signals_come
 from keyhole.app.selftest import probe_walls, refuse_unless_held
-from keyhole.app.session import new_session, session_event
 from keyhole.app.tried import Remembered, key_of
-from keyhole.model.value import dataclass, field
-from keyhole.policy.rulebook import Rulebook
+from keyhole.model.value import dataclass
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import guarding
 from keyhole.sandbox.helper import Helper, SetupFailed
@@ -26,19 +22,19 @@ from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, start
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
-    from keyhole.audit.log import AuditLog
-    from keyhole.gateway.gateway import Gateway
-    from keyhole.gateway.session import Interception
-    from keyhole.model.event import Event
+    from keyhole.app.live import Ending
+    from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.launch import Launch
     from keyhole.sandbox.terminal import Terminal
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
+
+GRACE_SECONDS = 5.0
+"""How long a command that is stopped may take to end by itself."""
 
 DESCRIPTORS = 20_000
 """Two for each of the gateway's connections, and some for everything else."""
@@ -49,20 +45,17 @@ class Run:
     """All that one run needs. `report` shows the person a line while the command runs."""
 
     policy: Policy
+    session: str
     launch: Launch
     terminal: Terminal
-    audit_directory: Path
+    post: Post
+    """Who serves its door."""
     tried: Remembered
     """Set-ups whose walls were tried since this boot."""
     force_test: bool
     report: Callable[[str], None]
-    session: str = field(default_factory=new_session)
-    interception: Callable[[Rulebook], Interception] | None = None
-    """What inspects the policy's services; None where it has none."""
     helper: Helper | None = None
     """One that was started ahead and told of this launch."""
-    log: AuditLog | None = None
-    """Open, with the session begun in it, when the helper was also let go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,91 +90,32 @@ def _raise_descriptor_limit() -> None:
 
 async def _execute(run: Run, helper: Helper) -> Outcome:
     loop = asyncio.get_running_loop()
-    identifier = run.session
-    book = Rulebook(run.policy)
-    # Before anything is let go on: a secret that cannot be written stops the run.
-    interception = run.interception(book) if run.interception else None
     filter_ready: asyncio.Future[bytes] = loop.create_future()
-    log = run.log
-    if log is None:
+    if not helper.released:
         filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
         await _try_walls(run, helper, await filter_ready)
-        rate = run.policy.limits.audit_per_second
-        log = begin_session(identifier, run.audit_directory, run.launch, rate)
-    with log:
-
-        def record(event: Event) -> None:
-            log.record(identifier, event)
-
-        doors: list[list[socket.socket]] = []
-        gateways: list[Gateway] = []
-
-        async def open_door() -> None:
-            await _load_gateway()
-            from keyhole.gateway.door import Door
-            from keyhole.gateway.gateway import Gateway
-            from keyhole.gateway.resolver import SystemResolver
-            from keyhole.gateway.session import Session
-
-            session = Session(
-                identifier, book, record, lambda: log.admitting, run.report, interception
-            )
-            gateways.append(Gateway(loop, SystemResolver(loop)))
-            gateways[0].open_door(Door(*doors.pop()), session)
-
-        code, uncovered = 125, ""
-        opening: asyncio.Task[None] | None = None
-        try:
-            # The door is ours before the command exists; what connects waits until it is answered.
-            running = await start(
-                run.launch, run.terminal.streams, doors.append, filter_ready, helper
-            )
-            opening = asyncio.ensure_future(open_door())
-            with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
-                run.terminal.start(lambda: _is_stopped(running))
-                code = await _wait(running, run.policy.limits.ttl, opening)
-            running.close()
-            if lost:
-                record(session_event("cover-lost", path=lost[0]))
-                code, uncovered = 125, lost[0]
-        finally:
-            if opening:
-                opening.cancel()
-            for gateway in gateways:
-                gateway.close()
-            run.terminal.close()
-            record(session_event("ended", code=code))
-            log.finish(identifier)
-    return Outcome(code, identifier, log.head(), uncovered)
-
-
-async def _load_gateway() -> None:
-    """Import the data plane while the command starts on another core.
-
-    In a thread that nobody waits for: the loop sees a short command end before it is done.
-    """
-    loop = asyncio.get_running_loop()
-    loaded = loop.create_future()
-
-    def load() -> None:
-        error = None
-        try:
-            importlib.import_module("keyhole.gateway.gateway")
-        except BaseException as raised:  # noqa: BLE001 - it is raised again where it is awaited
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
-            loop.call_soon_threadsafe(tell, error)
-
-    def tell(error: BaseException | None) -> None:
-        if loaded.cancelled():
-            return
-        if error:
-            loaded.set_exception(error)
-        else:
-            loaded.set_result(None)
-
-    threading.Thread(target=load, daemon=True).start()
-    await loaded
+    post = run.post
+    post.begin(run.launch)
+    code, uncovered, head = 125, "", ""
+    opening: asyncio.Task[None] | None = None
+    endings: asyncio.Queue[Ending] = asyncio.Queue()
+    try:
+        # The door is served, or in our hands, before the command exists.
+        running = await start(run.launch, run.terminal.streams, post.admit, filter_ready, helper)
+        opening = asyncio.ensure_future(post.open(endings.put_nowait))
+        with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
+            run.terminal.start(lambda: _is_stopped(running))
+            code = await _wait(run, running, opening, endings)
+        running.close()
+        if lost:
+            post.note("cover-lost", path=lost[0])
+            code, uncovered = 125, lost[0]
+    finally:
+        if opening:
+            opening.cancel()
+        run.terminal.close()
+        head = await post.close(code)
+    return Outcome(code, run.session, head, uncovered)
 
 
 async def _try_walls(run: Run, helper: Helper, program: bytes) -> None:
@@ -193,23 +127,48 @@ async def _try_walls(run: Run, helper: Helper, program: bytes) -> None:
         run.tried.keep(key)
 
 
-async def _wait(running: Running, seconds: float, opening: asyncio.Task[None]) -> int:
+async def _wait(
+    run: Run, running: Running, opening: asyncio.Task[None], endings: asyncio.Queue[Ending]
+) -> int:
     ended = asyncio.ensure_future(running.wait())
+    closing: asyncio.Task[Ending] | None = None
+    overdue = False
     try:
-        async with asyncio.timeout(seconds):
-            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
-            if opening.done():
-                opening.result()  # without a gateway the command would only meet silence
-            return await ended
-    except TimeoutError:
-        running.kill()
-        await running.wait()
-        return TIMED_OUT
+        await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()  # without a gateway the command would only meet silence
+        while not ended.done():
+            closing = asyncio.ensure_future(endings.get())
+            await asyncio.wait((closing, ended), return_when=asyncio.FIRST_COMPLETED)
+            if closing.done():
+                overdue = _close(run, running, closing.result()) or overdue
+        code = await ended
+        return TIMED_OUT if overdue else code
     except BaseException:
         running.kill()
         raise
     finally:
         ended.cancel()
+        if closing is not None:
+            closing.cancel()
+
+
+def _close(run: Run, running: Running, ending: Ending) -> bool:
+    """The door was closed: what that means for the command. True: its time was over."""
+    match ending.value:
+        case "expired":
+            run.report(f"limits.ttl ({run.policy.limits.ttl:g} s) is over: the command is ended")
+            running.kill()
+            return True
+        case "stopped":
+            run.report("the session was stopped: the command is ended")
+            running.forward(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
+        case "idle":
+            run.report("limits.idle is over: the session is closed, nothing is reached any more")
+        case _:
+            run.report("the session was revoked: nothing inside reaches anything any more")
+    return False
 
 
 @contextlib.contextmanager

@@ -12,8 +12,9 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from keyhole.app.interception import prepare_with_services
+from keyhole.app.furnish import furnish
 from keyhole.app.policyfile import Joined
+from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -146,23 +147,22 @@ def try_secret(
     command = (programs.find().python, "-I", "-S", "-c", CLIENT, json.dumps(words))
     session = new_session()
     intent = Intent(dossier, Joined(policy, (), ()), places, env, command, directory)
-    services = prepare_with_services(intent, session, ask)
+    furnished = furnish(intent, session, ask)
     with open(os.devnull, "r+b") as nothing:
         execute(
             Run(
                 policy=policy,
-                launch=services.prepared.launch(interactive=False),
+                session=session,
+                launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(*[nothing.fileno()] * 3),
-                audit_directory=places.audit,
+                post=OwnGateway(furnished.tenant, places.audit, places.quarantine, _ignore),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=_ignore,
-                session=session,
-                interception=services.intercept,
             )
         )
     status, reason = _outcome(places, session)
-    return Tried(probe, _judge(status), status, reason, session, services.warnings)
+    return Tried(probe, _judge(status), status, reason, session, furnished.tenant.provision.notes)
 
 
 def _narrowed(policy: Policy, probe: Probe, directory: Path) -> Policy:

@@ -124,7 +124,7 @@ class TrustStore:
     def find(self, policy: Path) -> Acceptance | None:
         """What was last accepted for this path; anything unreadable counts as nothing."""
         try:
-            record = json.loads(self._file(policy).read_text("utf-8"))
+            record = json.loads(self.file(policy).read_text("utf-8"))
             return Acceptance(str(record["digest"]), str(record["text"]), dict(record["referred"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -138,7 +138,7 @@ class TrustStore:
             "text": dossier.file.data.decode("utf-8"),
             "referred": {r.role: r.digest for r in dossier.referred},
         }
-        target = self._file(dossier.file.path)
+        target = self.file(dossier.file.path)
         import tempfile  # only an acceptance is written
 
         descriptor, name = tempfile.mkstemp(dir=self._directory)
@@ -146,7 +146,8 @@ class TrustStore:
             json.dump(record, file)
         Path(name).replace(target)
 
-    def _file(self, policy: Path) -> Path:
+    def file(self, policy: Path) -> Path:
+        """Where the acceptance of a policy is kept."""
         return self._directory / (hashlib.sha256(os.fsencode(policy)).hexdigest()[:32] + ".json")
 
 

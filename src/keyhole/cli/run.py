@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.kit import inspects
+from keyhole.app.furnish import furnish
 from keyhole.app.policyfile import Unreadable, with_presets
-from keyhole.app.prepare import Intent, prepare
+from keyhole.app.prepare import Intent, prepare, survey
 from keyhole.app.session import new_session
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
@@ -73,8 +73,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     session = new_session()
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
-    services = _open_services(intent, session) if inspects(policy) else None
-    prepared = services.prepared if services else prepare(intent, None)
+    lodging = _attach(intent) or _furnish(intent, session)
+    prepared = lodging.prepared
 
     def tell(line: str) -> None:
         ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             tell(line)
 
     terminal = Terminal(0, 1, 2)
-    for line in (*joined.notes, *prepared.notices, *(services.warnings if services else ())):
+    for line in (*joined.notes, *lodging.notes):
         say(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
     # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
     tried = Remembered(places.tried)
     log = None
-    if not options.self_test and services is None:
+    if not options.self_test and lodging.early:
         rate = policy.limits.audit_per_second
         log = release(session, launch, options.helper, tried, places.audit, rate)
     from keyhole.app.run import Run, execute
@@ -106,16 +106,14 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     outcome = execute(
         Run(
             policy,
+            session,
             launch,
             terminal,
-            places.audit,
+            lodging.post(say, log),
             tried,
             options.self_test,
             say,
-            session,
-            services.intercept if services else None,
             options.helper,
-            log,
         )
     )
     if outcome.uncovered:

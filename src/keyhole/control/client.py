@@ -126,9 +126,9 @@ class Client:
         """Have all policies read again."""
         return cast("Reloaded", self.ask("reload"))
 
-    def secret_changed(self, name: str, *, end_sessions: bool = False) -> None:
-        """Have a secret read again; sessions that had the old one may be ended."""
-        self.ask("secret_changed", body={"end_sessions": end_sessions}, name=name)
+    def secret_changed(self, name: str) -> None:
+        """Have a secret read again."""
+        self.ask("secret_changed", name=name)
 
     def stop_gateway(self) -> None:
         """End the gateway."""

@@ -50,9 +50,7 @@ _PERFORM: dict[str, Callable[[Operations, Call], Coroutine[Any, Any, Any]]] = {
     "revoke_all": lambda o, c: o.revoke_all(c.peer),
     "grant": lambda o, c: o.grant(c.session, c.asked.body, c.peer),
     "reload": lambda o, c: o.reload(c.peer),
-    "secret_changed": lambda o, c: o.secret_changed(
-        c.asked.parameters["name"], c.asked.body, c.peer
-    ),
+    "secret_changed": lambda o, c: o.secret_changed(c.asked.parameters["name"], c.peer),
     "stop_gateway": lambda o, c: o.stop_gateway(c.peer),
 }
 PERFORMED = frozenset(_PERFORM)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Paging,
         Reloaded,
         Revoked,
-        SecretChange,
         SessionPage,
         SessionView,
         Status,
@@ -86,7 +85,7 @@ class Operations(Protocol):
     async def reload(self, peer: Peer) -> Reloaded:
         """Read the policies again."""
 
-    async def secret_changed(self, name: str, change: SecretChange, peer: Peer) -> None:
+    async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read a secret again; that nobody uses it is no error, and must not take less time."""
 
     async def stop_gateway(self, peer: Peer) -> None:

@@ -122,14 +122,6 @@ OPENING = Record(
 DOOR_OPENING = Record(
     values.DoorOpening, {"door": Field(_WHOLE_DOOR, "the descriptors that come beside the request")}
 )
-SECRET_CHANGE = Record(
-    values.SecretChange,
-    {
-        "end_sessions": Field(
-            Flag(), "whether sessions that had the old one are ended", optional=True
-        ),
-    },
-)
 GRANT = Record(
     values.Grant,
     {
@@ -322,7 +314,6 @@ OPERATIONS = (
     Operation(
         "secret_changed", "POST", "/v1/secrets/{name}/changed",
         "Read a secret again where sessions use it. The answer is the same when none does.",
-        body=SECRET_CHANGE,
     ),
     Operation("stop_gateway", "POST", "/v1/stop", "End every session, then the gateway."),
 )  # fmt: skip

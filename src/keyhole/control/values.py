@@ -79,13 +79,6 @@ class DoorOpening:
 
 
 @dataclass(frozen=True, slots=True)
-class SecretChange:
-    """A secret has another value now."""
-
-    end_sessions: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Grant:
     """What a person adds at run time: timed and counted."""
 

@@ -71,6 +71,13 @@ class Watch:
         if self._thread.is_alive():
             self._thread.join()
 
+    def touch(self, ref: SecretRef) -> bool:
+        """Somebody says that it has changed: read it with the next look. Whether it is followed."""
+        found = [one for one in self._followed if one.ref == ref]
+        for one in found:
+            one.touched = True
+        return bool(found)
+
     def look(self) -> None:
         """Look at each once; what must be read is read in a thread of its own."""
         moment = self._clock()
@@ -125,6 +132,7 @@ class _Followed:
     def take(self, given: Given) -> None:
         """This one is current."""
         self.given = given
+        self.touched = False
         self.told: bool | None = None
         """What was said of a failure: nothing, or whether the life was over."""
         self._seen = self._failed = given.mark
@@ -133,6 +141,8 @@ class _Followed:
 
     def is_due(self, mark: object, moment: float) -> bool:
         """Whether its source is to be read now."""
+        if self.touched:
+            return True
         if self.given.life:
             return moment >= self._not_before
         if mark is None:
@@ -145,6 +155,7 @@ class _Followed:
 
     def wait(self, moment: float) -> None:
         """Nothing was to be had: not again at once, unless its source changes."""
+        self.touched = False
         self._failed = self._seen
         self._not_before = moment + self._patience
         self._patience = min(self._patience * 2, MAX_PATIENCE)

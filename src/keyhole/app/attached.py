@@ -1,0 +1,141 @@
+"""A run whose door is served by the gateway that `keyhole up` started.
+
+The policy was accepted and the sandbox surveyed here; the gateway reads the policy and the secrets
+itself, so that none of them is in this process. It gives the certificate of a CA whose key never
+leaves it. When it dies, the sandbox stays as it is, closed (I2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any
+
+from keyhole.app.line import Line
+from keyhole.app.live import Ending
+from keyhole.app.provision import granted
+from keyhole.control.client import Client, ControlFailed, Declined
+from keyhole.control.values import Opening, StandIn
+from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.helper import SetupFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keyhole.app.prepare import Intent, Site
+    from keyhole.control.values import Opened
+    from keyhole.sandbox.launch import Launch
+
+FAREWELL_SECONDS = 2.0
+"""How long the gateway may take to say the log's last digest."""
+
+GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more; end this and run"
+
+_DOOR = ("tcp", "udp", "tcp6")
+
+
+def open_session(client: Client, intent: Intent, site: Site) -> Opened:
+    """Have the gateway prepare a session; raises Refused."""
+    opening = Opening(
+        policy=str(intent.dossier.file.path),
+        trusted=intent.dossier.digest,
+        label=_label(intent.command[0]),
+        granted=granted(intent.joined.policy),
+        stand_ins=tuple(StandIn(name, texts) for name, texts in site.stand_ins.texts().items()),
+        search_path=intent.env.get("PATH", ""),
+        writable=tuple(map(str, site.plan.writable)),
+    )
+    try:
+        return client.open_session(opening)
+    except Declined as declined:
+        raise Refused(f"the gateway refuses this session: {declined}") from None
+    except ControlFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+def _label(program: str) -> str:
+    name = program.rpartition("/")[2] or program
+    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
+
+
+class Attached:
+    """A session of a gateway elsewhere."""
+
+    def __init__(
+        self, client: Client, opened: Opened, ttl: float, report: Callable[[str], None]
+    ) -> None:
+        """`ttl` is what is kept to when the gateway, which keeps to its own, is gone."""
+        self._client = client
+        self._opened = opened
+        self._ttl = ttl
+        self._report = report
+        self._sock: socket.socket | None = None
+        self._line: Line | None = None
+        self._ended: Callable[[Ending], None] = lambda _: None
+        self._head: asyncio.Future[str] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, launch: Launch) -> None:
+        """The gateway has its log open."""
+
+    def admit(self, door: list[socket.socket]) -> None:
+        """Hand the door over; nothing of it is kept here."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            names = [*_DOOR[: len(door)], "line"]
+            sockets = [*(each.fileno() for each in door), theirs.fileno()]
+            self._client.open_door(self._opened.id, names, sockets)
+        except ControlFailed as failed:
+            ours.close()
+            raise SetupFailed(f"the gateway did not take the door: {failed}") from None
+        finally:
+            theirs.close()
+            for each in door:
+                each.close()
+        self._sock = ours
+
+    async def open(self, ended: Callable[[Ending], None]) -> None:
+        """It is served already; listen to the line."""
+        if self._sock is None:
+            raise RuntimeError("the door is handed over first")
+        self._ended = ended
+        loop = asyncio.get_running_loop()
+        self._head = loop.create_future()
+        self._line = Line(loop, self._sock, self._heard, self._gateway_ended)
+
+    def note(self, what: str, **details: str | int) -> None:
+        """Have the gateway write it down."""
+        if self._line is not None:
+            self._line.say(note=what, **details)
+
+    async def close(self, code: int) -> str:
+        """Say how it ended, and wait for the last word."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._line is None or self._head is None:
+            if self._sock is not None:
+                self._sock.close()
+            return ""
+        self._line.say(ended=code)
+        try:
+            return await asyncio.wait_for(self._head, FAREWELL_SECONDS)
+        except TimeoutError:
+            return ""
+        finally:
+            self._line.close()
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"say": str(line)}:
+                self._report(line)
+            case {"closed": str(why)}:
+                self._ended(Ending(why))
+            case {"head": str(digest)} if self._head is not None and not self._head.done():
+                self._head.set_result(digest)
+
+    def _gateway_ended(self) -> None:
+        if self._head is not None and not self._head.done():
+            self._head.set_result("")
+        self._report(GATEWAY_ENDED)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._ttl, self._ended, Ending.EXPIRED)

@@ -1,0 +1,64 @@
+"""From a surveyed sandbox to one that is ready for a gateway of its own.
+
+Certificates are made before the sandbox's files are written, secrets are read after the survey:
+what may be read depends on what the sandbox can write (I11). What a policy with services takes is
+imported only for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.app.kit import inspects
+from keyhole.app.prepare import Intent, Prepared, prepare, survey
+from keyhole.app.provision import Provision
+from keyhole.app.tenant import Tenant, make_tenant
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from keyhole.app.post import Sourced
+    from keyhole.vault.stored import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Furnished:
+    """A sandbox that only needs to be started, and its session."""
+
+    prepared: Prepared
+    tenant: Tenant
+    sourced: Sourced | None = None
+    """Where its secrets come from, for whoever follows them."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the person should know, once."""
+        return (*self.prepared.notices, *self.tenant.provision.notes)
+
+
+def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
+    """Survey, read the secrets, make the certificates, and prepare the sandbox with them.
+
+    `ask` asks for the store's passphrase. Raises Refused, Missing or Unavailable.
+    """
+    policy, dossier = intent.joined.policy, intent.dossier
+    site = survey(intent)
+    if not inspects(policy):
+        provision = Provision(dossier.digest, policy, None, {})
+        return Furnished(prepare(intent, site), Tenant(session, provision))
+    from pathlib import Path
+
+    from keyhole.app.catalogue import FileCatalogue
+    from keyhole.app.post import Sourced
+    from keyhole.app.provider import Provider, Wanted
+    from keyhole.app.roots import Vouched
+
+    writable = tuple(map(Path, site.plan.writable))
+    provider = Provider(intent.places, intent.env, FileCatalogue(), ask)
+    stock = provider.stock(dossier, intent.joined, writable)
+    tenant = make_tenant(session, stock.provision, site.stand_ins.texts())
+    vouched = None
+    if tenant.trust is not None:
+        vouched = Vouched(tenant.trust.authority.pem, tenant.trust.roots)
+    wanted = Wanted(dossier.file.path, intent.env.get("PATH", ""), writable)
+    prepared = prepare(intent, site, vouched)
+    return Furnished(prepared, tenant, Sourced(provider, wanted, stock))

@@ -1,0 +1,198 @@
+"""The keeper: a process beside a long-lived gateway that may still read files and start programs.
+
+Started by `daemon.py` before the gateway locks itself down. It reads policies that a person
+accepted, and the secrets that those name; it follows both, runs `exec:` sources and starts judges.
+It is asked for a session by the path of its policy, never for a command or a file: what may be run
+or read is what is accepted on this host (I11), so that a gateway that was taken over gets no more
+out of it than the secrets of accepted policies. It dies with the gateway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.following import INTERVAL, Following, Told
+from keyhole.app.message import Frames, packed
+from keyhole.app.places import Places
+from keyhole.app.policyfile import Unreadable
+from keyhole.app.provider import Provider, Wanted
+from keyhole.model.secret import Secret
+from keyhole.policy.fault import PolicyFaults
+from keyhole.sandbox.bailiff import Bailiff
+from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.programs import Missing
+from keyhole.vault.interface import Unavailable
+from keyhole.vault.memory import guard_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_OPENINGS = 16
+"""Sessions that are read at a time; others wait their turn."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Keeper:
+    """Serves one gateway until it hangs up."""
+
+    def __init__(self, link: socket.socket, judges: socket.socket, provider: Provider) -> None:
+        self._link = link
+        self._judges = judges
+        self._provider = provider
+        self._sending = threading.Lock()
+        self._turns = threading.Semaphore(MAX_OPENINGS)
+        self._followed: dict[str, Following] = {}
+        self._bailiff = Bailiff()
+
+    def serve(self) -> None:
+        """Answer until the gateway is gone."""
+        frames = Frames()
+        poll = select.poll()
+        poll.register(self._link, select.POLLIN)
+        poll.register(self._judges, select.POLLIN)
+        try:
+            while True:
+                for descriptor, _ in poll.poll(INTERVAL * 1000):
+                    if descriptor == self._judges.fileno():
+                        self._start_judge()
+                        continue
+                    data = self._link.recv(65536)
+                    if not data:
+                        return
+                    for frame in frames.feed(data):
+                        self._hear(json.loads(frame))
+                self._look()
+        finally:
+            for following in list(self._followed.values()):
+                following.close()
+            self._bailiff.close()
+
+    # ── what is asked ─────────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, asked: dict[str, Any]) -> None:
+        match asked["do"]:
+            case "open":
+                self._in_thread(asked["number"], lambda: self._open(asked))
+            case "end":
+                following = self._followed.pop(asked["session"], None)
+                if following is not None:
+                    threading.Thread(target=following.close, daemon=True).start()
+            case "reload":
+                self._in_thread(asked["number"], self._reload)
+            case "touch":
+                self._in_thread(asked["number"], lambda: self._touch(asked["reference"]))
+
+    def _open(self, asked: dict[str, Any]) -> object:
+        session = str(asked["session"])
+        wanted = Wanted(
+            Path(asked["policy"]), str(asked["search_path"]), tuple(map(Path, asked["writable"]))
+        )
+        with self._turns:
+            stock = self._provider.provide(wanted)
+
+        def tell(what: str) -> Callable[..., None]:
+            return lambda *words: self._send((what, session, *words))
+
+        told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
+        self._followed[session] = Following(self._provider, wanted, stock, told)
+        return stock.provision
+
+    def _reload(self) -> object:
+        return {session: following.reload() for session, following in self._sessions()}
+
+    def _touch(self, reference: str) -> object:
+        return [session for session, following in self._sessions() if following.touch(reference)]
+
+    def _sessions(self) -> list[tuple[str, Following]]:
+        return list(self._followed.items())
+
+    def _in_thread(self, number: int, work: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                answer = ("answer", number, work(), "")
+            except PolicyFaults as error:
+                words = "; ".join(fault.render().partition("\n")[0] for fault in error.faults)
+                answer = ("answer", number, None, words)
+            except (Refused, Unreadable, Unavailable) as error:
+                answer = ("answer", number, None, str(error))
+            except Exception as error:  # noqa: BLE001 - the keeper outlives a fault of one session
+                answer = ("answer", number, None, f"a fault of Keyhole's ({type(error).__name__})")
+            self._send(answer)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _look(self) -> None:
+        for _, following in self._sessions():
+            following.look()
+        self._bailiff.bury()
+
+    def _start_judge(self) -> None:
+        """In this thread: a judge dies with the one that started it."""
+        if not self._judges.recv(16):
+            raise ConnectionError("the gateway has ended")
+        try:
+            control, pidfd = self._bailiff.start()
+        except (OSError, Missing) as error:
+            self._judges.send(str(error).encode()[:4096])
+            return
+        with control:
+            socket.send_fds(self._judges, [b"ok"], [control.fileno(), pidfd])
+        os.close(pidfd)
+
+    def _send(self, value: object) -> None:
+        data = packed(value)
+        with self._sending:
+            try:
+                self._link.sendall(data)
+            except OSError:
+                os._exit(0)  # the gateway is gone, and with it the reason to be here
+
+
+def main() -> None:
+    """The process: `python -m keyhole.app.keeper LINK JUDGES`, its places in the first frame."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return
+    guard_memory()
+    # The terminal's signals are for the gateway, which ends us.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
+    for each in (link, judges):
+        os.set_inheritable(each.fileno(), False)
+    frames: list[bytes] = []
+    reader = Frames()
+    while not frames:
+        data = link.recv(65536)
+        if not data:
+            return
+        frames = reader.feed(data)
+    Keeper(link, judges, _provider(json.loads(frames[0]), dict(os.environ))).serve()
+
+
+def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:
+    places = Places(
+        Path(first["home"]), Path(first["config"]), Path(first["state"]), Path(first["runtime"])
+    )
+    passphrase = Secret(first["passphrase"]) if first["passphrase"] else None
+
+    def ask(again: bool) -> Secret | None:
+        return None if again else passphrase
+
+    return Provider(places, env, FileCatalogue(), ask if passphrase else None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The line between a gateway and whoever holds a sandbox of its: short messages, both ways.
+
+A pair of SOCK_SEQPACKET sockets, made by the sandbox's supervisor; one end goes to the gateway with
+the door. Neither end is ever in the sandbox. The gateway says what the person should read and that
+the door was closed; the supervisor says how the sandbox ended. When one of them dies, the other
+hears it from the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Callable
+
+MAX_MESSAGE = 16 * 1024
+"""Bytes of one message."""
+
+MAX_WAITING = 512
+"""Messages that wait for a reader who is stopped (Ctrl-Z): more than a session may report."""
+
+
+class Line:
+    """One end, on a loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        heard: Callable[[dict[str, Any]], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._heard = heard
+        self._ended = ended
+        self._waiting: deque[bytes] = deque(maxlen=MAX_WAITING)
+        self._open = True
+        sock.setblocking(False)
+        loop.add_reader(sock, self._readable)
+
+    def say(self, **message: str | int) -> None:
+        """Say something; what cannot be sent at once waits."""
+        if self._open:
+            self._waiting.append(json.dumps(message).encode()[:MAX_MESSAGE])
+            self._writable()
+
+    def close(self) -> None:
+        """Hang up; nobody is told on this side."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+
+    def _writable(self) -> None:
+        try:
+            while self._waiting:
+                self._sock.send(self._waiting[0])
+                self._waiting.popleft()
+        except BlockingIOError:
+            self._loop.add_writer(self._sock, self._writable)
+            return
+        except OSError:
+            return  # the end is heard by reading
+        self._loop.remove_writer(self._sock)
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(MAX_MESSAGE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            self._ended()
+            return
+        try:
+            message = json.loads(data)
+        except ValueError:
+            return  # cut at its bound
+        if isinstance(message, dict):
+            self._heard(message)

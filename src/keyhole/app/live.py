@@ -1,0 +1,217 @@
+"""A session whose door is open: what it may do can change under it, and it ends when it should.
+
+The same for a run's own gateway and for one that serves many. Lives on the gateway's loop. It opens
+nothing and reads nothing: a new secret or policy is handed to it by whoever follows them
+(`following.py`). What changes is written down (I8).
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import TYPE_CHECKING
+
+from keyhole.app.session import session_event
+from keyhole.gateway.session import Session
+from keyhole.model.value import dataclass, replace
+from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.summary import summarise
+from keyhole.sandbox.files.fileplan import Refused
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from keyhole.app.provision import Provision
+    from keyhole.app.tenant import Tenant
+    from keyhole.audit.log import AuditLog
+    from keyhole.gateway.door import Door
+    from keyhole.gateway.gateway import Gateway
+    from keyhole.gateway.handle import DoorHandle
+    from keyhole.gateway.pushes import Judge
+    from keyhole.model.event import Event
+    from keyhole.model.secret import Secret, SecretRef
+    from keyhole.policy.grants import Grant
+
+TICK = 1.0
+"""Seconds between two looks at a session's age."""
+
+MAX_CHANGES = 64
+"""Lines of one change that are written down; a person does not judge more at once."""
+
+
+class Ending(enum.StrEnum):
+    """Why a session's door was closed."""
+
+    REVOKED = "revoked"
+    IDLE = "idle"
+    """`limits.idle` went by without an allowed request that used a credential."""
+    EXPIRED = "expired"
+    """`limits.ttl` is over."""
+    STOPPED = "stopped"
+    """A person ended it, or the gateway."""
+    DONE = "done"
+    """Its sandbox has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all sessions of one gateway share."""
+
+    loop: asyncio.AbstractEventLoop
+    gateway: Gateway
+    log: AuditLog
+    judge: Callable[[], Judge]
+    """Who looks into pushes; made when the first session needs it."""
+    quarantine: Path
+    observe: Callable[[Event], None] | None = None
+    """Sees every event, for the metrics."""
+
+
+def now() -> float:
+    """Seconds since boot, those of sleep included: a session ages while a laptop is shut, and a
+    clock that is set does not make it older or younger."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class LiveSession:
+    """One session from the opening of its door to its closing."""
+
+    def __init__(
+        self,
+        house: House,
+        tenant: Tenant,
+        door: Door,
+        report: Callable[[str], None],
+        ended: Callable[[Ending], None],
+    ) -> None:
+        """`report` shows the person a line; `ended` hears when the door was closed, and why."""
+        self._house = house
+        self._tenant = tenant
+        self._report = report
+        self._ended = ended
+        self._born = now()
+        self.ending: Ending | None = None
+        # Before the first secret is written anywhere: one that cannot be stops it here.
+        session = self._session(tenant)
+        try:
+            self._handle: DoorHandle = house.gateway.open_door(door, session)
+        except BaseException:
+            door.close()
+            raise
+        self._timer = house.loop.call_later(TICK, self._tick)
+
+    @property
+    def provision(self) -> Provision:
+        """What it stands on now."""
+        return self._tenant.provision
+
+    @property
+    def handle(self) -> DoorHandle:
+        """Its door."""
+        return self._handle
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds until it ends at the latest."""
+        return self._born + self.provision.policy.limits.ttl - now()
+
+    # ── what it may do ────────────────────────────────────────────────────────────────────────────
+
+    def rotate(self, ref: SecretRef, secret: Secret) -> None:
+        """Write this secret from now on; the old one is still searched for in answers (I7)."""
+        services = self.provision.services_of(ref)
+        if self.ending or not services:
+            return
+        secrets = dict(self.provision.secrets) | dict.fromkeys(services, secret)
+        provision = replace(self.provision, secrets=secrets)
+        try:
+            self._change(replace(self._tenant, provision=provision))
+        except Refused as refused:
+            self.keep(f"the new secret of {', '.join(services)} is not used: {refused}")
+            return
+        for name in services:
+            self.record(session_event("secret-changed", service=name))
+
+    def reload(self, provision: Provision) -> None:
+        """Go on under another policy."""
+        if self.ending:
+            return
+        before = _lines(self.provision)
+        try:
+            self._change(replace(self._tenant, provision=provision))
+        except Refused as refused:
+            self.keep(f"the changed policy is not used: {refused}")
+            return
+        after = _lines(provision)
+        self.record(session_event("policy-changed", digest=provision.digest))
+        for what, lines in (("granted", after - before), ("withdrawn", before - after)):
+            for line in sorted(lines)[:MAX_CHANGES]:
+                self.record(session_event(what, what=line))
+        self._report("the policy has changed and holds from now on")
+
+    def keep(self, why: str) -> None:
+        """Go on as before, though something has changed that cannot be used."""
+        if self.ending is None:
+            self.record(session_event("change-refused", why=why))
+            self._report(why)
+
+    def grant(self, host: str, port: int, seconds: float, uses: int) -> Grant:
+        """Allow one host more for a while; raises Ungrantable."""
+        given = self._handle.grant(host, port, seconds, uses)
+        self.record(
+            session_event("granted", host=host, port=port, seconds=int(seconds), uses=uses)
+        )
+        return given
+
+    def _change(self, tenant: Tenant) -> None:
+        session = self._session(tenant)
+        self._tenant = tenant
+        self._handle.change(session)
+
+    def _session(self, tenant: Tenant) -> Session:
+        house, policy = self._house, tenant.provision.policy
+        book = Rulebook(policy)
+        judge = None
+        if any(s.git and (s.git.push or s.git.tags) for s in policy.services):
+            house.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+            judge = house.judge()
+        interception = tenant.interception(book, judge, house.quarantine)
+        log = house.log
+        return Session(
+            tenant.id, book, self.record, lambda: log.admitting, self._report, interception
+        )
+
+    def record(self, event: Event) -> None:
+        """Have an event written."""
+        self._house.log.record(self._tenant.id, event)
+        if self._house.observe is not None:
+            self._house.observe(event)
+
+    # ── its end ───────────────────────────────────────────────────────────────────────────────────
+
+    def close(self, ending: Ending) -> None:
+        """Close the door for good and cut what is open. The first reason stays."""
+        if self.ending is not None:
+            return
+        self.ending = ending
+        self._timer.cancel()
+        self._handle.close()
+        if ending is not Ending.DONE:
+            self.record(session_event("closed", why=ending.value))
+        self._ended(ending)
+
+    def _tick(self) -> None:
+        """Attack: requests without a credential, or refused ones, to keep a session from idling."""
+        idle = self._house.loop.time() - self._handle.figures.credentialed
+        if self.expires_in <= 0:
+            self.close(Ending.EXPIRED)
+        elif idle > self.provision.policy.limits.idle:
+            self.close(Ending.IDLE)
+        else:
+            self._timer = self._house.loop.call_later(TICK, self._tick)
+
+
+def _lines(provision: Provision) -> set[str]:
+    return {f"{line.subject}: {line.text}" for line in summarise(provision.policy)}
