@@ -458,7 +458,7 @@ def _subparsers(
 
 
 def _help(parser: argparse.ArgumentParser) -> str:
-    flags = [a for a in parser._actions if a.option_strings]
+    flags = [a for a in parser._actions if a.option_strings and a.help != argparse.SUPPRESS]
     words = [a for a in parser._actions if not a.option_strings]
     usage = [f"[{_flag(a, a.option_strings[:1])}]" for a in flags] + [_word(a) for a in words]
     paragraphs = [_wrapped(f"usage: {parser.prog}", usage)]
@@ -489,6 +489,8 @@ def _word(action: argparse.Action) -> str:
         return f"{name} ..." if action.required else f"[{name} ...]"
     if action.nargs == argparse.OPTIONAL:
         return f"[{name}]"
+    if action.nargs == argparse.ZERO_OR_MORE:
+        return f"[{name} ...]"
     return f"{name} [{name} ...]" if action.nargs == argparse.ONE_OR_MORE else name
 
 

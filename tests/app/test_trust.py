@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    return Places(tmp_path / "home", tmp_path / "config", tmp_path / "state")
+    return Places(*(tmp_path / each for each in ("home", "config", "state", "run")))
 
 
 @pytest.fixture

@@ -41,7 +41,8 @@ def view(session: str) -> values.SessionView:
     """A session as a person sees it."""
     return values.SessionView(
         session, values.State.OPEN, "claude", "/home/you/keyhole.toml", 4242, 1_800_000_000, None,
-        1, 7, 2, 100, 200, ("github",), (values.GrantView("billing.example", 1_800_000_600, 3),),
+        1, 7, 2, 100, 200, ("gh",), ("github",),
+        (values.GrantView("billing.example", 1_800_000_600, 3),),
         (values.BudgetView("requests", 7, 100),),
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def main() -> int:
     """Start what SPEC says."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     home = Path(os.environ["HOME"])
-    places = Places(home, home / "config", home / "state")
+    places = Places(home, *(home / each for each in ("config", "state", "run")))
     file = open_policy(Path.cwd() / "keyhole.toml", places, FileCatalogue())
     launch = launch_of(spec, file.loaded.policy, Path.cwd(), places)
     return asyncio.run(run(Launch.from_json(launch.to_json())))

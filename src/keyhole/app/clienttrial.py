@@ -165,7 +165,7 @@ def _run(
     (project / JAVA_FILE).write_text(JAVA, "ascii")
     path = project / POLICY_NAME
     path.write_text(_policy(service.port, stranger.port, variables), "utf-8")
-    places = Places(home, directory / "config", directory / "state")
+    places = Places(home, *(directory / each for each in ("config", "state", "run")))
     file = open_policy(path, places, FileCatalogue())
     policy = file.loaded.policy
     command = (programs.find().python, "-I", "-S", "-c", INSIDE, _plan())

@@ -114,7 +114,7 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
     before = repository.state() if repository else None
     project = directory / "project"
     project.mkdir()
-    places = Places(directory / "home", directory / "config", directory / "state")
+    places = Places(*(directory / each for each in ("home", "config", "state", "run")))
     _furnish(places.home, key, service.ca_pem)
     text = _policy(service.port, forge=repository is not None)
     (project / POLICY_NAME).write_text(text, "utf-8")

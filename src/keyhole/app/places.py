@@ -19,6 +19,8 @@ class Places:
     home: Path
     config: Path
     state: Path
+    runtime: Path
+    """The control socket's, `control.place.location` says where; gone with the login."""
 
     @property
     def user_defaults(self) -> Path:
@@ -44,6 +46,11 @@ class Places:
     def quarantine(self) -> Path:
         """Where pushes wait until they are judged; nothing in it has a name."""
         return self.state / "quarantine"
+
+    @property
+    def gateway_log(self) -> Path:
+        """What a gateway in the background says; decisions are in the audit log."""
+        return self.state / "gateway.log"
 
     @property
     def audit(self) -> Path:

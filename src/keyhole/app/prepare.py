@@ -106,7 +106,7 @@ def survey(intent: Intent) -> Site:
             user=user,
             uid=who.uid,
             gid=who.gid,
-            own=(places.state, places.config, Path(sys.prefix)),
+            own=(places.state, places.config, places.runtime, Path(sys.prefix)),
             secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
         ),

@@ -26,6 +26,8 @@ examples:
   keyhole check                             is keyhole.toml valid, and what does it grant?
   keyhole why https://api.github.com/user   what would happen, and by which rule?
   keyhole why git push URL agent/x          the same for a push
+  keyhole up                                one gateway for many sandboxes
+  keyhole ps                                what runs there; `keyhole revoke --all` cuts it off
   keyhole demo                              the whole idea in a minute
 """
 
@@ -118,7 +120,7 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _policy_argument(trust)
     trust_flag(trust)
 
-    secret = _verb(verbs, "secret", "keep, list, test and forget secrets")
+    secret = _verb(verbs, "secret", "keep, list, test, replace and forget secrets")
     deeds = secret.add_subparsers(metavar="ACTION", dest="action", required=True)
     set_help = "keep a secret; its value comes from a prompt or standard input"
     keep = deeds.add_parser("set", help=set_help, description=set_help)
@@ -132,11 +134,7 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     places.add_argument(
         "--plain", action="store_true", help="not encrypted, in a file that only you can read"
     )
-    keep.add_argument(
-        "--unsafe-short",
-        action="store_true",
-        help="keep one of fewer than 16 characters, which is not removed from answers",
-    )
+    _short_flag(keep)
     list_help = "names, how each is kept, its age, and where it is used; never values"
     _json_flag(deeds.add_parser("list", help=list_help, description=list_help))
     test_help = "make its service's cheapest request with it, and say what came back"
@@ -148,6 +146,13 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _policy_flag(attempt)
     trust_flag(attempt)
     _json_flag(attempt)
+    rotate_help = "replace a secret where it is kept, and hand it to sessions that use it"
+    change = deeds.add_parser("rotate", help=rotate_help, description=rotate_help)
+    change.add_argument("name", metavar="NAME")
+    change.add_argument(
+        "--end-sessions", action="store_true", help="end the sessions that had the old one"
+    )
+    _short_flag(change)
     rm_help = "forget a secret"
     forget = deeds.add_parser("rm", help=rm_help, description=rm_help)
     forget.add_argument("name", metavar="NAME")
@@ -162,6 +167,45 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     verify.add_argument("--head", metavar="DIGEST", help="what a run printed when it ended")
     _json_flag(verify)
     _json_flag(log)
+
+    up = _verb(verbs, "up", "start the gateway that sandboxes share; return when it is ready")
+    up.add_argument(
+        "--foreground", action="store_true", help="be the gateway, for service managers"
+    )
+    # The descriptor by which the gateway speaks to the `keyhole up` that started it.
+    up.add_argument("--line", type=int, help=argparse.SUPPRESS)
+    _json_flag(up)
+
+    _verb(verbs, "down", "end the gateway and all its sessions; return when it is gone")
+
+    status = _verb(verbs, "status", "whether a gateway is up, what it serves, how it is hardened")
+    _watch_flag(status)
+    status.add_argument("--metrics", action="store_true", help="counters, for Prometheus")
+    _json_flag(status)
+
+    ps = _verb(verbs, "ps", "list the gateway's sessions: what they did, and what is left to them")
+    _watch_flag(ps)
+    _json_flag(ps)
+
+    revoke = _verb(verbs, "revoke", "cut sessions off for good; their sandboxes go on without")
+    revoke.add_argument("ids", nargs="*", metavar="ID", help="of a session (its first letters do)")
+    revoke.add_argument("--all", action="store_true", help="every session of the gateway")
+
+    stop = _verb(verbs, "stop", "end sessions and their sandboxes")
+    stop.add_argument("ids", nargs="+", metavar="ID", help="of a session (its first letters do)")
+
+    allow = _verb(verbs, "allow", "let a running session connect to one host more, for a while")
+    allow.add_argument("id", metavar="ID", help="of the session (its first letters do)")
+    allow.add_argument("host", metavar="HOST", help="name, or name:port; it is tunnelled")
+    allow.add_argument(
+        "--for", dest="duration", default="10m", metavar="TIME", help="how long (default: 10m)"
+    )
+    allow.add_argument(
+        "--uses", type=int, default=10, metavar="N", help="how many connections (default: 10)"
+    )
+
+    reload = _verb(verbs, "reload", "have the gateway read all policies in use again")
+    _json_flag(reload)
 
     doctor = _verb(
         verbs,
@@ -247,6 +291,18 @@ def _policy_argument(parser: argparse.ArgumentParser) -> None:
 
 def _policy_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", type=Path, help="default: ./keyhole.toml")
+
+
+def _short_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--unsafe-short",
+        action="store_true",
+        help="keep one of fewer than 16 characters, which is not removed from answers",
+    )
+
+
+def _watch_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--watch", action="store_true", help="show it again as it changes")
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`keyhole secret set/list/test/rm`: the store. A value comes from a prompt or standard input.
+"""`keyhole secret set/list/test/rotate/rm`: the store. A value comes from a prompt or a pipe.
 
 Never from an argument: the shell keeps those in its history, and /proc shows them to everyone.
 """
@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
             return test(options)
         if options.action == "rm":
             return _remove(store, options.name)
+        if options.action == "rotate":
+            return _replace(store, options)
         return _set(store, options)
     except (StoreUnusable, Unavailable, Locked) as error:
         raise CliError(str(error)) from None
@@ -64,8 +66,13 @@ def run(options: argparse.Namespace) -> int:
 
 def ask_passphrase(again: bool) -> Secret | None:
     """The store's passphrase, from the terminal; None where there is none, or no answer."""
-    text = "that is not it; once more: " if again else "passphrase of Keyhole's store: "
-    return _prompt(text)
+    line = type_passphrase(again)
+    return Secret(line.decode("utf-8", "surrogateescape")) if line else None
+
+
+def type_passphrase(again: bool) -> bytes:
+    """The same as it was typed, for whoever hands it on; empty for none."""
+    return _line("that is not it; once more: " if again else "passphrase of Keyhole's store: ")
 
 
 def has_terminal() -> bool:
@@ -94,21 +101,40 @@ def _set(store: Store, options: argparse.Namespace) -> int:
             "there is no terminal to ask for the store's passphrase on; with --plain the secret "
             "is kept in a file that only you can read, and is not encrypted"
         )
-    reading = _value(name)
-    admit(SecretRef(Source.STORE, name), reading, unsafe_short=options.unsafe_short)
-    if how is Kept.PLAIN:
-        store.keep_plain(name, reading, unsafe_short=options.unsafe_short)
-    elif how is Kept.KEYRING:
-        store.keep_in_keyring(name, reading, unsafe_short=options.unsafe_short)
-    else:
-        key = _key(store)
-        store.keep_encrypted(name, reading, key, unsafe_short=options.unsafe_short)
+    _keep(store, name, how, unsafe_short=options.unsafe_short)
     verb = "replaced" if before else "kept"
     print(f'{verb} {name} ({_painted(how)}); a policy names it by secret = "store:{name}"')
+    return EXIT_OK
+
+
+def _replace(store: Store, options: argparse.Namespace) -> int:
+    """Another value where the old one is kept; then whoever uses it is told."""
+    from keyhole.cli.secretrotate import pass_on  # it brings the control socket's client
+
+    name = options.name
+    before = store.find(name)
+    if before is None:
+        raise CliError(f"the store has no {name}; `keyhole secret set {name}` keeps one")
+    if before.kept is Kept.ENCRYPTED and not has_terminal():
+        raise CliError("there is no terminal to ask for the store's passphrase on")
+    _keep(store, name, before.kept, unsafe_short=options.unsafe_short)
+    print(f"replaced {name} ({_painted(before.kept)})")
+    return pass_on(name, end_sessions=options.end_sessions)
+
+
+def _keep(store: Store, name: str, how: Kept, *, unsafe_short: bool) -> None:
+    """Ask for the value, and keep it if it may be kept."""
+    reading = _value(name)
+    admit(SecretRef(Source.STORE, name), reading, unsafe_short=unsafe_short)
+    if how is Kept.PLAIN:
+        store.keep_plain(name, reading, unsafe_short=unsafe_short)
+    elif how is Kept.KEYRING:
+        store.keep_in_keyring(name, reading, unsafe_short=unsafe_short)
+    else:
+        store.keep_encrypted(name, reading, _key(store), unsafe_short=unsafe_short)
     if reading.short:
         note = f"{name} is too short to be removed from answers that repeat it"
         print(f"{paint('note', 'yellow', stream=sys.stderr)}: {note}", file=sys.stderr)
-    return EXIT_OK
 
 
 def _way(store: Store, options: argparse.Namespace) -> Kept:
@@ -152,11 +178,6 @@ def _new_passphrase() -> tuple[Secret | None, str]:
     if _line("the same once more: ") != first:
         return None, "the two differ"
     return Secret(first.decode("utf-8", "surrogateescape")), ""
-
-
-def _prompt(text: str) -> Secret | None:
-    line = _line(text)
-    return Secret(line.decode("utf-8", "surrogateescape")) if line else None
 
 
 def _line(text: str) -> bytes:

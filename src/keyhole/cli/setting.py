@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 def find_places() -> Places:
     """The host's directories by the XDG variables; a relative one is ignored, as XDG says."""
     home = Path(os.environ.get("HOME") or os.path.expanduser("~"))
+    state = _xdg("XDG_STATE_HOME", home / ".local" / "state") / "keyhole"
+    # As `control.place.location`, whose module would bring sockets to verbs that have none.
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     return Places(
         home=home,
         config=_xdg("XDG_CONFIG_HOME", home / ".config") / "keyhole",
-        state=_xdg("XDG_STATE_HOME", home / ".local" / "state") / "keyhole",
+        state=state,
+        runtime=runtime / "keyhole" if runtime.is_absolute() else state / "run",
     )
 
 

@@ -182,6 +182,9 @@ SESSION_VIEW = Record(
         "denied": Field(_COUNT, "connections and requests that were refused"),
         "up": Field(_COUNT, "bytes sent"),
         "down": Field(_COUNT, "bytes received"),
+        "stored": Field(
+            ListOf(_NAME, MAX_OF_SESSION), "secrets of the store that it has or had, by name"
+        ),
         "secrets": Field(
             ListOf(_NAME, MAX_OF_SESSION), "services whose secret it may use, by name"
         ),

@@ -146,6 +146,9 @@ class SessionView:
     denied: int
     up: int
     down: int
+    stored: tuple[str, ...]
+    """No default: `keyhole secret rotate --end-sessions` ends by it, and a gateway that forgot it
+    would end none."""
     secrets: tuple[str, ...] = ()
     grants: tuple[GrantView, ...] = ()
     budgets: tuple[BudgetView, ...] = ()

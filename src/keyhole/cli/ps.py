@@ -1,0 +1,164 @@
+"""`keyhole ps`: the sessions of the gateway, what they have done, and what is left to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from keyhole.cli.amounts import age, moment, size
+from keyhole.cli.asking import asking, failure
+from keyhole.cli.main import EXIT_OK
+from keyhole.cli.paint import print_json
+from keyhole.cli.setting import find_places
+from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Grid, cell, show, watch
+from keyhole.control.client import ControlFailed
+from keyhole.control.values import State
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from keyhole.control.client import Client
+    from keyhole.control.values import BudgetView, GrantView, SessionView
+
+_STYLES = {State.OPEN: "green", State.REVOKED: "red", State.PREPARED: "yellow"}
+
+_IN_BYTES = ("upload", "download")
+
+NEARLY = 0.8
+"""Of a budget: from here on it is coloured."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """List them."""
+    with asking() as client:
+        if options.watch:
+            _watch(client, as_json=options.json)
+        sessions = client.sessions()
+    if options.json:
+        print_json([session_json(each) for each in sessions])
+    else:
+        show((_grid(sessions),))
+    return EXIT_OK
+
+
+def _watch(client: Client, *, as_json: bool) -> None:
+    def look() -> tuple[Grid, ...]:
+        try:
+            return (_grid(client.sessions()),)
+        except ControlFailed as error:
+            return (Grid((), (), failure(error)),)
+
+    while as_json:
+        listed = [session_json(each) for each in client.sessions()]
+        print(json.dumps(listed, ensure_ascii=False), flush=True)
+        time.sleep(WATCH_SECONDS)
+    watch(look)
+
+
+def session_json(session: SessionView) -> dict[str, object]:
+    """For scripts; names are those of docs/control-api.md, times those of the audit log."""
+    return {
+        "id": session.id,
+        "state": session.state,
+        "label": session.label,
+        "policy": session.policy,
+        "pid": session.pid,
+        "opened": moment(session.opened),
+        "expires": None if session.expires is None else moment(session.expires),
+        "connections": session.connections,
+        "requests": session.requests,
+        "denied": session.denied,
+        "up": session.up,
+        "down": session.down,
+        "stored": list(session.stored),
+        "secrets": list(session.secrets),
+        "grants": [
+            {"id": each.host, "expires": moment(each.expires), "uses": each.uses}
+            for each in session.grants
+        ],
+        "budgets": [
+            {"id": each.name, "used": each.used, "limit": each.limit} for each in session.budgets
+        ],
+    }
+
+
+# ── the table ─────────────────────────────────────────────────────────────────────────────────────
+
+_COLUMNS = (
+    Column("ID", whole=True),
+    Column("STATE", whole=True),
+    Column("PROGRAM"),
+    Column("POLICY", needs=110),
+    Column("AGE", right=True, whole=True),
+    Column("ENDS IN", right=True, whole=True, needs=90),
+    Column("CONNS", right=True, whole=True),
+    Column("ALLOWED", right=True, whole=True),
+    Column("DENIED", right=True, whole=True),
+    Column("UP", right=True, whole=True, needs=80),
+    Column("DOWN", right=True, whole=True, needs=80),
+    Column("BUDGETS"),
+    Column("GRANTS"),
+)
+_OPTIONAL = {"ENDS IN", "BUDGETS", "GRANTS"}
+"""Left out where no session has any."""
+
+
+def _grid(sessions: Sequence[SessionView]) -> Grid:
+    if not sessions:
+        return Grid((), (), "no session is open; `keyhole run -- CMD` opens one")
+    now, home = time.time(), str(find_places().home)
+    # The oldest first; ids tell nothing.
+    rows = [_row(each, now, home) for each in sorted(sessions, key=lambda each: each.opened)]
+    kept = [
+        number
+        for number, column in enumerate(_COLUMNS)
+        if column.name not in _OPTIONAL or any(row[number].lines[0] != "" for row in rows)
+    ]
+    return Grid(
+        tuple(_COLUMNS[number] for number in kept),
+        tuple(tuple(row[number] for number in kept) for row in rows),
+    )
+
+
+def _row(session: SessionView, now: float, home: str) -> tuple[Cell, ...]:
+    left = "" if session.expires is None else age(max(session.expires - now, 0))
+    return (
+        cell(session.id),
+        cell(session.state, _STYLES.get(session.state, "")),
+        cell(session.label),
+        cell(_short(session.policy, home)),
+        cell(age(now - session.opened)),
+        cell(left),
+        cell(session.connections),
+        cell(session.requests),
+        cell(session.denied),
+        cell(size(session.up)),
+        cell(size(session.down)),
+        Cell(tuple(map(_budget, session.budgets)) or ("",), _urgency(session.budgets)),
+        Cell(tuple(_grant(each, now) for each in session.grants) or ("",)),
+    )
+
+
+def _short(path: str, home: str) -> str:
+    """With `~` for the home, as people write it."""
+    return f"~{path[len(home) :]}" if path.startswith(home.rstrip(os.sep) + os.sep) else path
+
+
+def _budget(budget: BudgetView) -> str:
+    used, limit = str(budget.used), str(budget.limit)
+    if budget.name.rpartition(".")[2] in _IN_BYTES:
+        used, limit = size(budget.used), size(budget.limit)
+    return f"{budget.name} {used}/{limit}"
+
+
+def _urgency(budgets: Sequence[BudgetView]) -> str:
+    if any(each.used >= each.limit for each in budgets):
+        return "red"
+    return "yellow" if any(each.used >= NEARLY * each.limit for each in budgets) else ""
+
+
+def _grant(grant: GrantView, now: float) -> str:
+    return f"{grant.host} ({grant.uses} left, {age(max(grant.expires - now, 0))})"

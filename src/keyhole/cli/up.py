@@ -1,0 +1,192 @@
+"""`keyhole up`: starts the gateway and returns when it is ready.
+
+It starts itself again with `--foreground`, in a session of its own, which is the gateway. Service
+managers start that themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO, cast
+
+from keyhole import __version__
+from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
+from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
+from keyhole.cli.notify import VARIABLE, Notifier
+from keyhole.cli.paint import paint, print_json
+from keyhole.cli.parser import CliError
+from keyhole.cli.setting import environment, find_places
+from keyhole.cli.starting import NotStarted, Person, Starter, start
+from keyhole.control.client import Client, ControlFailed, NoGateway
+from keyhole.control.place import SOCKET
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from keyhole.app.places import Places
+    from keyhole.control.values import Status
+    from keyhole.vault.stored import Ask
+
+PROGRAM = (sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "keyhole")
+"""This very Keyhole. Never looked for in the directory that it was typed in (I11)."""
+
+LAST_WORDS = 10
+"""Lines of the log that are shown of a gateway that died."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start it, or be it."""
+    places = find_places()
+    if options.foreground:
+        return _serve(places, options.line)
+    client = Client(places.runtime)
+    try:
+        return _already(client.status(), places, as_json=options.json)
+    except NoGateway:
+        pass
+    except ControlFailed as error:
+        raise CliError(visible(str(error))) from None
+    return _start(places, client, as_json=options.json)
+
+
+# ── in the background ─────────────────────────────────────────────────────────────────────────────
+
+
+def _already(status: Status, places: Places, *, as_json: bool) -> int:
+    if as_json:
+        _print_json(status.pid, places, started=False, notes=[])
+        return EXIT_OK
+    print(f"a gateway is up already, process {status.pid}; `keyhole status` says more")
+    if status.version != __version__:
+        print(
+            f"it is of version {visible(status.version)}, and this is {__version__}:"
+            " `keyhole down` and `keyhole up` replace it"
+        )
+    return EXIT_OK
+
+
+def _start(places: Places, client: Client, *, as_json: bool) -> int:
+    notes: list[str] = []
+
+    def tell(line: str) -> None:
+        notes.append(line)
+        if not as_json:
+            print(
+                f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}", file=sys.stderr
+            )
+
+    try:
+        log = open_log(places.gateway_log)
+    except LogUnusable as error:
+        raise CliError(f"no gateway was started: {visible(str(error))}") from None
+    written = os.fstat(log).st_size
+    try:
+        words = (*PROGRAM, "up", "--foreground")
+        pid = start(words, environment(), log, Person(tell, _person_asked()))
+    except NotStarted as error:
+        try:
+            # Two were started at once, and the other was quicker.
+            return _already(client.status(), places, as_json=as_json)
+        except ControlFailed:
+            raise _not_started(str(error), log, written, places) from None
+    finally:
+        os.close(log)
+    if as_json:
+        _print_json(pid, places, started=True, notes=notes)
+    else:
+        print(f"the gateway is up, process {pid}; `keyhole run` uses it, `keyhole down` ends it")
+    return EXIT_OK
+
+
+def _not_started(words: str, log: int, written: int, places: Places) -> CliError:
+    """Its own words; where it had none, the end of what it wrote."""
+    path = visible(str(places.gateway_log))
+    if words:
+        return CliError(f"no gateway was started: {visible(words)}")
+    for line in last_lines(log, written, LAST_WORDS):
+        print(f"  {line}", file=sys.stderr)
+    return CliError(f"no gateway was started: it ended before it was ready; its log is {path}")
+
+
+def _print_json(pid: int, places: Places, *, started: bool, notes: list[str]) -> None:
+    print_json(
+        {
+            "running": True,
+            "started": started,
+            "pid": pid,
+            "socket": str(places.runtime / SOCKET),
+            "log": str(places.gateway_log),
+            "notes": notes,
+        }
+    )
+
+
+def _person_asked() -> Callable[[bool], bytes] | None:
+    """How the passphrase is asked for, where there is a terminal to ask on."""
+    from keyhole.cli.secret import has_terminal, type_passphrase
+    from keyhole.vault.memory import guard_memory
+
+    if not has_terminal():
+        return None
+
+    def ask(again: bool) -> bytes:
+        guard_memory()
+        return type_passphrase(again)
+
+    return ask
+
+
+# ── in the foreground ─────────────────────────────────────────────────────────────────────────────
+
+
+def _serve(places: Places, line: int | None) -> int:
+    """Be the gateway until it is told to end. `line` leads to the `keyhole up` that waits."""
+    from keyhole.app.daemon import (  # type: ignore[import-not-found]
+        DaemonFailed,
+        Serving,
+        serve,
+    )
+
+    env = environment()
+    notifier = Notifier(env.pop(VARIABLE, None))
+    os.environ.pop(VARIABLE, None)  # what the gateway starts is not the service
+    if line is None:
+        try:
+            code: int = serve(Serving(places, env, notifier.ready, _report, _ask_here()))
+        except DaemonFailed as error:
+            raise CliError(f"no gateway was started: {visible(str(error))}") from None
+        return code
+    starter, log = Starter(line), LogWriter(os.dup(2))
+    sys.stdout = sys.stderr = cast("TextIO", log)
+    log.report(f"keyhole {__version__} starts as process {os.getpid()}")
+
+    def ready() -> None:
+        log.report("ready")
+        starter.ready()
+
+    def report(text: str) -> None:
+        log.report(text)
+        starter.say(text)
+
+    try:
+        code = serve(Serving(places, env, ready, report, starter.ask))
+    except DaemonFailed as error:
+        log.report(f"not started: {error}")
+        starter.failed(str(error))
+        return EXIT_UNUSABLE
+    log.report("ended")
+    return code
+
+
+def _report(line: str) -> None:
+    """On standard error, where a service manager's log takes it from."""
+    print(f"keyhole: {visible(line)}", file=sys.stderr, flush=True)
+
+
+def _ask_here() -> Ask | None:
+    from keyhole.cli.secret import ask_passphrase, has_terminal
+
+    return ask_passphrase if has_terminal() else None
