@@ -12,7 +12,7 @@ import pytest
 
 from keyhole.policy.push import Change
 from keyhole.policy.trial import Finding, Question, Unjudged, Unsound
-from keyhole.sandbox import hearing, jail, judge
+from keyhole.sandbox import bailiff, hearing, jail, judge
 from keyhole.sandbox.hearing import Said
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.jailfilter import build_judge_filter
@@ -283,7 +283,7 @@ control.shutdown(socket.SHUT_WR)
 while os.read(3, 65536):
     pass
 """
-        monkeypatch.setattr(jail, "_PROGRAM", program)
+        monkeypatch.setattr(bailiff, "_PROGRAM", program)
 
     return become
 

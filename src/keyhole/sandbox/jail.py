@@ -1,8 +1,9 @@
 """The jail that pushes are judged in: one process for each, that can do nothing but speak to us.
 
-Handed to the gateway by the app. The process is `judge.py`; this side starts it, tells it the case,
-puts its questions to whoever can ask upstream, and ends it, whatever happens. It believes no more
-of what comes back than `hearing.py` reads out of it. The pack is never read on this side.
+Handed to the gateway by the app. The process is `judge.py`, started by `bailiff.py`, here or in
+another process; this side tells it the case, puts its questions to whoever can ask upstream, and
+ends it, whatever happens. It believes no more of what comes back than `hearing.py` reads out of it.
+The pack is never read on this side.
 """
 
 from __future__ import annotations
@@ -10,22 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from keyhole.policy.trial import Unanswered, Unjudged, Unsound
 from keyhole.sandbox import hearing
+from keyhole.sandbox.bailiff import Process
+from keyhole.sandbox.bailiff import start_judge as start_judge  # for whoever hands one in
 from keyhole.sandbox.hearing import HEAD, MAX_SAID, Garbled, Said
-from keyhole.sandbox.jailfilter import build_judge_filter
-from keyhole.sandbox.judge import SOCKET
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from keyhole.policy.trial import Case, Finding, Question
+    from keyhole.sandbox.bailiff import Started
 
     Asker = Callable[[Question], AsyncIterator[bytes]]
 
@@ -52,52 +52,51 @@ WAITING_SECONDS = 60.0
 """How long one waits for the push that was announced."""
 
 _AT_ONCE = 256 * 1024
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PROGRAM = """\
-import sys
-sys.path.insert(0, sys.argv[1])
-from keyhole.sandbox.judge import main
-main()
-"""
-_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores them, and an exec would pass that on."""
-
 _ENDED = "the judge ended before its verdict"
 
 
 class Jail:
-    """Judges pushes, each in a process of its own. `close` ends all of them."""
+    """Judges pushes, each in a process of its own. `close` ends all of them.
 
-    def __init__(self, seconds: float = MAX_SECONDS) -> None:
+    `start` starts one, or has another process do it: what is then awaited is never cancelled, and
+    that process buries it. It raises OSError or Missing.
+    """
+
+    def __init__(
+        self,
+        seconds: float = MAX_SECONDS,
+        start: Callable[[], Started | Awaitable[Started]] = start_judge,
+    ) -> None:
         self._seconds = seconds
+        self._start = start
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
-        self._waiting: list[_Process] = []
-        self._ending: set[_Process] = set()
+        self._waiting: list[Process] = []
+        self._coming: set[asyncio.Future[Started]] = set()
+        self._ending: set[Process] = set()
 
     def prepare(self) -> None:
         """Start a judge ahead of the push that is announced, if none waits already."""
         for process in [process for process in self._waiting if not process.alive]:
             self._expire(process)
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) + len(self._coming) >= MAX_WAITING:
             return
         # What keeps one from starting is said when there is a push to judge.
         with contextlib.suppress(OSError, Missing):
-            process = _Process()
-            self._waiting.append(process)
-            loop = asyncio.get_running_loop()
-            process.expiry = loop.call_later(WAITING_SECONDS, self._expire, process)
+            started = self._start()
+            if isinstance(started, tuple):
+                self._keep(Process(*started))
+            else:
+                self._expect(asyncio.ensure_future(started))
 
     async def judge(
         self, pack: int | None, offset: int, case: Case, ask: Asker
     ) -> tuple[Finding, ...]:
         """What a pack does, that begins at `offset` of a file. Raises Unjudged, and Unsound."""
         async with self._slots:
-            try:
-                process = self._take()
-            except (OSError, Missing) as error:
-                raise Unjudged(f"no judge can be started: {error}") from None
+            process = None
             try:
                 async with asyncio.timeout(self._seconds) as limit:
+                    process = await self._take()
                     return await _Hearing(process, case, ask).hold(pack, offset)
             except TimeoutError:
                 if limit.expired():
@@ -108,10 +107,12 @@ class Jail:
             except Garbled:
                 raise Unjudged("the judge is out of its mind") from None
             finally:
-                self._end(process)
+                if process is not None:
+                    self._end(process)
 
     def close(self) -> None:
-        """End every judge, and wait until it has."""
+        """End every judge, and wait until it has; one that is yet to come ends when it does."""
+        self._coming.clear()
         for process in self._waiting:
             self._end(process)
         self._waiting.clear()
@@ -119,106 +120,70 @@ class Jail:
             process.wait()
             self._forget(process)
 
-    def _take(self) -> _Process:
+    async def _take(self) -> Process:
+        """One that waits, or a new one. Raises Unjudged."""
+        if not self._waiting and self._coming:
+            await asyncio.wait(self._coming, return_when=asyncio.FIRST_COMPLETED)
         while self._waiting:
             process = self._waiting.pop(0)
             if process.alive:
                 return process
             self._end(process)
-        return _Process()
+        try:
+            started = self._start()
+            if not isinstance(started, tuple):
+                started = await self._come(asyncio.ensure_future(started))
+        except (OSError, Missing) as error:
+            raise Unjudged(f"no judge can be started: {error}") from None
+        return Process(*started)
 
-    def _expire(self, process: _Process) -> None:
+    async def _come(self, coming: asyncio.Future[Started]) -> Started:
+        """Wait for one; if that is given up, it waits for the next push: none is lost."""
+        try:
+            return await asyncio.shield(coming)
+        except asyncio.CancelledError:
+            self._expect(coming)
+            raise
+
+    def _expect(self, coming: asyncio.Future[Started]) -> None:
+        self._coming.add(coming)
+        coming.add_done_callback(self._arrived)
+
+    def _arrived(self, coming: asyncio.Future[Started]) -> None:
+        expected = coming in self._coming
+        self._coming.discard(coming)
+        with contextlib.suppress(OSError, Missing, asyncio.CancelledError):
+            process = Process(*coming.result())
+            self._keep(process) if expected else self._end(process)
+
+    def _keep(self, process: Process) -> None:
+        self._waiting.append(process)
+        loop = asyncio.get_running_loop()
+        process.expiry = loop.call_later(WAITING_SECONDS, self._expire, process)
+
+    def _expire(self, process: Process) -> None:
         if process in self._waiting:
             self._waiting.remove(process)
             self._end(process)
 
-    def _end(self, process: _Process) -> None:
+    def _end(self, process: Process) -> None:
         """Kill it. A process with much memory takes a while to end; we do not stand and wait."""
         process.kill()
-        if process.ended:
+        if not process.alive:
             process.forget()
             return
         self._ending.add(process)
-        process.watch(self._forget)
+        process.watch(asyncio.get_running_loop(), self._forget)
 
-    def _forget(self, process: _Process) -> None:
-        process.wait()
+    def _forget(self, process: Process) -> None:
         process.forget()
         self._ending.discard(process)
-
-
-class _Process:
-    """One judge, a child of the thread that started it: with the thread it ends (PDEATHSIG)."""
-
-    def __init__(self) -> None:
-        program = build_judge_filter()
-        self.expiry: asyncio.TimerHandle | None = None
-        self.control, theirs = socket.socketpair()
-        self.control.setblocking(False)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        try:
-            self._pid = _start(theirs)
-        except BaseException:
-            self.control.close()
-            raise
-        finally:
-            theirs.close()
-        self._pidfd = os.pidfd_open(self._pid)
-        self.ended = False
-        # Into an empty buffer that is larger: it neither waits nor is cut.
-        with contextlib.suppress(OSError):
-            self.control.send(hearing.frame(Said.FILTER, program))
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return not self.ended and os.waitid(os.P_PID, self._pid, how) is None
-
-    def kill(self) -> None:
-        """End it now, and take note if it already has."""
-        if self.expiry is not None:
-            self.expiry.cancel()
-        self.control.close()
-        os.kill(self._pid, signal.SIGKILL)
-        self.ended = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-
-    def wait(self) -> None:
-        """Wait for the end of one that was killed."""
-        if not self.ended:
-            os.waitpid(self._pid, 0)
-            self.ended = True
-
-    def watch(self, done: Callable[[_Process], None]) -> None:
-        """Have its end told."""
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._pidfd, done, self)
-
-    def forget(self) -> None:
-        """Let go of the last of it."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-
-
-def _start(control: socket.socket) -> int:
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
-        actions.append((os.POSIX_SPAWN_DUP2, control.fileno(), SOCKET))
-        # Whatever else this process was started with, the judge closes itself.
-        words = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT]
-        return os.posix_spawn(
-            sys.executable, words, {}, file_actions=actions, setsigdef=_DEFAULT_SIGNALS
-        )
-    finally:
-        os.close(null)
 
 
 class _Hearing:
     """One case before one judge."""
 
-    def __init__(self, process: _Process, case: Case, ask: Asker) -> None:
+    def __init__(self, process: Process, case: Case, ask: Asker) -> None:
         self._control = process.control
         self._case = case
         self._ask = ask
