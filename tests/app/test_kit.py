@@ -50,7 +50,11 @@ class Made:
     """A kit, and what stands for secrets in it."""
 
     def __init__(self, found: Kit, made: StandIns) -> None:
-        self.entries, self.environment, self.notices = found.entries, found.environment, found.notices
+        self.entries, self.environment, self.notices = (
+            found.entries,
+            found.environment,
+            found.notices,
+        )
         self.placeholders, self.stand_ins = made.by_service, made.by_variable
 
 

@@ -11,18 +11,21 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Any
 
+from keyhole.app.ending import Ending
+from keyhole.app.kit import inspects
 from keyhole.app.line import Line
-from keyhole.app.live import Ending
+from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
 from keyhole.app.provision import granted
-from keyhole.control.client import Client, ControlFailed, Declined
+from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
 from keyhole.control.values import Opening, StandIn
+from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SetupFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keyhole.app.prepare import Intent, Site
+    from keyhole.audit.log import AuditLog
     from keyhole.control.values import Opened
     from keyhole.sandbox.launch import Launch
 
@@ -34,8 +37,50 @@ GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more
 _DOOR = ("tcp", "udp", "tcp6")
 
 
-def open_session(client: Client, intent: Intent, site: Site) -> Opened:
-    """Have the gateway prepare a session; raises Refused."""
+@dataclass(frozen=True, slots=True)
+class Lodged:
+    """A sandbox that only needs to be started, and its session at a gateway that lives on."""
+
+    prepared: Prepared
+    opened: Opened
+    client: Client
+    ttl: float
+    simple: bool = False
+    """Its door is the gateway's before its helper may go on."""
+
+    @property
+    def session(self) -> str:
+        """Its id."""
+        return self.opened.id
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the person should know, once."""
+        return (*self.prepared.notices, *self.opened.notes)
+
+    def post(self, report: Callable[[str], None], log: AuditLog | None = None) -> Attached:
+        """The gateway for it; the log is its own."""
+        return Attached(self.client, self.opened, self.ttl, report)
+
+
+def lodge(intent: Intent) -> Lodged | None:
+    """Have the gateway that is up take a sandbox; None where none is. Raises Refused, Missing."""
+    client = Client(intent.places.runtime)
+    policy = intent.joined.policy
+    site = survey(intent)
+    try:
+        opened = _open_session(client, intent, site)
+    except NoGateway:
+        return None
+    vouched = None
+    if inspects(policy):
+        from keyhole.app.roots import Vouched, open_roots
+
+        vouched = Vouched(opened.ca.encode("ascii"), open_roots(policy, intent.dossier))
+    return Lodged(prepare(intent, site, vouched), opened, client, policy.limits.ttl)
+
+
+def _open_session(client: Client, intent: Intent, site: Site) -> Opened:
     opening = Opening(
         policy=str(intent.dossier.file.path),
         trusted=intent.dossier.digest,
@@ -49,6 +94,8 @@ def open_session(client: Client, intent: Intent, site: Site) -> Opened:
         return client.open_session(opening)
     except Declined as declined:
         raise Refused(f"the gateway refuses this session: {declined}") from None
+    except NoGateway:
+        raise
     except ControlFailed as failed:
         raise Refused(str(failed)) from None
 

@@ -23,7 +23,6 @@ from keyhole.app.demoservice import NAME, serve
 from keyhole.app.furnish import furnish
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
-from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -180,7 +179,7 @@ def _run(
                 session=session,
                 launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
-                post=OwnGateway(furnished.tenant, places.audit, places.quarantine, _ignore),
+                post=furnished.post(_ignore),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=_ignore,

@@ -19,7 +19,6 @@ from keyhole.app.demoservice import NAME, Received, serve
 from keyhole.app.furnish import furnish
 from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
-from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -133,9 +132,7 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
                 session=session,
                 launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
-                post=OwnGateway(
-                    furnished.tenant, places.audit, places.quarantine, reported.append
-                ),
+                post=furnished.post(reported.append),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=reported.append,

@@ -16,7 +16,11 @@ from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
-    from keyhole.app.post import Sourced
+    from collections.abc import Callable
+
+    from keyhole.app.places import Places
+    from keyhole.app.post import OwnGateway, Sourced
+    from keyhole.audit.log import AuditLog
     from keyhole.vault.stored import Ask
 
 
@@ -26,13 +30,31 @@ class Furnished:
 
     prepared: Prepared
     tenant: Tenant
+    places: Places
     sourced: Sourced | None = None
     """Where its secrets come from, for whoever follows them."""
+
+    @property
+    def session(self) -> str:
+        """Its id."""
+        return self.tenant.id
+
+    @property
+    def simple(self) -> bool:
+        """Whether its helper may be let go on before the gateway is even loaded."""
+        return self.sourced is None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the person should know, once."""
         return (*self.prepared.notices, *self.tenant.provision.notes)
+
+    def post(self, report: Callable[[str], None], log: AuditLog | None = None) -> OwnGateway:
+        """A gateway for it; `log` is open where the helper was let go on ahead."""
+        from keyhole.app.post import OwnGateway
+
+        audit, quarantine = self.places.audit, self.places.quarantine
+        return OwnGateway(self.tenant, audit, quarantine, report, log, self.sourced)
 
 
 def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
@@ -44,7 +66,7 @@ def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
     site = survey(intent)
     if not inspects(policy):
         provision = Provision(dossier.digest, policy, None, {})
-        return Furnished(prepare(intent, site), Tenant(session, provision))
+        return Furnished(prepare(intent, site), Tenant(session, provision), intent.places)
     from pathlib import Path
 
     from keyhole.app.catalogue import FileCatalogue
@@ -61,4 +83,4 @@ def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
         vouched = Vouched(tenant.trust.authority.pem, tenant.trust.roots)
     wanted = Wanted(dossier.file.path, intent.env.get("PATH", ""), writable)
     prepared = prepare(intent, site, vouched)
-    return Furnished(prepared, tenant, Sourced(provider, wanted, stock))
+    return Furnished(prepared, tenant, intent.places, Sourced(provider, wanted, stock))

@@ -7,10 +7,10 @@ nothing and reads nothing: a new secret or policy is handed to it by whoever fol
 
 from __future__ import annotations
 
-import enum
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.app.ending import Ending
 from keyhole.app.session import session_event
 from keyhole.gateway.session import Session
 from keyhole.model.value import dataclass, replace
@@ -39,20 +39,6 @@ TICK = 1.0
 
 MAX_CHANGES = 64
 """Lines of one change that are written down; a person does not judge more at once."""
-
-
-class Ending(enum.StrEnum):
-    """Why a session's door was closed."""
-
-    REVOKED = "revoked"
-    IDLE = "idle"
-    """`limits.idle` went by without an allowed request that used a credential."""
-    EXPIRED = "expired"
-    """`limits.ttl` is over."""
-    STOPPED = "stopped"
-    """A person ended it, or the gateway."""
-    DONE = "done"
-    """Its sandbox has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +146,7 @@ class LiveSession:
     def grant(self, host: str, port: int, seconds: float, uses: int) -> Grant:
         """Allow one host more for a while; raises Ungrantable."""
         given = self._handle.grant(host, port, seconds, uses)
-        self.record(
-            session_event("granted", host=host, port=port, seconds=int(seconds), uses=uses)
-        )
+        self.record(session_event("granted", host=host, port=port, seconds=int(seconds), uses=uses))
         return given
 
     def _change(self, tenant: Tenant) -> None:

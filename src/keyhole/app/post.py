@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.app.ahead import begin_session
+from keyhole.app.ending import Ending
 from keyhole.app.session import session_event
 from keyhole.model.value import dataclass
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from keyhole.app.live import Ending, LiveSession
+    from keyhole.app.live import LiveSession
     from keyhole.app.provider import Provider, Stock, Wanted
     from keyhole.app.tenant import Tenant
     from keyhole.audit.log import AuditLog
@@ -115,8 +116,6 @@ class OwnGateway:
 
     async def close(self, code: int) -> str:
         """Close the door, then the log."""
-        from keyhole.app.live import Ending
-
         if self._follower is not None:
             self._follower.close()
         if self._live is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from keyhole.app.ahead import FORWARDED, let_signals_come
+from keyhole.app.ending import Ending
 from keyhole.app.selftest import probe_walls, refuse_unless_held
 from keyhole.app.tried import Remembered, key_of
 from keyhole.model.value import dataclass
@@ -24,7 +25,6 @@ from keyhole.sandbox.start import Running, start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keyhole.app.live import Ending
     from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.launch import Launch
@@ -155,16 +155,16 @@ async def _wait(
 
 def _close(run: Run, running: Running, ending: Ending) -> bool:
     """The door was closed: what that means for the command. True: its time was over."""
-    match ending.value:
-        case "expired":
+    match ending:
+        case Ending.EXPIRED:
             run.report(f"limits.ttl ({run.policy.limits.ttl:g} s) is over: the command is ended")
             running.kill()
             return True
-        case "stopped":
+        case Ending.STOPPED:
             run.report("the session was stopped: the command is ended")
             running.forward(signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
-        case "idle":
+        case Ending.IDLE:
             run.report("limits.idle is over: the session is closed, nothing is reached any more")
         case _:
             run.report("the session was revoked: nothing inside reaches anything any more")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.furnish import furnish
 from keyhole.app.policyfile import Joined
-from keyhole.app.post import OwnGateway
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
 from keyhole.app.session import new_session
@@ -155,7 +154,7 @@ def try_secret(
                 session=session,
                 launch=furnished.prepared.launch(interactive=False),
                 terminal=Terminal(*[nothing.fileno()] * 3),
-                post=OwnGateway(furnished.tenant, places.audit, places.quarantine, _ignore),
+                post=furnished.post(_ignore),
                 tried=Remembered(places.tried),
                 force_test=False,
                 report=_ignore,

@@ -78,6 +78,11 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     run.add_argument(
         "--self-test", action="store_true", help="try every known way out again before the run"
     )
+    run.add_argument(
+        "--own-gateway",
+        action="store_true",
+        help="run a gateway for this command alone, though `keyhole up` has started one",
+    )
     _policy_flag(run)
     trust_flag(run)
     run.add_argument(

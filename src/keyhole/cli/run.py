@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.furnish import furnish
 from keyhole.app.policyfile import Unreadable, with_presets
-from keyhole.app.prepare import Intent, prepare, survey
-from keyhole.app.session import new_session
+from keyhole.app.prepare import Intent
 from keyhole.app.trust import TrustStore, examine
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
@@ -29,9 +27,13 @@ from keyhole.vault.interface import Unavailable
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.app.interception import Services
+    from keyhole.app.attached import Lodged
+    from keyhole.app.furnish import Furnished
 
 EXIT_REFUSED = 125
+
+SOCKET = "control.sock"
+"""As `control.place` has it, which not every run needs."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,10 +73,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     joined = with_presets(file, env, places.home)
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
-    session = new_session()
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
-    lodging = _attach(intent) or _furnish(intent, session)
-    prepared = lodging.prepared
+    lodging = _lodging(intent, alone=options.own_gateway)
+    session, prepared = lodging.session, lodging.prepared
 
     def tell(line: str) -> None:
         ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
@@ -98,7 +99,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
     tried = Remembered(places.tried)
     log = None
-    if not options.self_test and lodging.early:
+    if not options.self_test and lodging.simple:
         rate = policy.limits.audit_per_second
         log = release(session, launch, options.helper, tried, places.audit, rate)
     from keyhole.app.run import Run, execute
@@ -128,9 +129,21 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     return outcome.code
 
 
-def _open_services(intent: Intent, session: str) -> Services:
-    """Their certificates and secrets; what that takes is loaded only for a policy that has some."""
-    from keyhole.app.interception import prepare_with_services
-    from keyhole.cli.secret import ask_passphrase, has_terminal
+def _lodging(intent: Intent, *, alone: bool) -> Lodged | Furnished:
+    """At the gateway that is up, or at one of its own."""
+    # By its name first: most runs need none of what asks for more.
+    if not alone and os.path.lexists(intent.places.runtime / SOCKET):
+        from keyhole.app.attached import lodge
 
-    return prepare_with_services(intent, session, ask_passphrase if has_terminal() else None)
+        lodged = lodge(intent)
+        if lodged is not None:
+            return lodged
+    from keyhole.app.furnish import furnish
+    from keyhole.app.session import new_session
+
+    ask = None
+    if any(service.secret for service in intent.joined.policy.services):
+        from keyhole.cli.secret import ask_passphrase, has_terminal
+
+        ask = ask_passphrase if has_terminal() else None
+    return furnish(intent, new_session(), ask)

@@ -1,0 +1,19 @@
+"""Why a session ended: said over the line, in the log, and to the person."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Ending(enum.StrEnum):
+    """Why a session's door was closed."""
+
+    REVOKED = "revoked"
+    IDLE = "idle"
+    """`limits.idle` went by without an allowed request that used a credential."""
+    EXPIRED = "expired"
+    """`limits.ttl` is over."""
+    STOPPED = "stopped"
+    """A person ended it, or the gateway."""
+    DONE = "done"
+    """Its sandbox has ended."""

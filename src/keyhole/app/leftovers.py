@@ -1,0 +1,123 @@
+"""Which sandboxes a gateway serves, on disk: so that the next one finds those of one that died.
+
+Written by the gateway, a small file for each open door; read by `keyhole up` before it serves. A
+sandbox whose gateway is dead can be used no more: the key of its CA died too. Whoever holds it is
+ended, if it is the very process that opened the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+END_SECONDS = 6.0
+"""How long one may take to end by itself: a second more than its command is given."""
+
+_START_FIELD = 19
+"""Of what follows the name in /proc/PID/stat: when the process started, in ticks since boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A session that a dead gateway left."""
+
+    session: str
+    label: str
+    pid: int
+    alive: bool
+    """Whether its sandbox was still there, and was ended."""
+
+
+class Register:
+    """The directory with one file for each session."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def enter(self, session: str, label: str, process: tuple[int, int]) -> None:
+        """A door was opened for this process, named by its number and its start."""
+        record = {"label": label, "pid": process[0], "started": process[1]}
+        path = self._directory / f"{session}.json"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+
+    def remove(self, session: str) -> None:
+        """It has ended."""
+        (self._directory / f"{session}.json").unlink(missing_ok=True)
+
+    def clear(self) -> list[Leftover]:
+        """End what a dead gateway left, and forget it. Called by who holds the gateway's lock."""
+        found = [self._read(path) for path in sorted(self._directory.glob("*.json"))]
+        pinned = [(each, _pin(each)) for each in found if each]
+        for _, pidfd in pinned:
+            if pidfd is not None:
+                _send(pidfd, signal.SIGTERM)
+        deadline = time.monotonic() + END_SECONDS
+        left = []
+        for record, pidfd in pinned:
+            if pidfd is not None:
+                if not _ends(pidfd, deadline):
+                    _send(pidfd, signal.SIGKILL)
+                    _ends(pidfd, time.monotonic() + END_SECONDS)
+                os.close(pidfd)
+            left.append(
+                Leftover(record["id"], record["label"], record["pid"], alive=pidfd is not None)
+            )
+        for path in self._directory.glob("*.json"):
+            path.unlink(missing_ok=True)
+        return left
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            record = json.loads(path.read_text("utf-8"))
+            return {
+                "id": path.stem,
+                "label": str(record["label"]),
+                "pid": int(record["pid"]),
+                "started": int(record["started"]),
+            }
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def _pin(record: dict[str, Any]) -> int | None:
+    """The process that opened the session, if it is this one that has its number now."""
+    try:
+        pidfd = os.pidfd_open(record["pid"])
+    except OSError:
+        return None
+    if os.getpid() != record["pid"] and _started(record["pid"]) == record["started"]:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _started(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read(4096).rpartition(b")")[2].split()[_START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _send(pidfd: int, number: signal.Signals) -> None:
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def _ends(pidfd: int, deadline: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

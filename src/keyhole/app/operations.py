@@ -1,0 +1,424 @@
+"""What a long-lived gateway does for those who ask over its control socket.
+
+Implements `control`'s `Operations`. A session is a process's: it ends with that process, whose end
+the kernel tells (pidfd), and with the line that came with its door. It keeps no policy and no
+secret beyond what `LiveSession` holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from keyhole import __version__
+from keyhole.app.ending import Ending
+from keyhole.app.line import Line
+from keyhole.app.live import House, LiveSession
+from keyhole.app.session import new_session, session_event
+from keyhole.app.tenant import Tenant, make_tenant
+from keyhole.control import interface, values
+from keyhole.control.interface import NoSuch
+from keyhole.control.values import State
+from keyhole.gateway.door import Door
+from keyhole.gateway.gateway import SameNamespace
+from keyhole.model.decision import Verdict
+from keyhole.model.event import Event, EventKind
+from keyhole.model.secret import Source
+from keyhole.policy.grants import Ungrantable
+from keyhole.policy.limit import Bucket
+from keyhole.sandbox.files.fileplan import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from keyhole.app.kept import Kept
+    from keyhole.app.leftovers import Register
+    from keyhole.app.metrics import Metrics
+    from keyhole.control.handed import HandedDoor
+    from keyhole.control.peer import Peer, Stranger
+    from keyhole.control.prometheus import Family
+    from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
+
+PREPARED_SECONDS = 60.0
+"""How long a session may wait for its door: twice what a sandbox's set-up may take."""
+
+STOP_SECONDS = 12.0
+"""How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
+
+STRANGERS_PER_SECOND = 10
+"""Events of those who were turned away; a loop of connections must not fill the log (I9)."""
+
+OTHER_SURROUNDINGS = (
+    "this shell's package managers say something else than the gateway's: start it here anew"
+    " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
+)
+CHANGED = "the policy was changed after it was read; run again"
+
+
+class Entry:
+    """One session as the gateway knows it."""
+
+    def __init__(self, tenant: Tenant, opening: Opening, peer: Peer) -> None:
+        self.tenant = tenant
+        self.label = opening.label
+        self.policy = opening.policy
+        self.process = peer.process
+        self.pidfd = peer.watch()
+        self.opened = int(time.time())
+        self.state = State.PREPARED
+        self.live: LiveSession | None = None
+        self.line: Line | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.over = asyncio.Event()
+        self.stored: set[str] = set()
+
+    @property
+    def id(self) -> str:
+        """Its name everywhere."""
+        return self.tenant.id
+
+    def report(self, text: str) -> None:
+        """A line for the person in front of it."""
+        if self.line is not None:
+            self.line.say(say=text)
+
+    def view(self) -> values.SessionView:
+        """As a person sees it."""
+        now, live = time.time(), self.live
+        provision = live.provision if live else self.tenant.provision
+        named = {s.secret for s in provision.policy.services if s.secret}
+        self.stored |= {ref.locator for ref in named if ref.source is Source.STORE}
+        figures = live.handle.figures if live else None
+        grants, budgets = (live.grants(), live.budgets()) if live else ((), ())
+        return values.SessionView(
+            id=self.id,
+            state=self.state,
+            label=self.label,
+            policy=self.policy,
+            pid=self.process[0],
+            opened=self.opened,
+            expires=int(now + live.expires_in) if live else None,
+            connections=figures.connections if figures else 0,
+            requests=figures.requests if figures else 0,
+            denied=figures.denied if figures else 0,
+            up=figures.up if figures else 0,
+            down=figures.down if figures else 0,
+            stored=tuple(sorted(self.stored)),
+            secrets=tuple(sorted(provision.secrets)),
+            grants=grants,
+            budgets=budgets,
+        )
+
+
+class GatewayOperations:
+    """All sessions of one gateway."""
+
+    def __init__(
+        self,
+        house: House,
+        kept: Kept,
+        register: Register,
+        metrics: Metrics,
+        stop: Callable[[], None],
+        most: int,
+    ) -> None:
+        """`stop` begins the gateway's end; `most` sessions are held at a time."""
+        self._house = house
+        self._kept = kept
+        self._register = register
+        self._metrics = metrics
+        self._stop = stop
+        self._most = most
+        self._entries: dict[str, Entry] = {}
+        self._opening = 0
+        self._since = int(time.time())
+        self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
+        self.protections: tuple[values.Protection, ...] = ()
+
+    # ── asked ─────────────────────────────────────────────────────────────────────────────────────
+
+    def stranger(self, stranger: Stranger) -> None:
+        """Somebody was turned away."""
+        if self._strangers.take(self._house.loop.time()).allowed:
+            details = (("why", stranger.why), ("uid", stranger.uid), ("pid", stranger.pid))
+            event = Event(EventKind.SESSION, Verdict.DENY, "control-refused", details=details)
+            self._house.log.record("", event)
+
+    async def status(self) -> values.Status:
+        """The gateway as a whole."""
+        live = [entry.live for entry in self._entries.values() if entry.live]
+        keeper = values.Protection("keeper", self._kept.alive, "" if self._kept.alive else "ended")
+        return values.Status(
+            __version__,
+            os.getpid(),
+            self._since,
+            len(self._entries),
+            sum(each.handle.figures.connections for each in live),
+            self._house.log.admitting,
+            (*self.protections, keeper),
+        )
+
+    async def metrics(self) -> Iterable[Family]:
+        """Its counters."""
+        return self._metrics.families(self._entries.values())
+
+    async def list_sessions(self, page: Paging) -> SessionPage:
+        """Sessions by id."""
+        found = sorted(each for each in self._entries if each > page.after)
+        shown = found[: page.limit]
+        more = shown[-1] if len(found) > len(shown) else None
+        return values.SessionPage(tuple(self._entries[each].view() for each in shown), more)
+
+    async def show_session(self, session: str) -> values.SessionView:
+        """One of them."""
+        return self._known(session).view()
+
+    async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
+        """Have it provided for, and give it a CA."""
+        if len(self._entries) + self._opening >= self._most:
+            raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
+        session = new_session()
+        self._opening += 1
+        try:
+            provision = await self._kept.open(
+                session, opening.policy, opening.search_path, opening.writable
+            )
+            # What a person saw and accepted is what holds (I11).
+            if provision.digest != opening.trusted:
+                raise Refused(CHANGED)
+            if provision.granted != opening.granted:
+                raise Refused(OTHER_SURROUNDINGS)
+            stand_ins = {each.service: each.texts for each in opening.stand_ins}
+            tenant = make_tenant(session, provision, stand_ins)
+            entry = Entry(tenant, opening, peer)
+        except BaseException as error:
+            self._kept.end(session)
+            if isinstance(error, Refused):
+                raise interface.Refused(_line(str(error))) from None
+            raise
+        finally:
+            self._opening -= 1
+        self._entries[session] = entry
+        loop = self._house.loop
+        loop.add_reader(entry.pidfd, self._holder_ended, entry)
+        entry.timer = loop.call_later(PREPARED_SECONDS, self._end, entry)
+        if door is not None:
+            self._open(entry, door)
+        ca = tenant.trust.authority.pem.decode("ascii") if tenant.trust else ""
+        return values.Opened(session, entry.state, ca, tuple(map(_line, provision.notes)))
+
+    async def open_door(self, session: str, door: HandedDoor, peer: Peer) -> None:
+        """Its door, from the process that prepared it."""
+        entry = self._known(session)
+        if entry.process != peer.process or entry.state is not State.PREPARED:
+            raise NoSuch
+        self._open(entry, door)
+
+    async def stop_session(self, session: str, peer: Peer) -> None:
+        """End it and its sandbox."""
+        entry = self._known(session)
+        self._begin_stop(entry, peer.pid)
+        await self._ended(entry)
+
+    async def revoke_session(self, session: str, peer: Peer) -> None:
+        """Close it for good."""
+        self._revoke(self._known(session), peer.pid)
+
+    async def revoke_all(self, peer: Peer) -> values.Revoked:
+        """The kill switch."""
+        entries = list(self._entries.values())
+        return values.Revoked(sum(self._revoke(entry, peer.pid) for entry in entries))
+
+    async def grant(self, session: str, grant: Grant, peer: Peer) -> GrantView:
+        """Allow one host more."""
+        entry = self._known(session)
+        if entry.live is None or entry.state is not State.OPEN:
+            raise interface.Refused("the session's door is not open")
+        try:
+            return entry.live.grant(grant.host, grant.seconds, grant.uses, by=peer.pid)
+        except Ungrantable as error:
+            raise interface.Refused(_line(str(error))) from None
+
+    async def reload(self, peer: Peer) -> values.Reloaded:
+        """Read the policies again; what changed was applied before the keeper answered."""
+        try:
+            outcomes = await self._kept.reload()
+        except Refused as error:
+            raise interface.Refused(_line(str(error))) from None
+        self._house.log.record("", session_event("reload-asked", by=peer.pid))
+        found: dict[str, values.PolicyReload] = {}
+        for session, (changed, why) in outcomes.items():
+            entry = self._entries.get(session)
+            if entry is None:
+                continue
+            outcome = values.Outcome.KEPT if why else values.Outcome.UNCHANGED
+            outcome = values.Outcome.CHANGED if changed else outcome
+            known = found.get(entry.policy)
+            if known is None or outcome is not values.Outcome.UNCHANGED:
+                found[entry.policy] = values.PolicyReload(entry.policy, outcome, _line(why))
+        return values.Reloaded(tuple(found.values()))
+
+    async def secret_changed(self, name: str, peer: Peer) -> None:
+        """Read it again where it is used."""
+        with contextlib.suppress(Refused):
+            await self._kept.touch(f"{Source.STORE}:{name}")
+        self._house.log.record("", session_event("secret-changed-said", secret=name, by=peer.pid))
+
+    async def stop_gateway(self, peer: Peer) -> None:
+        """Begin the end."""
+        self._house.log.record("", session_event("stop-asked", by=peer.pid))
+        self._stop()
+
+    # ── heard ─────────────────────────────────────────────────────────────────────────────────────
+
+    def changed(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
+        """The keeper saw something change under a session."""
+        entry = self._entries.get(session)
+        if entry is None:
+            return
+        if entry.live is None:
+            # It has no door yet; what is new is there when it opens.
+            if what == "reloaded":
+                entry.tenant = entry.tenant.with_provision(heard[0])
+            elif what == "rotated":
+                entry.tenant = entry.tenant.with_secret(*heard)
+            return
+        match what:
+            case "rotated":
+                entry.live.rotate(*heard)
+            case "reloaded":
+                entry.view()  # what it had in the store is remembered
+                entry.live.reload(*heard)
+            case "kept":
+                entry.live.keep(*heard)
+
+    def _holder_ended(self, entry: Entry) -> None:
+        """The process that held the sandbox is gone, and with it the sandbox (PDEATHSIG)."""
+        if entry.live is not None:
+            entry.live.record(session_event("ended", why="its supervisor ended"))
+        self._end(entry)
+
+    def _said(self, entry: Entry, message: dict[str, Any]) -> None:
+        if entry.live is None:
+            return
+        match message:
+            case {"note": "cover-lost", "path": str(path)}:
+                entry.live.record(session_event("cover-lost", path=path))
+            case {"ended": int(code)}:
+                entry.live.close(Ending.DONE)
+                entry.live.record(session_event("ended", code=code))
+                self._house.loop.create_task(self._farewell(entry))
+
+    async def _farewell(self, entry: Entry) -> None:
+        """The last digest, when the session's last line is written."""
+        log = self._house.log
+        log.finish(entry.id)
+        await self._house.loop.run_in_executor(None, log.flush)
+        if entry.line is not None:
+            entry.line.say(head=log.head())
+        self._end(entry)
+
+    # ── done ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _known(self, session: str) -> Entry:
+        entry = self._entries.get(session)
+        if entry is None:
+            raise NoSuch
+        return entry
+
+    def _open(self, entry: Entry, handed: HandedDoor) -> None:
+        house = self._house
+        sockets = handed.take()
+        door = Door(sockets.tcp, sockets.udp, sockets.tcp6)
+        rate = entry.tenant.provision.policy.limits.audit_per_second
+        house.log.begin(entry.id, rate)
+        details = {"command": entry.label, "pid": entry.process[0]}
+        house.log.record(entry.id, session_event("started", **details))
+        try:
+            entry.live = LiveSession(
+                house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
+            )
+        except (Refused, SameNamespace) as error:
+            door.close()
+            if sockets.line is not None:
+                sockets.line.close()
+            self._end(entry)
+            raise interface.Refused(_line(str(error))) from None
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if sockets.line is not None:
+            entry.line = Line(
+                house.loop,
+                sockets.line,
+                lambda message: self._said(entry, message),
+                lambda: self._holder_ended(entry),
+            )
+        entry.state = State.OPEN
+        self._register.enter(entry.id, entry.label, entry.process)
+
+    def _closed(self, entry: Entry, why: Ending) -> None:
+        """Its door was closed: no secret of it is kept, and its holder hears of it."""
+        entry.state = State.REVOKED
+        self._kept.end(entry.id)
+        if entry.line is not None and why is not Ending.DONE:
+            entry.line.say(closed=why.value)
+
+    def _revoke(self, entry: Entry, by: int) -> bool:
+        if entry.live is None:
+            self._end(entry)
+            return True
+        if entry.state is not State.OPEN:
+            return False
+        entry.live.close(Ending.REVOKED, by=by)
+        return True
+
+    def _begin_stop(self, entry: Entry, by: int) -> None:
+        if entry.live is None or entry.line is None:
+            self._end(entry)
+            return
+        if entry.state is State.OPEN:
+            entry.live.close(Ending.STOPPED, by=by)
+        else:
+            entry.line.say(closed=Ending.STOPPED.value)
+
+    async def _ended(self, entry: Entry) -> None:
+        try:
+            await asyncio.wait_for(entry.over.wait(), STOP_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+            self._end(entry)
+
+    def _end(self, entry: Entry) -> None:
+        """Let go of the last of it."""
+        if self._entries.pop(entry.id, None) is None:
+            return
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if entry.live is not None:
+            entry.live.close(Ending.DONE)
+        self._kept.end(entry.id)
+        self._house.log.finish(entry.id)
+        self._house.loop.remove_reader(entry.pidfd)
+        os.close(entry.pidfd)
+        if entry.line is not None:
+            entry.line.close()
+        self._register.remove(entry.id)
+        entry.over.set()
+
+    async def close(self) -> int:
+        """End every session and its sandbox; how many there were."""
+        entries = list(self._entries.values())
+        for entry in entries:
+            self._begin_stop(entry, os.getpid())
+        await asyncio.gather(*(self._ended(entry) for entry in entries))
+        return len(entries)
+
+
+def _line(words: str) -> str:
+    """Fit for one line of an answer."""
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:1000]
