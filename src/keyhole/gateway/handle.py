@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.gateway.arrival import Arrival
-    from keyhole.gateway.session import Interception
+    from keyhole.gateway.session import Figures, Interception
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
@@ -79,7 +79,7 @@ class DoorHandle:
         self._shared = shared
         self._loop = shared.loop
         self._door = door
-        self._cookie = namespace_cookie(door.tcp)
+        self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
         self._names = NameServer(shared.loop, self._state)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
@@ -106,6 +106,41 @@ class DoorHandle:
         """Bytes sent and received in the session so far."""
         return self._state.up, self._state.down
 
+    @property
+    def figures(self) -> Figures:
+        """What the session has done so far."""
+        return self._state.figures
+
+    def change(self, session: Session) -> None:
+        """What the session may do, and with which credentials, from now on.
+
+        What both policies allow goes on, and is searched for old and new secrets (I7); the next
+        request of any connection goes by the new one. What the new one does not allow is cut.
+        """
+        if session.id != self.session.id:
+            raise ValueError("a door is of one session")
+        if not self._open:
+            return
+        self._state.change(session, self._loop.time())
+        retired, self._inspections = self._inspections, {}
+        for inspection in retired.values():
+            inspection.retire()
+        for tunnel in list(self._tunnels):
+            bound = tunnel.bound
+            tunnel.change(decide_egress(session.book, bound.host, bound.port))
+        for inspected in list(self._inspected):
+            self._change_inspected(inspected, session)
+        if self._timer is None:
+            self.resume()
+
+    def _change_inspected(self, inspected: Arrival, session: Session) -> None:
+        bound, interception = inspected.bound, session.interception
+        decision = decide_egress(session.book, bound.host, bound.port)
+        if interception is None or decision.route is not Route.INSPECT:
+            inspected.cut(refusal.POLICY_CHANGED)
+        else:
+            inspected.change(Bound(bound.host, bound.port, decision), interception)
+
     def close(self) -> None:
         """Close the door now: no new connection, and every open one is cut."""
         if not self._open:
@@ -123,9 +158,6 @@ class DoorHandle:
         for talk, task in list(self._talks.items()):
             task.cancel()
             talk.abort()
-        interception = self._state.session.interception
-        if interception is not None and interception.judge is not None:
-            interception.judge.close()
         self._on_close(self)
 
     def sweep(self, now: float, idle_timeout: float) -> None:
@@ -202,7 +234,7 @@ class DoorHandle:
         session = state.session
         try:
             # 1. Who asks is a kernel fact (I5).
-            if namespace_cookie(sock) != self._cookie:
+            if namespace_cookie(sock) != self.cookie:
                 session.record(Event(EventKind.CONNECT, Verdict.DENY, refusal.FOREIGN_NAMESPACE))
                 return False
             # 2. The address that the program meant.
@@ -287,6 +319,7 @@ class DoorHandle:
             taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
             if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
+            state.requested += 1
             limited = state.requests.take(self._loop.time())
             if not limited.allowed:
                 return limited.reason
@@ -296,7 +329,8 @@ class DoorHandle:
 
         return judge
 
-    def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
+    def _inspection(self, bound: Bound, interception: Interception) -> Inspection:
+        """How requests to a host are judged and dressed at present."""
         key = (bound.host, bound.port)
         inspection = self._inspections.pop(key, None)
         if inspection is None:
@@ -304,18 +338,22 @@ class DoorHandle:
                 self._state.session.book,
                 interception,
                 self._state.large_files,
+                self._state.searched,
                 bound.host,
                 bound.port,
             )
         self._inspections[key] = inspection  # the last one used is the last one forgotten
         if len(self._inspections) > MAX_INSPECTIONS:
             self._inspections.pop(next(iter(self._inspections))).retire()
+        return inspection
+
+    def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
         inspected = Inspected(
             self._shared,
             self._dials,
             self._state,
             bound,
-            inspection,
+            self._inspection,
             interception,
             self._inspected_ended,
         )

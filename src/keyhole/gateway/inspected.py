@@ -26,7 +26,7 @@ from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
-from keyhole.gateway.upstream import AddressRefused, Unreachable
+from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.forge import GitEndpoint
@@ -64,8 +64,8 @@ class Inspected(Arrival):
     """One connection."""
 
     __slots__ = (
-        "_dials", "_exchange", "_gathering", "_inspection", "_interception", "_limits", "_queue",
-        "_searched", "_shared", "_task",
+        "_dials", "_exchange", "_gathering", "_inspection", "_interception", "_limits", "_lookup",
+        "_outdated", "_queue", "_searched", "_shared", "_task",
     )  # fmt: skip
 
     def __init__(
@@ -74,16 +74,20 @@ class Inspected(Arrival):
         dials: asyncio.Semaphore,
         state: SessionState,
         bound: Bound,
-        inspection: Inspection,
+        lookup: Callable[[Bound, Interception], Inspection],
         interception: Interception,
         ended: Callable[[Arrival], None],
     ) -> None:
+        """`lookup` finds how requests to the host are judged and dressed at present."""
         super().__init__(shared.loop, state, bound, interception.leaf, ended)
         self._shared = shared
         self._dials = dials
-        self._inspection = inspection
+        self._lookup = lookup
+        self._inspection = lookup(bound, interception)
         self._interception = interception
         self._limits = state.session.book.policy.limits
+        self._outdated = False
+        """Whether the next request is to be judged by another policy."""
         self._searched = 0
         self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
@@ -160,11 +164,17 @@ class Inspected(Arrival):
         self._searched = len(data)
 
     def _request(self, raw: bytes, rest: bytes) -> bytes:
-        """Judge one request and send it on its way; what is behind it comes back."""
+        """Count one request, judge it, and send it on its way; what is behind it comes back."""
+        self._requests += 1
+        self._state.requested += 1
+        self.count_up(len(raw))
+        return self._judge(raw, rest)
+
+    def _judge(self, raw: bytes, rest: bytes) -> bytes:
+        if self._outdated:
+            self._renew()
         state, inspection = self._state, self._inspection
         # 1. Authorise: what is asked, read in the one way there is (I4).
-        self._requests += 1
-        self.count_up(len(raw))
         head = inspection.reader.parse(raw)
         for service in inspection.decoys(raw):
             self._note_decoy(service)
@@ -278,6 +288,41 @@ class Inspected(Arrival):
         if total > self._limits.body:
             raise OverLimit(decide_total("body", 0, total, self._limits.body))
 
+    # ── another policy ────────────────────────────────────────────────────────────────────────────
+
+    def change(self, bound: Bound, interception: Interception) -> None:
+        """The next request goes by the new policy; one on its way goes on if that allows it."""
+        super().change(bound, interception)
+        self._outdated = True
+        self._limits = self._state.session.book.policy.limits
+        exchange, body = self._exchange, self._gathering
+        if exchange is not None:
+            inspection = self._lookup(bound, interception)
+            stays = exchange.may_stay(inspection, self._state.session.book)
+            if not stays or not exchange.search_for(inspection.needles()):
+                exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+        elif body is not None:
+            self._renew()
+            again = self._inspection.judge_again(body.asked)
+            if again is not None:
+                body.asked = again
+                return
+            head = body.asked.head
+            self._forsake(refusal.POLICY_CHANGED)
+            self.refuse_request(head, Decision(), b"", reason=refusal.POLICY_CHANGED)
+
+    def _renew(self) -> None:
+        """Nothing of a request is under way: go by what is in force."""
+        interception = self._state.session.interception
+        if interception is not None:
+            self._outdated = False
+            self._interception = interception
+            self._inspection = self._lookup(self._bound, interception)
+
+    def succeeded(self) -> None:
+        """A request with a credential was answered with success."""
+        self._state.credentialed = self._loop.time()
+
     # ── pushes ────────────────────────────────────────────────────────────────────────────────────
 
     def _gather_push(self, body: PushBody, rest: bytes) -> bytes:
@@ -374,6 +419,13 @@ class Inspected(Arrival):
         if self._exchange is not exchange:
             origin.abort()
             return
+        place = self._inspection.destination(exchange.transfer)
+        book = self._state.session.book
+        if not still_allowed(book, place.host, place.port, origin.address):
+            # The policy has changed while it was dialled.
+            origin.abort()
+            exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+            return
         self.go_on_with(partial(self._attach, exchange, origin))
 
     async def _mint(
@@ -382,7 +434,13 @@ class Inspected(Arrival):
         try:
             await minting.fetch(self._shared.upstream, self._interception.trust)
         except Unminted as error:
+            if self._outdated:
+                self.go_on_with(partial(self._judge, raw))
+                return
             self.go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
+            return
+        if self._outdated:
+            self.go_on_with(partial(self._judge, raw))
             return
         try:
             asked = self._inspection.asked(raw, head, decision)

@@ -34,6 +34,7 @@ NAME_UNRESOLVED = "name-unresolved"
 UPSTREAM_UNREACHABLE = "upstream-unreachable"
 PROXY_FAILED = "proxy-failed"
 DOOR_CLOSED = "door-closed"
+POLICY_CHANGED = "policy-changed"
 IDLE = "idle"
 TABLE_FULL = "name-table-full"
 DNS_MALFORMED = "dns-malformed"
@@ -145,6 +146,7 @@ _WORDS: dict[str, str] = {
     Reason.DENIED_PATH: "a file would change that deny_paths protects",
     Reason.PUSH_OPTION: "the push option is not allowed",
     Reason.PUSH_UNJUDGED: "the push could not be judged",
+    POLICY_CHANGED: "the session's policy has changed, and no longer allows it",
     TABLE_FULL: "the session has asked for too many names",
     INTERNAL: "a fault of the gateway",
     Flaw.MISSING: "the AWS signature is missing",

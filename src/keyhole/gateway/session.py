@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
 from keyhole.gateway.lfs import LargeFiles
+from keyhole.gateway.searched import Searched
 from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.policy.limit import Bucket, decide_total
 
 if TYPE_CHECKING:
@@ -83,6 +84,23 @@ class Session:
     """None: hosts of services are refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a session has done so far."""
+
+    connections: int
+    """Open now."""
+    requests: int
+    """Of inspected hosts, and those in the clear that are judged."""
+    denied: int
+    """Events that say no: connections, requests, names, refs and limits."""
+    up: int
+    down: int
+    credentialed: float
+    """When, by the loop's clock, a request with a credential was last answered with success; when
+    the door was opened, if none was. What `limits.idle` counts from."""
+
+
 class SessionState:
     """What changes while a session lives. One per door, touched by the loop's thread alone."""
 
@@ -92,6 +110,8 @@ class SessionState:
         "_push_lines",
         "_reported",
         "connects",
+        "credentialed",
+        "denied",
         "down",
         "gathered",
         "large_files",
@@ -99,14 +119,17 @@ class SessionState:
         "open",
         "quarantined",
         "questions",
+        "requested",
         "requests",
+        "searched",
         "session",
         "up",
     )
 
     def __init__(self, session: Session, now: float) -> None:
         limits = self._limits = session.book.policy.limits
-        self.session = session
+        self.session = self._counted(session)
+        self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
         self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
@@ -119,9 +142,39 @@ class SessionState:
         """Bytes of pushes on disk."""
         self.up = 0
         self.down = 0
+        self.requested = 0
+        self.denied = 0
+        self.credentialed = now
         self._noted: dict[str, float] = {}
         self._reported: set[str] = set()
         self._push_lines: list[str] = []
+
+    def _counted(self, session: Session) -> Session:
+        """The session, with each event that says no counted."""
+        record = session.record
+
+        def counted(event: Event) -> None:
+            if event.verdict is Verdict.DENY:
+                self.denied += 1
+            record(event)
+
+        return replace(session, record=counted)
+
+    def change(self, session: Session, now: float) -> None:
+        """Go on by another policy and other credentials; what was counted stays counted."""
+        limits = self._limits = session.book.policy.limits
+        self.session = self._counted(session)
+        self.connects.adjust(limits.connections_per_second, now)
+        self.questions.adjust(limits.dns_per_second, now)
+        self.requests.adjust(limits.requests_per_second, now)
+        self.searched.change(session.book, session.interception)
+
+    @property
+    def figures(self) -> Figures:
+        """What it has done so far."""
+        return Figures(
+            self.open, self.requested, self.denied, self.up, self.down, self.credentialed
+        )
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""

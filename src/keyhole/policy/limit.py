@@ -34,6 +34,14 @@ class Bucket:
         self.tokens = tokens - amount if allowed else tokens
         return _decided(self.name, allowed)
 
+    def adjust(self, rate: float, now: float) -> None:
+        """Go on at another rate, with one second's worth at once; what was taken stays taken."""
+        if now > self.stamp:
+            self.tokens = min(self.burst, self.tokens + (now - self.stamp) * self.rate)
+            self.stamp = now
+        self.tokens = min(self.tokens, rate)
+        self.rate = self.burst = rate
+
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""
         earned = max(0.0, now - self.stamp) * self.rate
