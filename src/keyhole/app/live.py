@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.ending import Ending
 from keyhole.app.session import session_event
 from keyhole.gateway.session import Session
-from keyhole.model.value import dataclass, replace
+from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.sandbox.files.fileplan import Refused
@@ -86,7 +86,7 @@ class LiveSession:
         except BaseException:
             door.close()
             raise
-        self._timer = house.loop.call_later(TICK, self._tick)
+        self._timer = house.loop.call_later(self._next(), self._tick)
 
     @property
     def provision(self) -> Provision:
@@ -110,10 +110,8 @@ class LiveSession:
         services = self.provision.services_of(ref)
         if self.ending or not services:
             return
-        secrets = dict(self.provision.secrets) | dict.fromkeys(services, secret)
-        provision = replace(self.provision, secrets=secrets)
         try:
-            self._change(replace(self._tenant, provision=provision))
+            self._change(self._tenant.with_secret(ref, secret))
         except Refused as refused:
             self.keep(f"the new secret of {', '.join(services)} is not used: {refused}")
             return
@@ -126,7 +124,7 @@ class LiveSession:
             return
         before = _lines(self.provision)
         try:
-            self._change(replace(self._tenant, provision=provision))
+            self._change(self._tenant.with_provision(provision))
         except Refused as refused:
             self.keep(f"the changed policy is not used: {refused}")
             return
@@ -175,15 +173,19 @@ class LiveSession:
 
     # ── its end ───────────────────────────────────────────────────────────────────────────────────
 
-    def close(self, ending: Ending) -> None:
-        """Close the door for good and cut what is open. The first reason stays."""
+    def close(self, ending: Ending, by: int | None = None) -> None:
+        """Close the door for good and cut what is open. The first reason stays.
+
+        `by` is the process that asked for it.
+        """
         if self.ending is not None:
             return
         self.ending = ending
         self._timer.cancel()
         self._handle.close()
         if ending is not Ending.DONE:
-            self.record(session_event("closed", why=ending.value))
+            asked = {"by": by} if by else {}
+            self.record(session_event("closed", why=ending.value, **asked))
         self._ended(ending)
 
     def _tick(self) -> None:
@@ -194,7 +196,10 @@ class LiveSession:
         elif idle > self.provision.policy.limits.idle:
             self.close(Ending.IDLE)
         else:
-            self._timer = self._house.loop.call_later(TICK, self._tick)
+            self._timer = self._house.loop.call_later(self._next(), self._tick)
+
+    def _next(self) -> float:
+        return min(TICK, max(0.0, self.expires_in))
 
 
 def _lines(provision: Provision) -> set[str]:

@@ -48,6 +48,11 @@ class Places:
         return self.state / "quarantine"
 
     @property
+    def sessions(self) -> Path:
+        """Which sandboxes a gateway serves, for the next one if it dies."""
+        return self.state / "sessions"
+
+    @property
     def gateway_log(self) -> Path:
         """What a gateway in the background says; decisions are in the audit log."""
         return self.state / "gateway.log"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass, field
+from keyhole.model.value import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keyhole.app.provision import Provision
     from keyhole.gateway.pushes import Judge
     from keyhole.gateway.session import Interception
+    from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.rulebook import Rulebook
 
 
@@ -31,6 +32,16 @@ class Tenant:
     """None: nothing is inspected, and its sandbox has no certificate of ours."""
     stand_ins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What its sandbox has in place of each service's secret, the usual one first."""
+
+    def with_provision(self, provision: Provision) -> Tenant:
+        """The same under another policy."""
+        return replace(self, provision=provision)
+
+    def with_secret(self, ref: SecretRef, secret: Secret) -> Tenant:
+        """The same with another secret, for the services that name it."""
+        services = self.provision.services_of(ref)
+        secrets = dict(self.provision.secrets) | dict.fromkeys(services, secret)
+        return replace(self, provision=replace(self.provision, secrets=secrets))
 
     def interception(
         self, book: Rulebook, judge: Judge | None, quarantine: Path | None

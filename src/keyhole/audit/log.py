@@ -113,6 +113,19 @@ class AuditLog:
         """Whether what happens can be written down. Where not, nothing more may happen (I8)."""
         return self._admitting
 
+    @property
+    def pending(self) -> int:
+        """Events in memory."""
+        with self._lock:
+            return len(self._intake.events)
+
+    @property
+    def lag(self) -> float:
+        """Seconds that the oldest of them has waited."""
+        with self._lock:
+            events = self._intake.events
+            return max(0.0, self._clock.wall() - events[0][0]) if events else 0.0
+
     def record(self, session: str, event: Event) -> None:
         """Have an event written. It returns at once; beyond the bounds it is counted."""
         at = self._clock.wall()

@@ -1,0 +1,172 @@
+"""The long-lived gateway: what `keyhole up` starts, from its first file to its last.
+
+Puts the rooms together in an order that is the promise: the place is claimed before anything else,
+the keeper is started while a process may still be started, memory is guarded before the first
+secret, and the control socket listens only when the gateway has locked itself down. When it ends,
+every sandbox of its is ended; when it dies, they are closed (I2), and the next one clears up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from keyhole.app.kept import Kept, Sources
+from keyhole.app.leftovers import Register
+from keyhole.app.live import House
+from keyhole.app.metrics import Metrics
+from keyhole.app.operations import GatewayOperations
+from keyhole.app.session import session_event
+from keyhole.audit.directory import AuditUnusable
+from keyhole.audit.log import AuditLog
+from keyhole.control.place import Unusable, claim
+from keyhole.control.server import Server
+from keyhole.control.values import Protection
+from keyhole.gateway.gateway import Gateway
+from keyhole.gateway.resolver import SystemResolver
+from keyhole.model.value import dataclass
+from keyhole.sandbox.jail import Jail
+from keyhole.sandbox.lockdown import lock_down
+from keyhole.vault.memory import Guard, guard_memory
+from keyhole.vault.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keyhole.app.places import Places
+    from keyhole.control.place import Claim
+    from keyhole.model.secret import Secret
+    from keyhole.vault.stored import Ask
+
+MAX_SESSIONS = 1000
+"""At a time: each has listeners, a CA and a share of every limit."""
+
+DESCRIPTORS = 65_536
+"""Two for each connection, six for each session."""
+
+_ROOT = Path(__file__).parents[2]
+_SYSTEM = ("/etc", "/usr", "/lib", "/lib64", "/proc", "/dev", "/run/systemd/resolve")
+"""What the interpreter, name resolution and TLS read."""
+
+
+class DaemonFailed(Exception):
+    """No gateway can be started; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a gateway is started with."""
+
+    places: Places
+    env: Mapping[str, str]
+    ready: Callable[[], None]
+    report: Callable[[str], None]
+    """A line for whoever started it, or its log."""
+    ask: Ask | None
+    """Asks for the store's passphrase, until it is ready."""
+
+
+def serve(serving: Serving) -> int:
+    """Be the gateway until a signal or `keyhole down` ends it. Raises DaemonFailed."""
+    try:
+        place = claim(serving.places.runtime)
+    except Unusable as error:
+        raise DaemonFailed(str(error)) from None
+    try:
+        _raise_descriptor_limit()
+        guard = guard_memory()
+        register = Register(serving.places.sessions)
+        for left in register.clear():
+            ended = "was ended" if left.alive else "had ended"
+            serving.report(
+                f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
+                " sandbox could not be used again"
+            )
+        kept = Kept.start(Sources(serving.places, serving.env, _passphrase(serving)))
+        log = AuditLog(serving.places.audit)
+    except (OSError, AuditUnusable) as error:
+        place.release()
+        raise DaemonFailed(str(error)) from None
+    except BaseException:
+        place.release()
+        raise
+    with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_serve(serving, place, kept, register, log, guard))
+        finally:
+            kept.close()
+            place.release()
+
+
+def _passphrase(serving: Serving) -> Secret | None:
+    """Asked for once, where something in the store is encrypted."""
+    if Store(serving.places.store).key_file is None or serving.ask is None:
+        return None
+    return serving.ask(False)
+
+
+def _raise_descriptor_limit() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _serve(
+    serving: Serving, place: Claim, kept: Kept, register: Register, log: AuditLog, guard: Guard
+) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.set_exception_handler(lambda _, context: serving.report(_fault(context)))
+    judge = Jail(start=kept.start_judge)
+    metrics = Metrics(log)
+    gateway = Gateway(loop, SystemResolver(loop))
+    quarantine = serving.places.quarantine
+    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+    house = House(loop, gateway, log, lambda: judge, quarantine, metrics.observe)
+    operations = GatewayOperations(house, kept, register, metrics, stop.set, MAX_SESSIONS)
+    kept.attach(loop, operations.changed)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    operations.protections = (*_guarded(guard), *_lock_down(serving.places))
+    server = Server(loop, place, operations)
+    log.record("", session_event("gateway-started", pid=os.getpid()))
+    serving.ready()
+    await stop.wait()
+    count = await operations.close()
+    gateway.close()
+    judge.close()
+    log.record("", session_event("gateway-ended", sessions=count))
+    await server.close()
+    return 0
+
+
+def _guarded(guard: Guard) -> tuple[Protection, ...]:
+    swap = "" if guard.locked else "memory may be swapped out: RLIMIT_MEMLOCK does not allow more"
+    return Protection("no-core", guard.hidden), Protection("no-swap", guard.locked, swap)
+
+
+def _lock_down(places: Places) -> tuple[Protection, ...]:
+    """From here on: no process, no capability, and of the file system what the gateway needs."""
+    # Imported when they are first used, which is too late to look for them.
+    from keyhole.app import interception as interception
+
+    read = {Path(sys.prefix), Path(sys.base_prefix), _ROOT, *map(Path, _SYSTEM)}
+    with contextlib.suppress(OSError):
+        read.add(Path("/etc/resolv.conf").resolve().parent)
+    write = (places.audit, places.quarantine, places.sessions, places.runtime)
+    found = lock_down(sorted(each for each in read if each.exists()), write)
+    return tuple(Protection(each.name, each.on, each.note) for each in found)
+
+
+def _fault(context: dict[str, object]) -> str:
+    """What broke, without its words: they may hold what a request held."""
+    error = context.get("exception")
+    return f"{context.get('message')}: {type(error).__name__ if error else 'unknown'}"
