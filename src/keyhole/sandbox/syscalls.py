@@ -37,6 +37,7 @@ _MS_NOSUID, _MS_NODEV = 2, 4
 _NS_GET_USERNS = 0xB701
 
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
@@ -95,6 +96,24 @@ def lose_capabilities() -> None:
 def drop_over_exec() -> None:
     """Hand nothing to the next program."""
     _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "ambient")
+
+
+def bound_capabilities() -> bool:
+    """Let no later program gain one; False where this process may not say so."""
+    capability = 0
+    while (held := _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0)) >= 0:
+        if held and _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0):
+            return False
+        capability += 1
+    return True
+
+
+def unlock_memory() -> bool:
+    """Let pages go to the swap again; whether any were kept from it."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        locked = any(line.startswith("VmLck:") and line.split()[1] != "0" for line in file)
+    _check(_libc.munlockall(), "munlockall")
+    return locked
 
 
 def make_mounts_private() -> None:

@@ -1,0 +1,146 @@
+"""The gateway locks itself in: from here on it can serve, and little else, whoever steers it.
+
+Called by the app once, when everything is open that needs more: the keeper started, the control
+socket bound, the memory guarded. It must be the only thread, since most of this holds for a thread
+and those that it starts. There is no way back.
+
+Afterwards: nothing is started or executed, no process looked into, no file outside of the lists
+opened, no Unix socket made but pairs (the systemd socket, too, is connected before). What a
+kernel cannot hold is said in a `Protection`, not passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
+from keyhole.sandbox import landlock, syscalls
+from keyhole.sandbox.gatewayfilter import build_gateway_filter, can_pin_peers
+from keyhole.sandbox.programs import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+SYSTEM = tuple(
+    map(
+        Path,
+        (
+            # names and addresses; whole, since what is in it is replaced by renaming
+            "/etc",
+            "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/connman",
+            "/run/netconfig", "/nix/store",
+            # libraries that are loaded late: those of name services, modules of Python
+            "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib",
+            # certificates that /etc has links to, and time zones
+            "/usr/share/ca-certificates", "/usr/share/pki", "/var/lib/ca-certificates",
+            "/usr/share/zoneinfo",
+            # who asks on the control socket, and how many processors there are
+            "/proc", "/sys/devices/system/cpu",
+            "/dev/null", "/dev/urandom",
+        ),
+    )
+)  # fmt: skip
+"""What libraries of a gateway read by themselves, where it is there. All of it can be read by
+everybody, but for what root keeps in /etc to itself, if the gateway is root's."""
+
+RESOLVER = Path("/etc/resolv.conf")
+"""Often a link; where it leads is read, too."""
+
+
+class NotAlone(Exception):
+    """Another thread runs already, and would stay as free as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """One wall around the gateway: whether it stands, and how far, or why not."""
+
+    name: str
+    on: bool
+    note: str = ""
+
+
+def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, ...]:
+    """Give up all but what a gateway needs: `read` and `write` are trees or files, beside SYSTEM.
+
+    Every tree to write must be there; may it hold nothing that others execute or trust (I11).
+    Raises NotAlone before anything is changed, and OSError.
+    """
+    others = len(os.listdir("/proc/self/task")) - 1
+    if others:
+        raise NotAlone(f"{others} other threads run: they would not be locked down")
+    policy, why = _build_filter()
+    # 1. Nothing is gained by anything that comes later.
+    syscalls.no_new_privileges()
+    held = [Protection("no-new-privileges", on=True), _drop_capabilities()]
+    # 2. Files.
+    held += _restrict((*SYSTEM, RESOLVER.resolve(), *_modules(), *read), write)
+    # 3. System calls, last of all: from here on, none of the above can be called.
+    held.append(_load(policy, why))
+    return tuple(held)
+
+
+def _drop_capabilities() -> Protection:
+    """All of them, in every set; memory that only a capability keeps locked gets its limit."""
+    notes = []
+    if not _may_keep_memory_locked():
+        notes.append("memory is not locked any more")
+    if not syscalls.bound_capabilities():
+        notes.append("the bounding set, which concerns programs alone, is not ours to lower")
+    syscalls.drop_over_exec()
+    syscalls.lose_capabilities()
+    return Protection("capabilities", on=True, note="; ".join(notes))
+
+
+def _may_keep_memory_locked() -> bool:
+    """Locked memory beyond the limit is refused as soon as the capability is gone: it would be our
+    end. So the limit goes, or the lock."""
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)
+    except (OSError, ValueError):
+        return not syscalls.unlock_memory()
+    return True
+
+
+def _restrict(read: Sequence[Path], write: Sequence[Path]) -> list[Protection]:
+    if not landlock.find_abi():
+        none = "the kernel has no Landlock, or was started without it"
+        return [Protection("files", on=False, note=none)]
+    held = landlock.restrict(read, write)
+    note = f"Landlock ABI {held.abi}"
+    return [Protection("files", on=True, note="; ".join((note, *held.lacking)))]
+
+
+def _modules() -> list[Path]:
+    """Where Python has imported from, since some modules are imported when they are first needed.
+
+    Not all of sys.path: the directory that this was started in may be on it.
+    """
+    files = {
+        str(module.__file__)
+        for name, module in list(sys.modules.items())
+        if name != "__main__" and getattr(module, "__file__", None)
+    }
+    entries = {entry.rstrip("/") + "/" for entry in sys.path if os.path.isabs(entry)}
+    return [Path(e) for e in sorted(entries) if any(file.startswith(e) for file in files)]
+
+
+def _build_filter() -> tuple[Any, str]:
+    try:
+        return build_gateway_filter(), ""
+    except Missing as missing:
+        return None, str(missing)
+
+
+def _load(policy: Any, why: str) -> Protection:  # noqa: ANN401 - untyped library
+    if policy is None:
+        return Protection("system-calls", on=False, note=why)
+    policy.load()
+    note = "" if can_pin_peers() else "processes of the user can be signalled: Linux before 6.5"
+    return Protection("system-calls", on=True, note=note)
