@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from keyhole.control.handed import namespace_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,3 +68,9 @@ def here(*names: str) -> Iterator[list[socket.socket]]:
     finally:
         for each in sockets:
             each.close()
+
+
+def own_namespace() -> bytes:
+    """That of this process."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return namespace_of(probe)

@@ -169,7 +169,8 @@ class Rig:
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.server = self.call(lambda: Server(self.loop, claim(directory), self.gateway))
+        place = claim(directory)
+        self.server = self.call(lambda: Server(self.loop, place, place.listen(), self.gateway))
         self.client = Client(directory, PATIENCE)
 
     def call(self, function: Callable[[], T]) -> T:

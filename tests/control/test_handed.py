@@ -18,8 +18,8 @@ import pytest
 
 from keyhole.control import conversation, values
 from keyhole.control.client import Declined
-from keyhole.control.handed import MAX_DESCRIPTORS, HandedDoor, own_namespace
-from tests.control.namespaces import elsewhere, here
+from keyhole.control.handed import MAX_DESCRIPTORS, HandedDoor
+from tests.control.namespaces import elsewhere, here, own_namespace
 from tests.control.rig import (
     KNOWN,
     OPENING,

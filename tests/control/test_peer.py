@@ -13,8 +13,8 @@ import pytest
 
 from keyhole.control import peer
 from keyhole.control.client import Client, ControlFailed
-from keyhole.control.handed import own_namespace
 from keyhole.control.peer import Own, Stranger, identify, pin_by_number
+from tests.control.namespaces import own_namespace
 from tests.control.rig import PATIENCE, Rig, open_descriptors, until
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FAREWELL_SECONDS = 2.0
 """How long the gateway may take to say the log's last digest."""
 
-GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more; end this and run"
+GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more"
 
 _DOOR = ("tcp", "udp", "tcp6")
 
@@ -121,6 +121,7 @@ class Attached:
         self._ended: Callable[[Ending], None] = lambda _: None
         self._head: asyncio.Future[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
 
     def begin(self, launch: Launch) -> None:
         """The gateway has its log open."""
@@ -163,6 +164,7 @@ class Attached:
             if self._sock is not None:
                 self._sock.close()
             return ""
+        self._closing = True
         self._line.say(ended=code)
         try:
             return await asyncio.wait_for(self._head, FAREWELL_SECONDS)
@@ -183,6 +185,8 @@ class Attached:
     def _gateway_ended(self) -> None:
         if self._head is not None and not self._head.done():
             self._head.set_result("")
+        if self._closing:
+            return
         self._report(GATEWAY_ENDED)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._ttl, self._ended, Ending.EXPIRED)

@@ -9,12 +9,9 @@ every sandbox of its is ended; when it dies, they are closed (I2), and the next 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import signal
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -34,11 +31,12 @@ from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
 from keyhole.sandbox.jail import Jail
-from keyhole.sandbox.lockdown import lock_down
-from keyhole.vault.memory import Guard, guard_memory
+from keyhole.sandbox.lockdown import NotAlone, lock_down
+from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
 
     from keyhole.app.places import Places
@@ -51,10 +49,6 @@ MAX_SESSIONS = 1000
 
 DESCRIPTORS = 65_536
 """Two for each connection, six for each session."""
-
-_ROOT = Path(__file__).parents[2]
-_SYSTEM = ("/etc", "/usr", "/lib", "/lib64", "/proc", "/dev", "/run/systemd/resolve")
-"""What the interpreter, name resolution and TLS read."""
 
 
 class DaemonFailed(Exception):
@@ -91,8 +85,12 @@ def serve(serving: Serving) -> int:
                 " sandbox could not be used again"
             )
         kept = Kept.start(Sources(serving.places, serving.env, _passphrase(serving)))
+        listener = place.listen()
+        # Before there is another thread, which would stay as it is.
+        walls = _lock_down(serving.places)
+        protections = (*_guarded(guard), *walls)
         log = AuditLog(serving.places.audit)
-    except (OSError, AuditUnusable) as error:
+    except (OSError, AuditUnusable, Unusable, NotAlone) as error:
         place.release()
         raise DaemonFailed(str(error)) from None
     except BaseException:
@@ -100,7 +98,8 @@ def serve(serving: Serving) -> int:
         raise
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(_serve(serving, place, kept, register, log, guard))
+            ground = _Ground(place, listener, kept, register, log, protections)
+            return runner.run(_serve(serving, ground))
         finally:
             kept.close()
             place.release()
@@ -119,24 +118,33 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _serve(
-    serving: Serving, place: Claim, kept: Kept, register: Register, log: AuditLog, guard: Guard
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What was opened before the lock-down, or can be opened after it."""
+
+    place: Claim
+    listener: socket.socket
+    kept: Kept
+    register: Register
+    log: AuditLog
+    protections: tuple[Protection, ...]
+
+
+async def _serve(serving: Serving, ground: _Ground) -> int:
+    kept, log = ground.kept, ground.log
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.set_exception_handler(lambda _, context: serving.report(_fault(context)))
     judge = Jail(start=kept.start_judge)
     metrics = Metrics(log)
     gateway = Gateway(loop, SystemResolver(loop))
-    quarantine = serving.places.quarantine
-    quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
-    house = House(loop, gateway, log, lambda: judge, quarantine, metrics.observe)
-    operations = GatewayOperations(house, kept, register, metrics, stop.set, MAX_SESSIONS)
+    house = House(loop, gateway, log, lambda: judge, serving.places.quarantine, metrics.observe)
+    operations = GatewayOperations(house, kept, ground.register, metrics, stop.set, MAX_SESSIONS)
     kept.attach(loop, operations.changed)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    operations.protections = (*_guarded(guard), *_lock_down(serving.places))
-    server = Server(loop, place, operations)
+    operations.protections = ground.protections
+    server = Server(loop, ground.place, ground.listener, operations)
     log.record("", session_event("gateway-started", pid=os.getpid()))
     serving.ready()
     await stop.wait()
@@ -149,8 +157,10 @@ async def _serve(
 
 
 def _guarded(guard: Guard) -> tuple[Protection, ...]:
-    swap = "" if guard.locked else "memory may be swapped out: RLIMIT_MEMLOCK does not allow more"
-    return Protection("no-core", guard.hidden), Protection("no-swap", guard.locked, swap)
+    """Asked for when the walls stand: without a capability, memory may not stay locked."""
+    locked = guard.locked and holds_memory()
+    swap = "" if locked else "memory may be swapped out: RLIMIT_MEMLOCK does not allow more"
+    return Protection("no-core", guard.hidden), Protection("no-swap", locked, swap)
 
 
 def _lock_down(places: Places) -> tuple[Protection, ...]:
@@ -158,11 +168,10 @@ def _lock_down(places: Places) -> tuple[Protection, ...]:
     # Imported when they are first used, which is too late to look for them.
     from keyhole.app import interception as interception
 
-    read = {Path(sys.prefix), Path(sys.base_prefix), _ROOT, *map(Path, _SYSTEM)}
-    with contextlib.suppress(OSError):
-        read.add(Path("/etc/resolv.conf").resolve().parent)
     write = (places.audit, places.quarantine, places.sessions, places.runtime)
-    found = lock_down(sorted(each for each in read if each.exists()), write)
+    for each in write:
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = lock_down((), write)
     return tuple(Protection(each.name, each.on, each.note) for each in found)
 
 

@@ -104,9 +104,10 @@ class Kept:
         self, session: str, policy: str, search_path: str, writable: tuple[str, ...]
     ) -> Provision:
         """Have a session provided for, and followed from then on. Raises Refused."""
-        return await self._ask(
+        provision: Provision = await self._ask(
             "open", session=session, policy=policy, search_path=search_path, writable=writable
         )
+        return provision
 
     def end(self, session: str) -> None:
         """Have it followed no longer."""
@@ -114,11 +115,13 @@ class Kept:
 
     async def reload(self) -> dict[str, tuple[bool, str]]:
         """Have every session's policy read now: whether it changed, or why it was kept."""
-        return await self._ask("reload")
+        outcomes: dict[str, tuple[bool, str]] = await self._ask("reload")
+        return outcomes
 
     async def touch(self, reference: str) -> list[str]:
         """Have a secret read now; the sessions that use it."""
-        return await self._ask("touch", reference=reference)
+        sessions: list[str] = await self._ask("touch", reference=reference)
+        return sessions
 
     async def start_judge(self) -> tuple[socket.socket, int]:
         """A judge that waits for its case. Raises OSError."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.ending import Ending
 from keyhole.app.session import session_event
 from keyhole.gateway.session import Session
+from keyhole.model.host import Host
 from keyhole.model.value import dataclass
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.handle import DoorHandle
     from keyhole.gateway.pushes import Judge
     from keyhole.model.event import Event
+    from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.grants import Grant
 
@@ -122,17 +124,16 @@ class LiveSession:
         """Go on under another policy."""
         if self.ending:
             return
-        before = _lines(self.provision)
+        before, after = _lines(self.provision), _lines(provision)
         try:
             self._change(self._tenant.with_provision(provision))
         except Refused as refused:
             self.keep(f"the changed policy is not used: {refused}")
             return
-        after = _lines(provision)
         self.record(session_event("policy-changed", digest=provision.digest))
         for what, lines in (("granted", after - before), ("withdrawn", before - after)):
             for line in sorted(lines)[:MAX_CHANGES]:
-                self.record(session_event(what, what=line))
+                self.record(session_event(what, grant=line))
         self._report("the policy has changed and holds from now on")
 
     def keep(self, why: str) -> None:
@@ -141,10 +142,11 @@ class LiveSession:
             self.record(session_event("change-refused", why=why))
             self._report(why)
 
-    def grant(self, host: str, port: int, seconds: float, uses: int) -> Grant:
-        """Allow one host more for a while; raises Ungrantable."""
-        given = self._handle.grant(host, port, seconds, uses)
-        self.record(session_event("granted", host=host, port=port, seconds=int(seconds), uses=uses))
+    def grant(self, pattern: HostPattern, seconds: int, uses: int, by: int) -> Grant:
+        """Allow one host more for a while, as a person asked in this process. Ungrantable."""
+        given = self._handle.grant(Host.parse(pattern.name), pattern.port, seconds, uses)
+        self.record(session_event("granted", grant=str(pattern), seconds=seconds, uses=uses, by=by))
+        self._report(f"{pattern} is granted for {seconds} s and {uses} uses")
         return given
 
     def _change(self, tenant: Tenant) -> None:

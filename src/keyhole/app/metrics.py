@@ -37,7 +37,7 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Count one event."""
-        key = (event.kind.value, event.verdict.value, event.reason)
+        key = (event.kind.value, event.verdict.name.lower(), event.reason)
         if key in self._decisions or len(self._decisions) < MAX_SERIES:
             self._decisions[key] += 1
         if event.kind is EventKind.REQUEST:

@@ -27,6 +27,7 @@ from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import SameNamespace
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.secret import Source
 from keyhole.policy.grants import Ungrantable
 from keyhole.policy.limit import Bucket
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from keyhole.control.peer import Peer, Stranger
     from keyhole.control.prometheus import Family
     from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
+    from keyhole.policy.grants import Grant as Granted
 
 PREPARED_SECONDS = 60.0
 """How long a session may wait for its door: twice what a sandbox's set-up may take."""
@@ -93,7 +95,6 @@ class Entry:
         named = {s.secret for s in provision.policy.services if s.secret}
         self.stored |= {ref.locator for ref in named if ref.source is Source.STORE}
         figures = live.handle.figures if live else None
-        grants, budgets = (live.grants(), live.budgets()) if live else ((), ())
         return values.SessionView(
             id=self.id,
             state=self.state,
@@ -109,8 +110,7 @@ class Entry:
             down=figures.down if figures else 0,
             stored=tuple(sorted(self.stored)),
             secrets=tuple(sorted(provision.secrets)),
-            grants=grants,
-            budgets=budgets,
+            grants=tuple(map(_shown, live.handle.grants)) if live else (),
         )
 
 
@@ -239,7 +239,7 @@ class GatewayOperations:
         if entry.live is None or entry.state is not State.OPEN:
             raise interface.Refused("the session's door is not open")
         try:
-            return entry.live.grant(grant.host, grant.seconds, grant.uses, by=peer.pid)
+            return _shown(entry.live.grant(grant.host, grant.seconds, grant.uses, peer.pid))
         except Ungrantable as error:
             raise interface.Refused(_line(str(error))) from None
 
@@ -336,8 +336,8 @@ class GatewayOperations:
         door = Door(sockets.tcp, sockets.udp, sockets.tcp6)
         rate = entry.tenant.provision.policy.limits.audit_per_second
         house.log.begin(entry.id, rate)
-        details = {"command": entry.label, "pid": entry.process[0]}
-        house.log.record(entry.id, session_event("started", **details))
+        started = session_event("started", command=entry.label, pid=entry.process[0])
+        house.log.record(entry.id, started)
         try:
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
@@ -417,6 +417,13 @@ class GatewayOperations:
             self._begin_stop(entry, os.getpid())
         await asyncio.gather(*(self._ended(entry) for entry in entries))
         return len(entries)
+
+
+def _shown(grant: Granted) -> GrantView:
+    """A grant as a person sees it, whose clock is the wall's."""
+    left = grant.expires - asyncio.get_running_loop().time()
+    port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
+    return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
 
 
 def _line(words: str) -> str:

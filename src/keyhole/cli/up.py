@@ -144,11 +144,7 @@ def _person_asked() -> Callable[[bool], bytes] | None:
 
 def _serve(places: Places, line: int | None) -> int:
     """Be the gateway until it is told to end. `line` leads to the `keyhole up` that waits."""
-    from keyhole.app.daemon import (  # type: ignore[import-not-found]
-        DaemonFailed,
-        Serving,
-        serve,
-    )
+    from keyhole.app.daemon import DaemonFailed, Serving, serve
 
     env = environment()
     notifier = Notifier(env.pop(VARIABLE, None))

@@ -161,7 +161,7 @@ class HandedDoor:
             kind = _KINDS[name]
             if _seen(sock) != kind:
                 raise Unfit(_NO_SOCKET)
-            namespace = sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+            namespace = namespace_of(sock)
             if name != "line":
                 namespaces.add(namespace)
             elif namespace != own_namespace:
@@ -187,10 +187,9 @@ class HandedDoor:
             _close(each)
 
 
-def own_namespace() -> bytes:
-    """The network namespace of this process."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+def namespace_of(sock: socket.socket) -> bytes:
+    """The network namespace that a socket was born in."""
+    return sock.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
 
 
 def _seen(sock: socket.socket) -> _Kind:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.control.answer import Problem, Rejected, rejection
 from keyhole.control.conversation import Conversation
-from keyhole.control.handed import own_namespace
+from keyhole.control.handed import namespace_of
 from keyhole.control.peer import Own, Stranger, identify
 
 if TYPE_CHECKING:
@@ -43,19 +43,24 @@ class Server:
     """Listens from when it is made to when it is closed."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, claim: Claim, operations: Operations
+        self,
+        loop: asyncio.AbstractEventLoop,
+        claim: Claim,
+        listener: socket.socket,
+        operations: Operations,
     ) -> None:
+        """`listener` is the claim's, made while the process may still make one."""
         self._loop = loop
         self._claim = claim
         self._operations = operations
-        self._own = Own(os.geteuid(), own_namespace())
+        self._own = Own(os.geteuid(), namespace_of(listener))
         self._conversations: set[Conversation] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._accepting = False
         self._open = True
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._listener = claim.listen()
+        self._listener = listener
         self._resume()
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:

@@ -52,11 +52,21 @@ def _lock(libc: ctypes.CDLL) -> bool:
     return bool(libc.mlockall(flags) == 0)
 
 
+def holds_memory() -> bool:
+    """Whether pages of this process are locked now."""
+    return _status("VmLck:") > 0
+
+
 def _may_lock() -> bool:
     """Whether limits do not count, by a capability. Whoever drops it later unlocks first."""
+    return bool(_status("CapEff:", 16) >> _CAP_IPC_LOCK & 1)
+
+
+def _status(name: str, base: int = 10) -> int:
+    """A number that the kernel says of this process; 0 where it says none."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            words = next(line.split() for line in file if line.startswith("CapEff:"))
-        return bool(int(words[1], 16) >> _CAP_IPC_LOCK & 1)
+            words = next(line.split() for line in file if line.startswith(name))
+        return int(words[1], base)
     except (OSError, StopIteration, ValueError, IndexError):
-        return False
+        return 0
