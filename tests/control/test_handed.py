@@ -124,7 +124,8 @@ def test_the_gateway_learns_when_the_process_ends_that_opened_a_session(rig: Rig
         "import sys, pathlib\n"
         "from keyhole.control.client import Client\n"
         "from keyhole.control.values import Opening\n"
-        "Client(pathlib.Path(sys.argv[1])).open_session(Opening('/p', sys.argv[2], 'x', sys.argv[2]))\n"
+        "digest = sys.argv[2]\n"
+        "Client(pathlib.Path(sys.argv[1])).open_session(Opening('/p', digest, 'x', digest))\n"
         "sys.stdin.read()\n"
     )
     with subprocess.Popen(

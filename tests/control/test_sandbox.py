@@ -58,9 +58,10 @@ def test_the_socket_is_not_in_a_sandbox(rig: Rig, project: Project) -> None:
     runtime = {"XDG_RUNTIME_DIR": str(rig.directory.parent)}
     place = str(rig.directory / "control.sock")
     (project.directory / "go").touch()
-    done = project.run("python3", "-I", "-c", ASK, place, "go", env=runtime)
+    own = ("--own-gateway",)
+    done = project.run("python3", "-I", "-c", ASK, place, "go", env=runtime, flags=own)
     assert done.lines == ["inside", "FileNotFoundError"], done
-    assert "XDG_RUNTIME_DIR" not in project.shell("env", env=runtime).out
+    assert "XDG_RUNTIME_DIR" not in project.shell("env", env=runtime, flags=own).out
     assert not rig.gateway.calls
     assert status_of(rig.talk(request("POST", "/v1/revoke-all"))) == 200
 
@@ -70,7 +71,7 @@ def test_a_socket_that_appears_within_a_sandboxs_reach_does_not_serve_it(project
     sandbox can write. The modes or the peer's network namespace keep it out."""
     place = project.directory / "run" / "control.sock"
     with project.start(
-        "run", "--trust", "--", "python3", "-I", "-c", ASK, str(place), "go"
+        "run", "--own-gateway", "--trust", "--", "python3", "-I", "-c", ASK, str(place), "go"
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"inside\n"
