@@ -68,7 +68,7 @@ def test_a_run_that_is_refused_imports_neither_loop_nor_gateway(
 def test_what_holds_secrets_is_imported_without_the_library_of_keyrings() -> None:
     """It takes longer than a run's start; it is imported when a keyring is asked."""
     program = (
-        "import sys, keyhole.app.interception\n"
+        "import sys, keyhole.app.interception, keyhole.app.provider\n"
         "print(' '.join(m for m in sys.modules if m.partition('.')[0] in"
         " ('keyring', 'jeepney', 'secretstorage', 'keyhole')))"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import inspects
-from keyhole.app.prepare import Intent, Prepared, prepare, survey
+from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
 from keyhole.app.provision import Provision
 from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.model.value import dataclass
@@ -31,8 +31,8 @@ class Furnished:
     prepared: Prepared
     tenant: Tenant
     places: Places
-    sourced: Sourced | None = None
-    """Where its secrets come from, for whoever follows them."""
+    sourced: Callable[[], Sourced]
+    """Where its policy and secrets come from, for whoever follows them."""
 
     @property
     def session(self) -> str:
@@ -42,7 +42,7 @@ class Furnished:
     @property
     def simple(self) -> bool:
         """Whether its helper may be let go on before the gateway is even loaded."""
-        return self.sourced is None
+        return self.tenant.trust is None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Furnished:
         from keyhole.app.post import OwnGateway
 
         audit, quarantine = self.places.audit, self.places.quarantine
-        return OwnGateway(self.tenant, audit, quarantine, report, log, self.sourced)
+        return OwnGateway(self.tenant, audit, quarantine, report, self.sourced, log)
 
 
 def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
@@ -65,22 +65,28 @@ def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
     policy, dossier = intent.joined.policy, intent.dossier
     site = survey(intent)
     if not inspects(policy):
-        provision = Provision(dossier.digest, policy, None, {})
-        return Furnished(prepare(intent, site), Tenant(session, provision), intent.places)
+        tenant = Tenant(session, Provision(dossier.digest, policy, None, {}))
+        prepared = prepare(intent, site)
+        return Furnished(prepared, tenant, intent.places, lambda: _read(intent, site, ask))
+    from keyhole.app.roots import Vouched
+
+    sourced = _read(intent, site, ask)
+    tenant = make_tenant(session, sourced.stock.provision, site.stand_ins.texts())
+    vouched = None
+    if tenant.trust is not None:
+        vouched = Vouched(tenant.trust.authority.pem, tenant.trust.roots)
+    prepared = prepare(intent, site, vouched)
+    return Furnished(prepared, tenant, intent.places, lambda: sourced)
+
+
+def _read(intent: Intent, site: Site, ask: Ask | None) -> Sourced:
     from pathlib import Path
 
     from keyhole.app.catalogue import FileCatalogue
     from keyhole.app.post import Sourced
     from keyhole.app.provider import Provider, Wanted
-    from keyhole.app.roots import Vouched
 
     writable = tuple(map(Path, site.plan.writable))
     provider = Provider(intent.places, intent.env, FileCatalogue(), ask)
-    stock = provider.stock(dossier, intent.joined, writable)
-    tenant = make_tenant(session, stock.provision, site.stand_ins.texts())
-    vouched = None
-    if tenant.trust is not None:
-        vouched = Vouched(tenant.trust.authority.pem, tenant.trust.roots)
-    wanted = Wanted(dossier.file.path, intent.env.get("PATH", ""), writable)
-    prepared = prepare(intent, site, vouched)
-    return Furnished(prepared, tenant, intent.places, Sourced(provider, wanted, stock))
+    wanted = Wanted(intent.dossier.file.path, intent.env.get("PATH", ""), writable)
+    return Sourced(provider, wanted, provider.stock(intent.dossier, intent.joined, writable))

@@ -67,8 +67,8 @@ class OwnGateway:
         audit: Path,
         quarantine: Path,
         report: Callable[[str], None],
+        sourced: Callable[[], Sourced],
         log: AuditLog | None = None,
-        sourced: Sourced | None = None,
     ) -> None:
         """`log` is open, with the session begun in it, where the helper was let go on ahead."""
         self._tenant = tenant
@@ -107,8 +107,7 @@ class OwnGateway:
         door = Door(*self._door)
         self._door = []
         self._live = LiveSession(house, self._tenant, door, self._report, ended)
-        if self._sourced is not None:
-            self._follower = _Follower(self._sourced, self._live, loop)
+        self._follower = _Follower(self._sourced(), self._live, loop)
 
     def note(self, what: str, **details: str | int) -> None:
         """In the log."""
