@@ -12,7 +12,7 @@ from keyhole.cli.asking import asking, failure
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import print_json
 from keyhole.cli.parser import CliError
-from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Grid, cell, show, watch
+from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed, NoGateway
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ def _grids(status: Status) -> tuple[Grid, ...]:
         (cell("connections"), cell(status.connections)),
         (cell("admits"), admits),
     ]
-    facts = Grid((Column("", whole=True), Column("")), tuple(rows))
+    facts = Grid((Column(""), Column("", Fit.WRAPPED)), tuple(rows))
     if not status.protections:
         return (facts,)
     protections = Grid(
-        (Column("PROTECTION", whole=True), Column("HOLDS", whole=True), Column("")),
+        (Column("PROTECTION"), Column("HOLDS"), Column("", Fit.WRAPPED)),
         tuple(
             (
                 cell(each.name),
