@@ -414,7 +414,7 @@ def test_a_secret_is_replaced_where_it_is_kept_and_the_gateway_told(
     assert keyhole("secret", "set", "gh", "--plain", stdin=OLD).code == 0
     ran = keyhole("secret", "rotate", "gh", stdin=NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "replaced gh (plain)\nthe gateway has read it again\n"
+    assert ran.out == "replaced gh (plain)\nthe gateway was told, and reads it again\n"
     assert read(keyhole, "gh") == NEW
     assert called(rig) == [("secret_changed", "gh")]
 
