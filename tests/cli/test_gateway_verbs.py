@@ -153,7 +153,12 @@ def test_a_gateway_that_broke_is_told_with_its_log(keyhole: Keyhole, rig: Rig) -
     ran = keyhole("status")
     rig.faults.clear()
     assert (ran.code, ran.out) == (2, "")
-    assert "something broke in the gateway; its log has more" in ran.err
+    assert ran.err == "keyhole: something broke in the gateway; its log has more\n"
+    log = keyhole.home / ".local" / "state" / "keyhole" / "gateway.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert keyhole("status").err.endswith(f"what the gateway said last is in {log}\n")
+    rig.faults.clear()
 
 
 # ps
@@ -405,7 +410,9 @@ def test_reload_says_which_policy_was_kept_and_why(
 
 def read(keyhole: Keyhole, name: str) -> str:
     store = Store(keyhole.home / ".local" / "state" / "keyhole" / "secrets")
-    return store.load(name, None).secret.reveal()
+    secret = store.load(name, None).secret
+    assert secret is not None
+    return secret.reveal()
 
 
 def test_a_secret_is_replaced_where_it_is_kept_and_the_gateway_told(

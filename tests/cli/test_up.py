@@ -140,6 +140,9 @@ def test_a_gateway_that_cannot_start_says_why(upping: Upping) -> None:
     )
     foreground = upping("up", "--foreground", manner="fail")
     assert (foreground.code, foreground.err) == (2, ran.err)
+    strange = upping("up", "--foreground", "--line", "0")
+    assert (strange.code, strange.out) == (2, "")
+    assert "type `keyhole up`" in strange.err
 
 
 def test_a_gateway_that_dies_has_its_last_words_shown(upping: Upping) -> None:
@@ -195,14 +198,16 @@ def test_a_gateway_that_does_not_end_is_named(upping: Upping) -> None:
         "import sys; from keyhole.cli import down, main; down.END_SECONDS = 0.2;"
         "sys.argv = ['keyhole', 'down']; sys.exit(main.main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program],
-        env=upping.env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    os.kill(pid, signal.SIGKILL)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", program],
+            env=upping.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.kill(pid, signal.SIGKILL)
     assert done.returncode == 2
     assert f"process {pid}, did not end within 0.2 s; `kill -9 {pid}` ends it" in done.stderr
 

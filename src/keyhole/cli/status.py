@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from keyhole.cli.paint import print_json
 from keyhole.cli.parser import CliError
 from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed, NoGateway
+from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +32,10 @@ def run(options: argparse.Namespace) -> int:
         raise CliError("--metrics is for Prometheus: it goes with neither --json nor --watch")
     with asking() as client:
         if options.metrics:
-            print(client.metrics(), end="")
+            text = client.metrics()
+            if sys.stdout.isatty():  # a label may hold what somebody else chose (I8)
+                text = "\n".join(map(visible, text.split("\n")))
+            print(text, end="")
             return EXIT_OK
         if options.watch:
             _watch(client, as_json=options.json)
