@@ -14,7 +14,7 @@ VERSION_MODULES = {"keyhole", "keyhole.cli", "keyhole.cli.main"}
 
 HEAVY = {"asyncio", "ssl", "socket", "subprocess", "cryptography", "idna", "shtab", "argparse",
          "dataclasses", "tomllib", "http.client", "urllib.request", "email", "xml", "logging",
-         "publicsuffixlist", "pip"}  # fmt: skip
+         "publicsuffixlist", "pip", "rich"}  # fmt: skip
 
 
 def imported(*words: str) -> set[str]:
@@ -60,8 +60,16 @@ def test_a_run_that_is_refused_imports_neither_loop_nor_gateway(
     found = imported("run", "--policy", str(policy), "--", "true")
     assert "keyhole.sandbox.helper" in found
     unwanted = {"asyncio", "uvloop", "ssl", "dns", "logging", "dataclasses", "inspect",
-                "subprocess", "cryptography", "keyring", "keyhole.gateway",
+                "subprocess", "cryptography", "keyring", "keyhole.gateway", "rich",
                 "keyhole.app.run"}  # fmt: skip
+    assert found & unwanted == set()
+
+
+def test_a_gateway_is_asked_without_a_loop_and_a_table_in_a_pipe_without_rich() -> None:
+    found = imported("status")
+    assert "keyhole.control.client" in found
+    unwanted = {"asyncio", "uvloop", "ssl", "subprocess", "logging", "dataclasses", "rich",
+                "keyhole.gateway", "keyhole.control.server"}  # fmt: skip
     assert found & unwanted == set()
 
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
             if error.error == "not-found":
                 raise no_such(session) from None
             raise
-    until = datetime.fromtimestamp(grant.expires).strftime("%H:%M:%S")
+    until = datetime.fromtimestamp(grant.expires).strftime("%Y-%m-%d %H:%M:%S")
     times = "once" if grant.uses == 1 else f"{grant.uses} times"
     print(f"{session} may connect to {visible(grant.host)} {times}, until {until}")
     return EXIT_OK

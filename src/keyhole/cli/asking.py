@@ -39,7 +39,8 @@ def asking() -> Iterator[Client]:
 def failure(error: ControlFailed) -> str:
     """Why a gateway did not do it, and where to look."""
     text = visible(str(error))
-    if isinstance(error, (Declined, NoGateway)):
+    own = isinstance(error, Declined) and error.error != "fault"
+    if own or isinstance(error, NoGateway):
         return text
     log = find_places().gateway_log
     return f"{text}; what the gateway said last is in {visible(str(log))}" if log.exists() else text

@@ -12,7 +12,7 @@ from keyhole.cli.asking import asking, failure
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import print_json
 from keyhole.cli.setting import find_places
-from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Grid, cell, show, watch
+from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed
 from keyhole.control.values import State
 
@@ -40,14 +40,14 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([session_json(each) for each in sessions])
     else:
-        show((_grid(sessions),))
+        show(_grids(sessions))
     return EXIT_OK
 
 
 def _watch(client: Client, *, as_json: bool) -> None:
     def look() -> tuple[Grid, ...]:
         try:
-            return (_grid(client.sessions()),)
+            return _grids(client.sessions())
         except ControlFailed as error:
             return (Grid((), (), failure(error)),)
 
@@ -88,43 +88,48 @@ def session_json(session: SessionView) -> dict[str, object]:
 # ── the table ─────────────────────────────────────────────────────────────────────────────────────
 
 _COLUMNS = (
-    Column("ID", whole=True),
-    Column("STATE", whole=True),
-    Column("PROGRAM"),
-    Column("POLICY", needs=110),
-    Column("AGE", right=True, whole=True),
-    Column("ENDS IN", right=True, whole=True, needs=90),
-    Column("CONNS", right=True, whole=True),
-    Column("ALLOWED", right=True, whole=True),
-    Column("DENIED", right=True, whole=True),
-    Column("UP", right=True, whole=True, needs=80),
-    Column("DOWN", right=True, whole=True, needs=80),
-    Column("BUDGETS"),
-    Column("GRANTS"),
+    Column("ID"),
+    Column("STATE"),
+    Column("PROGRAM", Fit.CUT),
+    Column("POLICY", Fit.CUT, needs=110),
+    Column("AGE", right=True),
+    Column("ENDS IN", right=True, needs=90),
+    Column("CONNS", right=True),
+    Column("ALLOWED", right=True),
+    Column("DENIED", right=True),
+    Column("UP", right=True, needs=80),
+    Column("DOWN", right=True, needs=80),
 )
-_OPTIONAL = {"ENDS IN", "BUDGETS", "GRANTS"}
-"""Left out where no session has any."""
+_BUDGETS = (
+    Column("ID"),
+    Column("BUDGET", Fit.CUT),
+    Column("USED", right=True),
+    Column("OF", right=True),
+)
+_GRANTS = (
+    Column("ID"),
+    Column("GRANTED", Fit.CUT),
+    Column("USES LEFT", right=True),
+    Column("ENDS IN", right=True),
+)
 
 
-def _grid(sessions: Sequence[SessionView]) -> Grid:
+def _grids(sessions: Sequence[SessionView]) -> tuple[Grid, ...]:
     if not sessions:
-        return Grid((), (), "no session is open; `keyhole run -- CMD` opens one")
+        return (Grid((), (), "no session is open; `keyhole run -- CMD` opens one"),)
     now, home = time.time(), str(find_places().home)
     # The oldest first; ids tell nothing.
-    rows = [_row(each, now, home) for each in sorted(sessions, key=lambda each: each.opened)]
-    kept = [
-        number
-        for number, column in enumerate(_COLUMNS)
-        if column.name not in _OPTIONAL or any(row[number].lines[0] != "" for row in rows)
-    ]
-    return Grid(
-        tuple(_COLUMNS[number] for number in kept),
-        tuple(tuple(row[number] for number in kept) for row in rows),
+    sessions = sorted(sessions, key=lambda each: each.opened)
+    grids = (
+        Grid(_COLUMNS, tuple(_row(each, now, home) for each in sessions)),
+        Grid(_BUDGETS, tuple(_budget(s, each) for s in sessions for each in s.budgets)),
+        Grid(_GRANTS, tuple(_grant(s, each, now) for s in sessions for each in s.grants)),
     )
+    return tuple(grid for grid in grids if grid.rows)
 
 
 def _row(session: SessionView, now: float, home: str) -> tuple[Cell, ...]:
-    left = "" if session.expires is None else age(max(session.expires - now, 0))
+    left = "–" if session.expires is None else age(session.expires - now)
     return (
         cell(session.id),
         cell(session.state, _STYLES.get(session.state, "")),
@@ -137,8 +142,6 @@ def _row(session: SessionView, now: float, home: str) -> tuple[Cell, ...]:
         cell(session.denied),
         cell(size(session.up)),
         cell(size(session.down)),
-        Cell(tuple(map(_budget, session.budgets)) or ("",), _urgency(session.budgets)),
-        Cell(tuple(_grant(each, now) for each in session.grants) or ("",)),
     )
 
 
@@ -147,18 +150,15 @@ def _short(path: str, home: str) -> str:
     return f"~{path[len(home) :]}" if path.startswith(home.rstrip(os.sep) + os.sep) else path
 
 
-def _budget(budget: BudgetView) -> str:
+def _budget(session: SessionView, budget: BudgetView) -> tuple[Cell, ...]:
     used, limit = str(budget.used), str(budget.limit)
     if budget.name.rpartition(".")[2] in _IN_BYTES:
         used, limit = size(budget.used), size(budget.limit)
-    return f"{budget.name} {used}/{limit}"
+    style = "yellow" if budget.used >= NEARLY * budget.limit else ""
+    if budget.used >= budget.limit:
+        style = "red"
+    return cell(session.id), cell(budget.name), cell(used, style), cell(limit)
 
 
-def _urgency(budgets: Sequence[BudgetView]) -> str:
-    if any(each.used >= each.limit for each in budgets):
-        return "red"
-    return "yellow" if any(each.used >= NEARLY * each.limit for each in budgets) else ""
-
-
-def _grant(grant: GrantView, now: float) -> str:
-    return f"{grant.host} ({grant.uses} left, {age(max(grant.expires - now, 0))})"
+def _grant(session: SessionView, grant: GrantView, now: float) -> tuple[Cell, ...]:
+    return cell(session.id), cell(grant.host), cell(grant.uses), cell(age(grant.expires - now))

@@ -44,5 +44,5 @@ def _row(policy: PolicyReload) -> tuple[str, ...]:
     if policy.outcome is Outcome.KEPT:
         # Padded by hand: colour has no width.
         word = paint("kept", "yellow") + " " * (len(Outcome.UNCHANGED) - len("kept"))
-        return word, f"{path}: the old one stays, for {visible(policy.why)}"
+        return word, f"{path}: the old one stays: {visible(policy.why)}"
     return policy.outcome.ljust(len(Outcome.UNCHANGED)), path

@@ -116,7 +116,7 @@ def _replace(store: Store, options: argparse.Namespace) -> int:
     if before is None:
         raise CliError(f"the store has no {name}; `keyhole secret set {name}` keeps one")
     if before.kept is Kept.ENCRYPTED and not has_terminal():
-        raise CliError("there is no terminal to ask for the store's passphrase on")
+        raise CliError("there is no terminal to ask for the store's passphrase on; type it in one")
     _keep(store, name, before.kept, unsafe_short=options.unsafe_short)
     print(f"replaced {name} ({_painted(before.kept)})")
     return pass_on(name, end_sessions=options.end_sessions)

@@ -21,7 +21,7 @@ def pass_on(name: str, *, end_sessions: bool) -> int:
     client = Client(find_places().runtime)
     try:
         client.secret_changed(name)
-        print("the gateway has read it again")
+        print("the gateway was told, and reads it again")
         if end_sessions:
             _end(client, name, kept)
     except NoGateway:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from keyhole.cli.asking import asking, failure
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import print_json
 from keyhole.cli.parser import CliError
-from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Grid, cell, show, watch
+from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed, NoGateway
+from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +32,10 @@ def run(options: argparse.Namespace) -> int:
         raise CliError("--metrics is for Prometheus: it goes with neither --json nor --watch")
     with asking() as client:
         if options.metrics:
-            print(client.metrics(), end="")
+            text = client.metrics()
+            if sys.stdout.isatty():  # a label may hold what somebody else chose (I8)
+                text = "\n".join(map(visible, text.split("\n")))
+            print(text, end="")
             return EXIT_OK
         if options.watch:
             _watch(client, as_json=options.json)
@@ -100,11 +105,11 @@ def _grids(status: Status) -> tuple[Grid, ...]:
         (cell("connections"), cell(status.connections)),
         (cell("admits"), admits),
     ]
-    facts = Grid((Column("", whole=True), Column("")), tuple(rows))
+    facts = Grid((Column(""), Column("", Fit.WRAPPED)), tuple(rows))
     if not status.protections:
         return (facts,)
     protections = Grid(
-        (Column("PROTECTION", whole=True), Column("HOLDS", whole=True), Column("")),
+        (Column("PROTECTION"), Column("HOLDS"), Column("", Fit.WRAPPED)),
         tuple(
             (
                 cell(each.name),

@@ -6,6 +6,7 @@ where it draws.
 
 from __future__ import annotations
 
+import enum
 import os
 import sys
 import time
@@ -29,11 +30,20 @@ _PLAIN_TERMINALS = frozenset({"", "dumb", "unknown"})
 """Values of TERM that promise no cursor to move."""
 
 
+class Fit(enum.Enum):
+    """What becomes of a column where the terminal is narrow."""
+
+    WHOLE = enum.auto()
+    """It is never cut: an id, a number."""
+    CUT = enum.auto()
+    WRAPPED = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a table, line by line, and how it is drawn where there is colour."""
+    """What stands in a table, and how it is drawn where there is colour."""
 
-    lines: tuple[str, ...]
+    text: str
     style: str = ""
 
 
@@ -42,9 +52,8 @@ class Column:
     """One column of a grid."""
 
     name: str
+    fit: Fit = Fit.WHOLE
     right: bool = False
-    whole: bool = False
-    """It is never cut: an id, a number."""
     needs: int = 0
     """Columns that the terminal must have for it to be shown."""
 
@@ -59,8 +68,8 @@ class Grid:
 
 
 def cell(text: object, style: str = "") -> Cell:
-    """A cell of one line."""
-    return Cell((str(text),), style)
+    """A cell, of anything that has a text."""
+    return Cell(str(text), style)
 
 
 def show(grids: Sequence[Grid]) -> None:
@@ -118,8 +127,8 @@ def plain(grids: Sequence[Grid]) -> str:
     """Aligned columns, each row on one line, nothing cut: for pipes and for plain terminals."""
     parts = []
     for grid in grids:
-        head = [tuple(column.name for column in grid.columns)] if any(_heads(grid)) else []
-        rows = [tuple(visible(", ".join(each.lines)) for each in row) for row in grid.rows]
+        head = [tuple(_heads(grid))] if any(_heads(grid)) else []
+        rows = [tuple(visible(each.text) for each in row) for row in grid.rows]
         lines = [line.rstrip() for line in columns([*head, *rows], indent="")] if rows else []
         parts.append("\n".join([*lines, *([grid.below] if grid.below else [])]))
     return "\n\n".join(parts)
@@ -148,6 +157,8 @@ def _drawn(grids: Sequence[Grid], console: Console) -> RenderableType:
 
     parts: list[RenderableType] = []
     for grid in grids:
+        if parts:
+            parts.append(Text(""))
         if grid.rows:
             parts.append(_table(grid, console.width))
         if grid.below:
@@ -156,39 +167,35 @@ def _drawn(grids: Sequence[Grid], console: Console) -> RenderableType:
 
 
 def _table(grid: Grid, width: int) -> Table:
-    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    headed = any(_heads(grid))
     table = Table(
-        box=SIMPLE_HEAD if headed else None,
-        show_header=headed,
+        box=None,
+        show_header=any(_heads(grid)),
         header_style="bold",
+        padding=(0, 2, 0, 0),
         pad_edge=False,
-        show_edge=False,
     )
-    shown = [column.needs <= width for column in grid.columns]
-    for column, is_shown in zip(grid.columns, shown, strict=True):
-        if is_shown:
-            table.add_column(
-                Text(column.name),
-                justify="right" if column.right else "left",
-                no_wrap=True,
-                overflow="ellipsis",
-                min_width=_longest(grid, column) if column.whole else None,
-            )
-    for row in grid.rows:
-        cells = (
-            Text("\n".join(map(visible, each.lines)), style=each.style)
-            for each, is_shown in zip(row, shown, strict=True)
-            if is_shown
+    shown = [column for column in grid.columns if column.needs <= width]
+    for column in shown:
+        table.add_column(
+            Text(column.name),
+            justify="right" if column.right else "left",
+            # What may wrap is what rich makes narrower first; a cell may still say that it is cut.
+            no_wrap=column.fit is Fit.WHOLE,
         )
-        table.add_row(*cells)
+    for row in grid.rows:
+        table.add_row(
+            *(
+                Text(
+                    visible(each.text),
+                    style=each.style,
+                    no_wrap=column.fit is not Fit.WRAPPED,
+                    overflow="ellipsis",
+                )
+                for column, each in zip(grid.columns, row, strict=True)
+                if column in shown
+            )
+        )
     return table
-
-
-def _longest(grid: Grid, column: Column) -> int:
-    number = grid.columns.index(column)
-    texts = (line for row in grid.rows for line in row[number].lines)
-    return max(map(len, texts), default=1)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import Status
     from keyhole.vault.stored import Ask
 
-PROGRAM = (sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "keyhole")
+PROGRAM: tuple[str, ...] = (sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "keyhole")
 """This very Keyhole. Never looked for in the directory that it was typed in (I11)."""
 
 LAST_WORDS = 10
@@ -155,7 +155,11 @@ def _serve(places: Places, line: int | None) -> int:
         except DaemonFailed as error:
             raise CliError(f"no gateway was started: {visible(str(error))}") from None
         return code
-    starter, log = Starter(line), LogWriter(os.dup(2))
+    try:
+        starter = Starter(line)
+    except OSError:
+        raise CliError("--line is for `keyhole up` itself; type `keyhole up`") from None
+    log = LogWriter(os.dup(2))
     sys.stdout = sys.stderr = cast("TextIO", log)
     log.report(f"keyhole {__version__} starts as process {os.getpid()}")
 

@@ -1,0 +1,104 @@
+"""`keyhole`, with a gateway of the tests' own behind `up`: run as a program, never imported.
+
+FAKE_GATEWAY says how it behaves: `fail`, `die`, `hang` before it is ready; `ask` for a passphrase,
+`speak` a line, then serve; `stay` when it is told to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import uvloop  # noqa: E402
+
+from keyhole.cli import main, up  # noqa: E402
+from keyhole.control.place import Unusable, claim  # noqa: E402
+from keyhole.control.server import Server  # noqa: E402
+from keyhole.model.value import dataclass  # noqa: E402
+from tests.control.rig import FakeGateway  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keyhole.app.places import Places
+    from keyhole.control.peer import Peer
+    from keyhole.vault.stored import Ask
+
+
+class DaemonFailed(Exception):
+    """As that of keyhole.app.daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The same."""
+
+    places: Places
+    env: Mapping[str, str]
+    ready: Callable[[], None]
+    report: Callable[[str], None]
+    ask: Ask | None
+
+
+class Ending(FakeGateway):
+    """Ends when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+
+    async def stop_gateway(self, peer: Peer) -> None:
+        self.over.set()
+
+
+def serve(serving: Serving) -> int:
+    """A control socket with nothing behind it."""
+    manner = serving.env.get("FAKE_GATEWAY", "")
+    assert "NOTIFY_SOCKET" not in serving.env
+    assert "NOTIFY_SOCKET" not in os.environ
+    if manner == "fail":
+        raise DaemonFailed("the audit log cannot be written: no room; `df` says more")
+    if manner == "die":
+        raise ZeroDivisionError("the \x1b[2Jtraceback")
+    if manner == "hang":
+        signal.pause()
+    if manner == "ask":
+        said = serving.ask and serving.ask(True)
+        text = said.reveal() if said else "nothing"
+        serving.report(f"it was asked and got {len(text)} characters: {text[:3]}…")
+    if manner == "speak":
+        serving.report("session 5e55104d0123 was left by a gateway that died; it is ended")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(serving, stays=manner == "stay"))
+    return 0
+
+
+async def _serve(serving: Serving, *, stays: bool) -> None:
+    loop, gateway = asyncio.get_running_loop(), Ending()
+    loop.add_signal_handler(signal.SIGTERM, gateway.over.set)
+    try:
+        server = Server(loop, claim(serving.places.runtime), gateway)
+    except Unusable as error:
+        raise DaemonFailed(str(error)) from None
+    serving.ready()
+    serving.report("after it was ready")
+    await gateway.over.wait()
+    if stays:
+        await asyncio.Event().wait()
+    await server.close()
+
+
+if __name__ == "__main__":
+    daemon = types.ModuleType("keyhole.app.daemon")
+    vars(daemon).update(DaemonFailed=DaemonFailed, Serving=Serving, serve=serve)
+    sys.modules[daemon.__name__] = daemon
+    up.PROGRAM = (sys.executable, "-I", __file__)
+    main.entry()

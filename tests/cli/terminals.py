@@ -1,0 +1,47 @@
+"""A terminal in front of a command: its width, what is typed, and all that it shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+DEADLINE = 30.0
+
+
+def on_terminal(
+    words: Sequence[str],
+    env: dict[str, str],
+    cwd: Path,
+    typed: Sequence[tuple[str, str]] = (),
+    size: tuple[int, int] = (24, 80),
+) -> tuple[int, str]:
+    """Exit code and output; of `typed`, each pair is what to wait for and what to type then."""
+    pid, master = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        os.chdir(cwd)
+        os.execve(words[0], list(words), {"TERM": "xterm-256color"} | env)  # noqa: S606
+    text, waiting, seen = "", list(typed), 0
+    deadline = time.monotonic() + DEADLINE
+    while select.select([master], [], [], max(deadline - time.monotonic(), 0))[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        text += data.decode()
+        if waiting and waiting[0][0] in text[seen:]:
+            seen = len(text)
+            os.write(master, waiting.pop(0)[1].encode())
+    os.close(master)
+    assert not waiting, text
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
