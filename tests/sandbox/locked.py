@@ -41,7 +41,7 @@ from keyhole.policy.push import Change
 from keyhole.policy.trial import Case, Unjudged
 from keyhole.sandbox import bailiff, emptynet, syscalls
 from keyhole.sandbox.jail import Jail
-from keyhole.sandbox.lockdown import lock_down
+from keyhole.sandbox.lockdown import forgo_rings, lock_down
 from keyhole.vault.memory import guard_memory
 from keyhole.wire.receivepack import Command
 
@@ -100,6 +100,28 @@ def serves_tls() -> Iterator[None]:
         server.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def takes_a_loop_along() -> Iterator[None]:
+    """One that was made before, since something needed it: libuv makes no ring then."""
+    forgo_rings()
+    listener = socket.create_server(("127.0.0.1", 0))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.sleep(0))
+        yield
+
+        async def main() -> None:
+            async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"x")
+                writer.close()
+
+            server = await asyncio.start_server(answer, sock=listener)
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await reader.read() == b"x"
+            writer.close()
+            server.close()
+
         runner.run(main())
 
 
@@ -522,8 +544,8 @@ at = ctypes.addressof(code)
 """Each with what comes of it when it is locked down. The numbers are those of x86_64."""
 
 NEEDS: tuple[Step, ...] = (
-    serves_tls, loads_the_hosts_roots, writes_and_rotates_its_log, keeps_files, reads_what_it_may,
-    watches_files, starts_threads, hands_descriptors_on, knows_who_asks, signals_itself,
+    serves_tls, takes_a_loop_along, loads_the_hosts_roots, writes_and_rotates_its_log, keeps_files,
+    reads_what_it_may, watches_files, starts_threads, hands_descriptors_on, knows_who_asks, signals_itself,
     imports_late, keeps_its_memory_locked, has_pushes_judged, resolves_names,
 )  # fmt: skip
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from keyhole.sandbox import landlock, lockdown, syscalls
 from keyhole.sandbox.gatewayfilter import ALLOWED, KILLED, REFUSED, can_pin_peers
-from keyhole.sandbox.lockdown import NotAlone, lock_down
+from keyhole.sandbox.lockdown import Unready, lock_down
 from tests.sandbox.locked import ATTEMPTS, NEEDS, resolves_names, threads_are_held_too
 from tests.sandbox.people import PATIENCE
 
@@ -135,7 +136,7 @@ def test_with_another_thread_nothing_is_locked_down(tmp_path: Path) -> None:
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        with pytest.raises(NotAlone, match="other thread"):
+        with pytest.raises(Unready, match="other threads"):
             lock_down([], [tmp_path])
     finally:
         done.set()
@@ -143,6 +144,23 @@ def test_with_another_thread_nothing_is_locked_down(tmp_path: Path) -> None:
     status = Path("/proc/self/status").read_text()
     assert "NoNewPrivs:\t0" in status
     assert "Seccomp:\t0" in status
+
+
+def test_with_a_ring_nothing_is_locked_down(tmp_path: Path) -> None:
+    """libuv would end the process with its first turn, and nobody would know why."""
+    loop = uvloop.new_event_loop()
+    try:
+        if not any(os.readlink(each) == lockdown._RING for each in _descriptors()):
+            pytest.skip("libuv makes no ring here")
+        with pytest.raises(Unready, match="io_uring"):
+            lock_down([], [tmp_path])
+    finally:
+        loop.close()
+    assert "NoNewPrivs:\t0" in Path("/proc/self/status").read_text()
+
+
+def _descriptors() -> list[Path]:
+    return [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
 
 
 def test_what_an_older_kernel_cannot_hold_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,9 @@ REFUSED = (
 """Errors that a program expects of these. No fork: nothing is run here, and a child would have our
 secrets."""
 
+RINGS = ("io_uring_setup", "io_uring_enter", "io_uring_register")
+"""What goes by a ring passes no filter. Absent by default."""
+
 _CLONE_VM, _CLONE_SIGHAND, _CLONE_THREAD = 0x100, 0x800, 0x10000
 _THREAD = _CLONE_VM | _CLONE_SIGHAND | _CLONE_THREAD
 _NOT_A_THREAD = 0x7E020000 | 0x00001000 | 0x00002000 | 0x00004000 | 0x00008000
@@ -131,6 +134,16 @@ def build_gateway_filter() -> Any:  # noqa: ANN401 - untyped library
     ):
         for value in values:
             _rule(sc, policy, sc.ALLOW, name, sc.Arg(argument, sc.EQ, value))
+    return policy
+
+
+def build_ring_filter() -> Any:  # noqa: ANN401 - untyped library
+    """Nothing but io_uring is absent; raises Missing."""
+    sc = binding()
+    policy = sc.SyscallFilter(sc.ALLOW)
+    policy.set_attr(sc.Attr.CTL_TSYNC, 1)
+    for name in RINGS:
+        policy.add_rule(sc.ERRNO(errno.ENOSYS), name)
     return policy
 
 

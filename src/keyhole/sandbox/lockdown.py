@@ -1,16 +1,20 @@
 """The gateway locks itself in: from here on it can serve, and little else, whoever steers it.
 
 Called by the app once, when everything is open that needs more: the keeper started, the control
-socket bound, the memory guarded. It must be the only thread, since most of this holds for a thread
-and those that it starts. There is no way back.
+socket bound, the memory guarded. No other thread may run, since most of this holds for a thread and
+those that it starts: the log's is started afterwards. There is no way back.
 
-Afterwards: nothing is started or executed, no process looked into, no file outside of the lists
-opened, no Unix socket made but pairs (the systemd socket, too, is connected before). What a
+A loop is made afterwards, or between `forgo_rings` and the lock-down: libuv keeps an io_uring from
+when a loop is made, and ends the process when it is gone.
+
+Afterwards nothing is started or executed, no process looked into, no file outside of the lists
+opened, no Unix socket made but pairs: the service manager's, too, is connected before. What a
 kernel cannot hold is said in a `Protection`, not passed over.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox import landlock, syscalls
-from keyhole.sandbox.gatewayfilter import build_gateway_filter, can_pin_peers
+from keyhole.sandbox.gatewayfilter import build_gateway_filter, build_ring_filter, can_pin_peers
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
@@ -52,8 +56,11 @@ RESOLVER = Path("/etc/resolv.conf")
 """Often a link; where it leads is read, too."""
 
 
-class NotAlone(Exception):
-    """Another thread runs already, and would stay as free as it is."""
+_RING = "anon_inode:[io_uring]"
+
+
+class Unready(Exception):
+    """Something is there already that a lock-down would not hold, or would break."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +76,9 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     """Give up all but what a gateway needs: `read` and `write` are trees or files, beside SYSTEM.
 
     Every tree to write must be there; may it hold nothing that others execute or trust (I11).
-    Raises NotAlone before anything is changed, and OSError.
+    Raises Unready before anything is changed, and OSError.
     """
-    others = len(os.listdir("/proc/self/task")) - 1
-    if others:
-        raise NotAlone(f"{others} other threads run: they would not be locked down")
+    _look_around()
     policy, why = _build_filter()
     # 1. Nothing is gained by anything that comes later.
     syscalls.no_new_privileges()
@@ -83,6 +88,24 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     # 3. System calls, last of all: from here on, none of the above can be called.
     held.append(_load(policy, why))
     return tuple(held)
+
+
+def forgo_rings() -> None:
+    """No io_uring from here on, in this process and what it starts. Raises Missing and OSError.
+
+    It gives up new privileges for that, which programs of others may need: they are started before.
+    """
+    build_ring_filter().load()
+
+
+def _look_around() -> None:
+    others = len(os.listdir("/proc/self/task")) - 1
+    if others:
+        raise Unready(f"{others} other threads run, and would not be locked down")
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{number}") == _RING:
+                raise Unready("a loop has an io_uring, which would be its end")
 
 
 def _drop_capabilities() -> Protection:
