@@ -545,8 +545,8 @@ at = ctypes.addressof(code)
 
 NEEDS: tuple[Step, ...] = (
     serves_tls, takes_a_loop_along, loads_the_hosts_roots, writes_and_rotates_its_log, keeps_files,
-    reads_what_it_may, watches_files, starts_threads, hands_descriptors_on, knows_who_asks, signals_itself,
-    imports_late, keeps_its_memory_locked, has_pushes_judged, resolves_names,
+    reads_what_it_may, watches_files, starts_threads, hands_descriptors_on, knows_who_asks,
+    signals_itself, imports_late, keeps_its_memory_locked, has_pushes_judged, resolves_names,
 )  # fmt: skip
 
 
