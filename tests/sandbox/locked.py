@@ -41,7 +41,7 @@ from keyhole.policy.push import Change
 from keyhole.policy.trial import Case, Unjudged
 from keyhole.sandbox import bailiff, emptynet, syscalls
 from keyhole.sandbox.jail import Jail
-from keyhole.sandbox.lockdown import forgo_rings, lock_down
+from keyhole.sandbox.lockdown import lock_down
 from keyhole.vault.memory import guard_memory
 from keyhole.wire.receivepack import Command
 
@@ -103,28 +103,6 @@ def serves_tls() -> Iterator[None]:
         runner.run(main())
 
 
-def takes_a_loop_along() -> Iterator[None]:
-    """One that was made before, since something needed it: libuv makes no ring then."""
-    forgo_rings()
-    listener = socket.create_server(("127.0.0.1", 0))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.sleep(0))
-        yield
-
-        async def main() -> None:
-            async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                writer.write(b"x")
-                writer.close()
-
-            server = await asyncio.start_server(answer, sock=listener)
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
-            assert await reader.read() == b"x"
-            writer.close()
-            server.close()
-
-        runner.run(main())
-
-
 def loads_the_hosts_roots() -> Iterator[None]:
     yield
     ssl.create_default_context()
@@ -159,7 +137,6 @@ def keeps_files() -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.flush()
         os.fsync(file.fileno())
-    made.chmod(0o600)
     made.rename(STATE / "b" / "y")
     os.truncate(STATE / "b" / "y", 1)
     assert (STATE / "b" / "y").read_text() == "n"
@@ -387,6 +364,11 @@ ATTEMPTS: dict[str, tuple[str, Step]] = {
     "truncate a file outside": ("EACCES", attempt("os.truncate(OUTSIDE, 0)")),
     "write what may be read": ("EACCES", attempt("(GRANTED / 'policy').open('a')")),
     "write a system's file": ("EACCES", attempt("open('/proc/self/comm', 'w')")),
+    "open a file to others": ("EPERM", attempt("OUTSIDE.chmod(0o666)")),
+    "open what may be read to others": (
+        "EPERM",
+        attempt("os.fchmod(os.open(GRANTED / 'policy', os.O_RDONLY), 0o666)"),
+    ),
     "link a file in": (
         "EXDEV",
         attempt("os.link(OUTSIDE, STATE / 'in'); (STATE / 'in').unlink()"),
@@ -544,7 +526,7 @@ at = ctypes.addressof(code)
 """Each with what comes of it when it is locked down. The numbers are those of x86_64."""
 
 NEEDS: tuple[Step, ...] = (
-    serves_tls, takes_a_loop_along, loads_the_hosts_roots, writes_and_rotates_its_log, keeps_files,
+    serves_tls, loads_the_hosts_roots, writes_and_rotates_its_log, keeps_files,
     reads_what_it_may, watches_files, starts_threads, hands_descriptors_on, knows_who_asks,
     signals_itself, imports_late, keeps_its_memory_locked, has_pushes_judged, resolves_names,
 )  # fmt: skip

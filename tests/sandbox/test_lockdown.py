@@ -21,7 +21,7 @@ import uvloop
 
 from keyhole.sandbox import landlock, lockdown, syscalls
 from keyhole.sandbox.gatewayfilter import ALLOWED, KILLED, REFUSED, can_pin_peers
-from keyhole.sandbox.lockdown import Unready, lock_down
+from keyhole.sandbox.lockdown import NotAlone, lock_down
 from tests.sandbox.locked import ATTEMPTS, NEEDS, resolves_names, threads_are_held_too
 from tests.sandbox.people import PATIENCE
 
@@ -136,7 +136,7 @@ def test_with_another_thread_nothing_is_locked_down(tmp_path: Path) -> None:
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        with pytest.raises(Unready, match="other threads"):
+        with pytest.raises(NotAlone, match="other threads"):
             lock_down([], [tmp_path])
     finally:
         done.set()
@@ -152,7 +152,7 @@ def test_with_a_ring_nothing_is_locked_down(tmp_path: Path) -> None:
     try:
         if not any(os.readlink(each) == lockdown._RING for each in _descriptors()):
             pytest.skip("libuv makes no ring here")
-        with pytest.raises(Unready, match="io_uring"):
+        with pytest.raises(NotAlone, match="io_uring"):
             lock_down([], [tmp_path])
     finally:
         loop.close()

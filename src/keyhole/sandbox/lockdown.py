@@ -2,10 +2,8 @@
 
 Called by the app once, when everything is open that needs more: the keeper started, the control
 socket bound, the memory guarded. No other thread may run, since most of this holds for a thread and
-those that it starts: the log's is started afterwards. There is no way back.
-
-A loop is made afterwards, or between `forgo_rings` and the lock-down: libuv keeps an io_uring from
-when a loop is made, and ends the process when it is gone.
+those that it starts, and no loop be made: libuv would keep an io_uring of it, and end the process
+when that does not answer any more. There is no way back.
 
 Afterwards nothing is started or executed, no process looked into, no file outside of the lists
 opened, no Unix socket made but pairs: the service manager's, too, is connected before. What a
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox import landlock, syscalls
-from keyhole.sandbox.gatewayfilter import build_gateway_filter, build_ring_filter, can_pin_peers
+from keyhole.sandbox.gatewayfilter import build_gateway_filter, can_pin_peers
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
@@ -59,8 +57,8 @@ RESOLVER = Path("/etc/resolv.conf")
 _RING = "anon_inode:[io_uring]"
 
 
-class Unready(Exception):
-    """Something is there already that a lock-down would not hold, or would break."""
+class NotAlone(Exception):
+    """Something is there already that would not be held, or would break: a thread, a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     """Give up all but what a gateway needs: `read` and `write` are trees or files, beside SYSTEM.
 
     Every tree to write must be there; may it hold nothing that others execute or trust (I11).
-    Raises Unready before anything is changed, and OSError.
+    Raises NotAlone before anything is changed, and OSError.
     """
     _look_around()
     policy, why = _build_filter()
@@ -90,22 +88,14 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     return tuple(held)
 
 
-def forgo_rings() -> None:
-    """No io_uring from here on, in this process and what it starts. Raises Missing and OSError.
-
-    It gives up new privileges for that, which programs of others may need: they are started before.
-    """
-    build_ring_filter().load()
-
-
 def _look_around() -> None:
     others = len(os.listdir("/proc/self/task")) - 1
     if others:
-        raise Unready(f"{others} other threads run, and would not be locked down")
+        raise NotAlone(f"{others} other threads run, and would not be locked down")
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
             if os.readlink(f"/proc/self/fd/{number}") == _RING:
-                raise Unready("a loop has an io_uring, which would be its end")
+                raise NotAlone("a loop has an io_uring, which would be its end")
 
 
 def _drop_capabilities() -> Protection:
