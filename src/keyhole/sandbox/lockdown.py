@@ -1,16 +1,18 @@
 """The gateway locks itself in: from here on it can serve, and little else, whoever steers it.
 
 Called by the app once, when everything is open that needs more: the keeper started, the control
-socket bound, the memory guarded. It must be the only thread, since most of this holds for a thread
-and those that it starts. There is no way back.
+socket bound, the memory guarded. No other thread may run, since most of this holds for a thread and
+those that it starts, and no loop be made: libuv would keep an io_uring of it, and end the process
+when that does not answer any more. There is no way back.
 
-Afterwards: nothing is started or executed, no process looked into, no file outside of the lists
-opened, no Unix socket made but pairs (the systemd socket, too, is connected before). What a
+Afterwards nothing is started or executed, no process looked into, no file outside of the lists
+opened, no Unix socket made but pairs: the service manager's, too, is connected before. What a
 kernel cannot hold is said in a `Protection`, not passed over.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -52,8 +54,11 @@ RESOLVER = Path("/etc/resolv.conf")
 """Often a link; where it leads is read, too."""
 
 
+_RING = "anon_inode:[io_uring]"
+
+
 class NotAlone(Exception):
-    """Another thread runs already, and would stay as free as it is."""
+    """Something is there already that would not be held, or would break: a thread, a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,7 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     Every tree to write must be there; may it hold nothing that others execute or trust (I11).
     Raises NotAlone before anything is changed, and OSError.
     """
-    others = len(os.listdir("/proc/self/task")) - 1
-    if others:
-        raise NotAlone(f"{others} other threads run: they would not be locked down")
+    _look_around()
     policy, why = _build_filter()
     # 1. Nothing is gained by anything that comes later.
     syscalls.no_new_privileges()
@@ -83,6 +86,16 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     # 3. System calls, last of all: from here on, none of the above can be called.
     held.append(_load(policy, why))
     return tuple(held)
+
+
+def _look_around() -> None:
+    others = len(os.listdir("/proc/self/task")) - 1
+    if others:
+        raise NotAlone(f"{others} other threads run, and would not be locked down")
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{number}") == _RING:
+                raise NotAlone("a loop has an io_uring, which would be its end")
 
 
 def _drop_capabilities() -> Protection:

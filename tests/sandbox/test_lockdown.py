@@ -1,0 +1,224 @@
+"""The gateway's own walls: what it needs works behind them, what it does not need is gone (I1, I2).
+
+`locked.py` is the program that stands behind them. Nearly all of this holds for a process for good,
+so it is tried in processes of its own, each thing free for a control and locked down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from keyhole.sandbox import landlock, lockdown, syscalls
+from keyhole.sandbox.gatewayfilter import ALLOWED, KILLED, REFUSED, can_pin_peers
+from keyhole.sandbox.lockdown import NotAlone, lock_down
+from tests.sandbox.locked import ATTEMPTS, NEEDS, resolves_names, threads_are_held_too
+from tests.sandbox.people import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.sandbox.people import Person
+
+PROGRAM = Path(__file__).with_name("locked.py").read_text()
+
+OTHERWISE = {
+    "become a program in memory": ("ENOEXEC",),
+    "make another kind of socket": ("ok", "EAFNOSUPPORT"),
+    "attach a filter": ("ok", "EPERM"),
+}
+"""What comes of these when we do not hold them back; some kernels do."""
+
+SINCE = {"connect to an abstract socket": 6, "listen on TCP": 4, "truncate a file outside": 3}
+"""The Landlock ABI that holds them."""
+
+
+def locked_down(
+    person: Person, directory: Path, *names: str, within: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """What came of each, free and locked down."""
+    directory.mkdir()
+    person.own(directory)
+    python = person.program.with_name("python")
+    done = subprocess.run(
+        [*within, python, "-I", "-c", PROGRAM, directory, *names],
+        cwd="/", env={}, capture_output=True, text=True, check=False, timeout=PATIENCE,
+        **person.become(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told: dict[str, list[str]] = json.loads(done.stdout)
+    return told
+
+
+@pytest.fixture(scope="module")
+def found(person: Person) -> dict[str, list[str]]:
+    """All but names."""
+    return locked_down(person, person.directory / "locked")
+
+
+@pytest.mark.parametrize("need", [n.__name__ for n in NEEDS if n is not resolves_names])
+def test_what_a_gateway_needs_works_behind_its_walls(
+    found: dict[str, list[str]], need: str
+) -> None:
+    assert found[need] == ["ok", "ok"]
+
+
+def test_names_are_resolved_behind_the_walls(person: Person) -> None:
+    """By the hosts file and by a name server, in a network of its own."""
+    unshare = shutil.which("unshare")
+    assert unshare
+    within = [unshare, "--mount", "--net", *([] if person.is_root else ["--user", "-r"])]
+    told = locked_down(person, person.directory / "names", resolves_names.__name__, within=within)
+    assert told == {resolves_names.__name__: ["ok", "ok"]}
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_what_a_gateway_does_not_need_is_gone(found: dict[str, list[str]], name: str) -> None:
+    """Control: the same works in the same process when it is not locked down."""
+    expected, step = ATTEMPTS[name]
+    if "call(" in (step.__doc__ or "") and platform.machine() != "x86_64":
+        pytest.skip("its number is another on this machine")
+    if landlock.find_abi() < SINCE.get(name, 1):
+        pytest.skip("this kernel cannot hold it")
+    free, locked = found[name]
+    assert locked == expected
+    assert free in OTHERWISE.get(name, ("ok",))
+
+
+def test_threads_that_start_later_are_held_too(found: dict[str, list[str]]) -> None:
+    assert found[threads_are_held_too.__name__] == ["ok", "EACCES"]
+
+
+REPORT = """
+import json, os, sys
+from pathlib import Path
+from keyhole.sandbox.lockdown import lock_down
+held = lock_down([Path("/nonexistent")], [Path(sys.argv[1])])
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(json.dumps([[p.name, p.on, p.note] for p in held]))
+print(json.dumps({k: v.strip() for k, v in status.items()}))
+"""
+
+
+def test_what_stands_is_said_and_is_so(person: Person) -> None:
+    done = subprocess.run(
+        [person.program.with_name("python"), "-I", "-c", REPORT, person.directory],
+        cwd="/", env={}, capture_output=True, text=True, check=True, timeout=PATIENCE,
+        **person.become(),
+    )  # fmt: skip
+    held, status = map(json.loads, done.stdout.splitlines())
+    assert [(name, on) for name, on, _ in held] == [
+        ("no-new-privileges", True), ("capabilities", True),
+        ("files", landlock.find_abi() > 0), ("system-calls", True),
+    ]  # fmt: skip
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    sets = ["CapInh", "CapPrm", "CapEff", "CapAmb", *(["CapBnd"] if person.is_root else [])]
+    assert {int(status[name], 16) for name in sets} == {0}
+    notes = {name: note for name, _, note in held}
+    assert ("bounding" in notes["capabilities"]) is not person.is_root
+    assert notes["files"].startswith(f"Landlock ABI {landlock.find_abi()}")
+    assert ("signalled" in notes["system-calls"]) is not can_pin_peers()
+
+
+def test_with_another_thread_nothing_is_locked_down(tmp_path: Path) -> None:
+    """Half a lock-down would be called one: the other thread would stay free."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with pytest.raises(NotAlone, match="other threads"):
+            lock_down([], [tmp_path])
+    finally:
+        done.set()
+        thread.join()
+    status = Path("/proc/self/status").read_text()
+    assert "NoNewPrivs:\t0" in status
+    assert "Seccomp:\t0" in status
+
+
+def test_with_a_ring_nothing_is_locked_down(tmp_path: Path) -> None:
+    """libuv would end the process with its first turn, and nobody would know why."""
+    loop = uvloop.new_event_loop()
+    try:
+        if not any(os.readlink(each) == lockdown._RING for each in _descriptors()):
+            pytest.skip("libuv makes no ring here")
+        with pytest.raises(NotAlone, match="io_uring"):
+            lock_down([], [tmp_path])
+    finally:
+        loop.close()
+    assert "NoNewPrivs:\t0" in Path("/proc/self/status").read_text()
+
+
+def _descriptors() -> list[Path]:
+    return [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+
+
+def test_what_an_older_kernel_cannot_hold_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules of each ABI, as they are handed to the kernel, and words for the rest."""
+    calls: list[tuple[object, ...]] = []
+
+    def call(number: int, *words: object) -> int:
+        calls.append((number, *words))
+        return os.open("/dev/null", os.O_RDONLY) if number == 444 else 0
+
+    monkeypatch.setattr(landlock, "_call", call)
+    sizes, rights, lacking = [], [], []
+    for abi in range(1, 8):
+        monkeypatch.setattr(landlock, "find_abi", lambda abi=abi: abi)
+        calls.clear()
+        held = landlock.restrict([Path("/etc"), Path("/nonexistent")], [Path("/usr")])
+        (_, attributes, size, _), _read, written, (number, *_) = calls
+        assert isinstance(attributes, bytes)
+        assert isinstance(written[3], bytes)
+        assert (len(attributes), number) == (size, 446)
+        sizes.append(size)
+        handled = int.from_bytes(attributes[:8], "little")
+        rights.append(handled)
+        granted = int.from_bytes(written[3][:8], "little")
+        assert granted & ~handled == 0, "more than is handled is refused by the kernel"
+        assert granted & 1 == 0, "nothing is executed"
+        lacking.append(len(held.lacking))
+    assert sizes == [8, 8, 8, 16, 16, 24, 24]
+    assert [bin(each).count("1") for each in rights] == [13, 14, 15, 15, 16, 16, 16]
+    assert lacking == [5, 4, 3, 2, 1, 0, 0]
+
+
+def test_without_landlock_it_is_said_and_the_rest_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "find_abi", lambda: 0)
+    (files,) = lockdown._restrict([], [])
+    assert (files.name, files.on) == ("files", False)
+    assert "Landlock" in files.note
+
+
+def test_a_tree_to_write_must_be_there() -> None:
+    """One that is not would be made by somebody else, and is not ours then."""
+    with pytest.raises(FileNotFoundError):
+        landlock.restrict([], [Path("/nonexistent")])
+
+
+def test_memory_that_cannot_stay_locked_is_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next page would be refused as soon as the capability is gone."""
+    monkeypatch.setattr(syscalls, "unlock_memory", lambda: True)
+    monkeypatch.setattr(resource, "setrlimit", _no)
+    assert not lockdown._may_keep_memory_locked()
+    monkeypatch.setattr(syscalls, "unlock_memory", lambda: False)
+    assert lockdown._may_keep_memory_locked()
+
+
+def _no(*_: object) -> None:
+    raise ValueError("not allowed to raise maximum limit")
+
+
+def test_a_call_is_on_one_list() -> None:
+    everywhere = [*ALLOWED, *KILLED, *REFUSED]
+    assert len(everywhere) == len(set(everywhere))
