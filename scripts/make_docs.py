@@ -163,6 +163,7 @@ _GATEWAY_MEANINGS = {
     refusal.CLIENT_SILENT: "the client did not say its hello or request in time",
     refusal.FOREIGN_NAMESPACE: "a connection that is not of the door's own namespace",
     refusal.DOOR_CLOSED: "the door was closed",
+    refusal.POLICY_CHANGED: "the session's policy has changed, and no longer grants it",
     refusal.IDLE: "nothing was sent either way for too long",
     refusal.DNS_MALFORMED: "not one readable DNS question",
     refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",
