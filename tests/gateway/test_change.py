@@ -392,6 +392,26 @@ def test_a_door_stays_its_sessions(namespace: Namespace, rig: Rig) -> None:
     rig.call(lambda: handle.change(rig.session(watch, policy())))  # too late to matter
 
 
+def test_a_door_that_cannot_be_changed_is_closed(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """I2, I3: a failure in the midst must not leave open what the new policy takes away."""
+    stage.open(OWN, ok_example=origin(Service(), tls))
+    talk = stage.ask(get())
+    assert talk.answer().status == 200
+    session = handle_of(stage).session
+    assert session.interception is not None
+
+    def broken(rules: object, *, git: bool = False) -> None:
+        raise RuntimeError("no credential can be made")
+
+    other = replace(session, interception=replace(session.interception, credential=broken))
+    with pytest.raises(RuntimeError):
+        stage.rig.call(lambda: handle_of(stage).change(other))
+    assert talk.cut() == b""
+    assert not stage.rig.call(lambda: handle_of(stage)._open)
+
+
 # ── doors and figures ─────────────────────────────────────────────────────────────────────────────
 
 
