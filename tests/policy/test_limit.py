@@ -63,3 +63,15 @@ def test_a_total_is_not_exceeded() -> None:
     over = decide_total("upload", 91, 10, 100)
     assert (over.allowed, over.reason, over.rule) == (False, Reason.OVER_LIMIT, "limits.upload")
     assert not decide_total("upload", 0, -1, 100).allowed
+
+
+def test_another_rate_gives_nothing_back_and_takes_what_is_over_it() -> None:
+    bucket = Bucket.full("x", 10.0, now=0.0)
+    assert bucket.take(0.0, 10.0).allowed
+    bucket.adjust(100.0, 0.5)
+    assert bucket.wait(0.5, 6.0) == pytest.approx(0.01)  # five were earned at the old rate
+    assert bucket.wait(0.5, 100.0) == pytest.approx(0.95)
+    bucket.adjust(2.0, 60.0)
+    assert (bucket.tokens, bucket.wait(60.0, 2.0)) == (2.0, 0.0)
+    bucket.adjust(4.0, 59.0)  # a clock that goes back
+    assert bucket.tokens == 2.0

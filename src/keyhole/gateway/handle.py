@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.gateway import connection, refusal
 from keyhole.gateway.door import Door, namespace_cookie
 from keyhole.gateway.gate import JudgeRequest, gate_for
+from keyhole.gateway.granting import Granting
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.inspection import Inspection
 from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
@@ -24,6 +25,7 @@ from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
+from keyhole.policy.grants import Ungrantable
 from keyhole.policy.request import Request, decide_request
 from keyhole.wire.httphead import HTTP_PORT, Head
 from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES, Treatment
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
+    from keyhole.policy.grants import Grant
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -82,6 +85,7 @@ class DoorHandle:
         self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
         self._names = NameServer(shared.loop, self._state)
+        self._granting = Granting(shared.loop, self._state, self._grant_over)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
         self._tunnels: dict[Tunnel, asyncio.Task[None]] = {}
@@ -115,23 +119,49 @@ class DoorHandle:
         """What the session may do, and with which credentials, from now on.
 
         What both policies allow goes on, and is searched for old and new secrets (I7); the next
-        request of any connection goes by the new one. What the new one does not allow is cut.
+        request of any connection goes by the new one. What the new one does not allow is cut. A
+        door that cannot be changed is closed: half a change would leave open what was taken away.
         """
         if session.id != self.session.id:
             raise ValueError("a door is of one session")
         if not self._open:
             return
+        try:
+            self._change(session)
+        except BaseException:
+            self.close()
+            raise
+        if self._timer is None:
+            self.resume()
+
+    def _change(self, session: Session) -> None:
         self._state.change(session, self._loop.time())
         retired, self._inspections = self._inspections, {}
         for inspection in retired.values():
             inspection.retire()
+        self._state.grants.reconcile(session.book)
         for tunnel in list(self._tunnels):
-            bound = tunnel.bound
-            tunnel.change(decide_egress(session.book, bound.host, bound.port))
+            tunnel.change(self._granting.decide_again(tunnel.bound))
         for inspected in list(self._inspected):
             self._change_inspected(inspected, session)
-        if self._timer is None:
-            self.resume()
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What a person granted and lasts; `expires` is by the loop's clock."""
+        return self._granting.views()
+
+    def grant(self, host: Host, port: int, seconds: float, uses: int) -> Grant:
+        """Tunnel connections to a host beside the policy: so many, so long. Raises Ungrantable.
+
+        The address is judged as any other's (I4). A grant of the same replaces the one before.
+        """
+        if not self._open:
+            raise Ungrantable("the session is over")
+        return self._granting.grant(host, port, seconds, uses)
+
+    def _grant_over(self, concerns: Callable[[Bound], bool]) -> None:
+        for tunnel in [each for each in self._tunnels if concerns(each.bound)]:
+            tunnel.cut(refusal.GRANT_EXPIRED)
 
     def _change_inspected(self, inspected: Arrival, session: Session) -> None:
         bound, interception = inspected.bound, session.interception
@@ -147,6 +177,7 @@ class DoorHandle:
             return
         self._open = False
         self._pause()
+        self._granting.close()
         self._udp.close()
         self._door.close()
         for tunnel in list(self._tunnels):
@@ -263,7 +294,7 @@ class DoorHandle:
             state.refused(Decision(reason=Reason.LITERAL_ADDRESS), address, port)
             return False
         # 5. Policy.
-        decision = decide_egress(session.book, host, port)
+        decision = self._granting.decide(host, port)
         if not decision.allowed:
             state.refused(decision, host.name, port)
             return False

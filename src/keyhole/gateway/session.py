@@ -12,6 +12,7 @@ from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass, replace
+from keyhole.policy.grants import Grants
 from keyhole.policy.limit import Bucket, decide_total
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class SessionState:
         "denied",
         "down",
         "gathered",
+        "grants",
         "large_files",
         "names",
         "open",
@@ -131,6 +133,7 @@ class SessionState:
         self.session = self._counted(session)
         self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
+        self.grants = Grants()
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
         self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
         self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
@@ -217,6 +220,10 @@ class SessionState:
             self.session.report("further refusals are in the log alone")
             return
         self.session.report(refusal.line(host, port, reason, why))
+
+    def tell_again(self, host: str) -> None:
+        """What a person just granted was told as refused before; the next refusal is news."""
+        self._reported.discard(host)
 
     def tell_request(self, method: str, host: str, path: str, reason: str) -> None:
         """The same for a request: once per host and reason."""
