@@ -105,7 +105,7 @@ class Following:
         try:
             stock = self._provider.provide(self._wanted)
         except PolicyFaults as error:
-            return False, f"the policy is not valid, the old one holds: {error.faults[0].render()}"
+            return False, f"the policy is not valid, the old one holds: {_first(error)}"
         except (Refused, Unreadable, Unavailable) as error:
             words = NOT_ACCEPTED if NOT_ACCEPTED in str(error) else str(error)
             return False, f"the policy has changed, the old one holds: {words}"
@@ -128,3 +128,8 @@ class Following:
         ends = "; the old one has ended" if over else ""
         if not self._over:
             self._told.kept(f"{ref} is not renewed: {why}{ends}")
+
+
+def _first(error: PolicyFaults) -> str:
+    """The first of the faults, in one line; `keyhole check` shows all."""
+    return error.faults[0].render().partition("\n")[0]

@@ -139,7 +139,7 @@ class LiveSession:
     def keep(self, why: str) -> None:
         """Go on as before, though something has changed that cannot be used."""
         if self.ending is None:
-            self.record(session_event("change-refused", why=why))
+            self.record(session_event("change-refused", good=False, why=why))
             self._report(why)
 
     def grant(self, pattern: HostPattern, seconds: int, uses: int, by: int) -> Grant:

@@ -25,8 +25,6 @@ from keyhole.control.interface import NoSuch
 from keyhole.control.values import State
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import SameNamespace
-from keyhole.model.decision import Verdict
-from keyhole.model.event import Event, EventKind
 from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.secret import Source
 from keyhole.policy.grants import Ungrantable
@@ -110,7 +108,7 @@ class Entry:
             down=figures.down if figures else 0,
             stored=tuple(sorted(self.stored)),
             secrets=tuple(sorted(provision.secrets)),
-            grants=tuple(map(_shown, live.handle.grants)) if live else (),
+            grants=tuple(map(_shown, live.handle.grants)) if live and not live.ending else (),
         )
 
 
@@ -144,8 +142,8 @@ class GatewayOperations:
     def stranger(self, stranger: Stranger) -> None:
         """Somebody was turned away."""
         if self._strangers.take(self._house.loop.time()).allowed:
-            details = (("why", stranger.why), ("uid", stranger.uid), ("pid", stranger.pid))
-            event = Event(EventKind.SESSION, Verdict.DENY, "control-refused", details=details)
+            who = {"uid": stranger.uid, "pid": stranger.pid}
+            event = session_event("control-refused", good=False, why=stranger.why, **who)
             self._house.log.record("", event)
 
     async def status(self) -> values.Status:
