@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from keyhole.app.ending import Ending
-from keyhole.app.session import session_event
+from keyhole.app.session import refused_event, session_event
 from keyhole.gateway.session import Session
 from keyhole.model.host import Host
 from keyhole.model.value import dataclass
@@ -139,7 +139,7 @@ class LiveSession:
     def keep(self, why: str) -> None:
         """Go on as before, though something has changed that cannot be used."""
         if self.ending is None:
-            self.record(session_event("change-refused", good=False, why=why))
+            self.record(refused_event("change-refused", why=why))
             self._report(why)
 
     def grant(self, pattern: HostPattern, seconds: int, uses: int, by: int) -> Grant:

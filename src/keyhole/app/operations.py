@@ -18,7 +18,7 @@ from keyhole import __version__
 from keyhole.app.ending import Ending
 from keyhole.app.line import Line
 from keyhole.app.live import House, LiveSession
-from keyhole.app.session import new_session, session_event
+from keyhole.app.session import new_session, refused_event, session_event
 from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
@@ -143,7 +143,7 @@ class GatewayOperations:
         """Somebody was turned away."""
         if self._strangers.take(self._house.loop.time()).allowed:
             who = {"uid": stranger.uid, "pid": stranger.pid}
-            event = session_event("control-refused", good=False, why=stranger.why, **who)
+            event = refused_event("control-refused", why=stranger.why, **who)
             self._house.log.record("", event)
 
     async def status(self) -> values.Status:

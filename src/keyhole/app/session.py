@@ -13,7 +13,11 @@ def new_session() -> str:
     return secrets.token_hex(6)
 
 
-def session_event(what: str, *, good: bool = True, **details: str | int) -> Event:
+def session_event(what: str, **details: str | int) -> Event:
     """It started, it ended, or what became of it in between."""
-    verdict = Verdict.ALLOW if good else Verdict.DENY
-    return Event(EventKind.SESSION, verdict, what, details=tuple(details.items()))
+    return Event(EventKind.SESSION, Verdict.ALLOW, what, details=tuple(details.items()))
+
+
+def refused_event(what: str, **details: str | int) -> Event:
+    """Something that concerns a session, or the gateway itself, was refused."""
+    return Event(EventKind.SESSION, Verdict.DENY, what, details=tuple(details.items()))
