@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.clients.services import keep
 from tests.sandbox.people import PATIENCE
 from tests.sandbox.projects import Project, Ran, line_of
@@ -152,7 +154,9 @@ class Agent:
         self._home = home
         self.process = process
         self._said = ""
-        assert line_of(process.stdout) == "ready", self._rest()
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            pytest.fail(f"no agent: {process.communicate(timeout=PATIENCE)[1].decode()}")
 
     @property
     def session(self) -> dict[str, Any]:
@@ -191,10 +195,6 @@ class Agent:
             assert data, f"ended without {text!r}: {self._said!r}"
             self._said += data.decode()
         self._said = self._said.partition(text)[2]
-
-    def _rest(self) -> bytes:
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
 
 
 def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> float:

@@ -46,7 +46,8 @@ def test_two_sandboxes_have_each_its_own_and_nothing_of_the_others(
         assert second.do("get", "one.example", "/v1/own") == "gaierror"
         assert len(origin.seen) == before
         for agent, key in ((first, one), (second, two)):
-            assert one not in json.dumps(told[agent]) and two not in json.dumps(told[agent])
+            assert one not in json.dumps(told[agent])
+            assert two not in json.dumps(told[agent])
             shown = agent.session
             assert (shown["state"], shown["label"], shown["requests"]) == ("open", "python3", 1)
             assert key not in json.dumps(shown)

@@ -6,6 +6,7 @@ so it is tried in processes of its own, each thing free for a control and locked
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -204,6 +205,21 @@ def test_a_tree_to_write_must_be_there() -> None:
     """One that is not would be made by somebody else, and is not ours then."""
     with pytest.raises(FileNotFoundError):
         landlock.restrict([], [Path("/nonexistent")])
+
+
+def test_packages_that_are_links_are_read_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Landlock goes by where a file is, and some installers link packages into an environment."""
+    for name in ("kept/linked_package", "environment", "unused"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "kept/linked_package/__init__.py").touch()
+    (tmp_path / "environment/linked_package").symlink_to(tmp_path / "kept/linked_package")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "unused"), str(tmp_path / "environment")])
+    importlib.import_module("linked_package")
+    found = lockdown._modules()
+    assert {tmp_path / "environment", tmp_path / "kept/linked_package"} <= set(found)
+    assert not {tmp_path / "unused", tmp_path, tmp_path / "kept"} & set(found)
 
 
 def test_memory_that_cannot_stay_locked_is_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
