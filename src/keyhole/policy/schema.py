@@ -49,7 +49,6 @@ class Arrives(enum.Enum):
     """What a key's effect still waits for; `keyhole check` says so (I10)."""
 
     NOW = "in force"
-    GATEWAY = "the long-lived gateway"
     CONTAINERS = "container runtimes"
 
 
@@ -273,7 +272,7 @@ KEYS = (
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
     _limit("idle", kinds.DURATION, "4h",
-           "a session's life without an allowed request that used a credential", Arrives.GATEWAY),
+           "a session's life without an allowed request that used a credential", Arrives.NOW),
     _limit("audit_per_second", kinds.COUNT, "200",
            "audit lines; beyond it they are counted in one", Arrives.NOW),
     _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
