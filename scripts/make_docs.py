@@ -211,6 +211,7 @@ _WHEN_REACHED = {
     "group, a process is killed when **all together** are over it",
     "processes": "no further process or thread starts (`RLIMIT_NPROC`, and the control group)",
     "ttl": "everything inside is killed, exit 124",
+    "idle": "the door is closed and what is open is cut; the command goes on, without a network",
     "requests_per_second": "429 with `Retry-After`",
     "body": "413, or the connection is cut where the answer has begun",
     "audit_per_second": "events are counted, and the count is written",

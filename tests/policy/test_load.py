@@ -372,6 +372,6 @@ def test_a_rule_has_its_line() -> None:
 
 def test_keys_without_effect_yet_are_named() -> None:
     """I10: nothing pretends."""
-    text = "[limits]\nidle = '1h'\n[egress]\nallow = ['a.example']\n[services.model]\n"
-    waiting = loaded(text + "secret = 'store:m'").waiting()
-    assert [key.dotted for key, _ in waiting] == ["limits.idle"]
+    text = "[sandbox]\nruntime = 'docker'\nimage = 'debian'\n[egress]\nallow = ['a.example']\n"
+    waiting = loaded(text).waiting()
+    assert [key.dotted for key, _ in waiting] == ["sandbox.image"]
