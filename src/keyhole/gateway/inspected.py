@@ -377,7 +377,7 @@ class Inspected(Arrival):
         asking = Asking(
             self._loop,
             self._shared.upstream,
-            self._state.session.book,
+            lambda: self._state.session.book,
             self._interception.trust,
             inspection,
         )
