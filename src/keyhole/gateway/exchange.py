@@ -242,8 +242,8 @@ class Exchange:
         if client is None:
             return
         self.status = head.status
-        if self._credentialed and _SUCCESS <= head.status < _ERRORS:
-            client.succeeded()
+        if body is None and self._credentialed and _SUCCESS <= head.status < _ERRORS:
+            client.succeeded()  # and once more when it is whole, which may be much later
         if head.status == _SWITCHING:
             self._switch(client, head)
             return

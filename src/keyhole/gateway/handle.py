@@ -102,8 +102,8 @@ class DoorHandle:
 
     @property
     def session(self) -> Session:
-        """Whose door it is."""
-        return self._state.session
+        """Whose door it is, as it was handed over last."""
+        return self._state.given
 
     @property
     def usage(self) -> tuple[int, int]:

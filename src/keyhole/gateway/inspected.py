@@ -261,11 +261,29 @@ class Inspected(Arrival):
                 return self._gather_push(body, rest)
             if not body.done or not isinstance(body, Gathering):
                 return rest
+            if isinstance(body, FetchBody) and body.large:
+                self._phase = _WAIT
+                self._held = rest
+                self._start(self._read_apart(body))
+                return b""
             whole = body.finish()
         except Unfit as error:
             self._forsake(error.reason)
             return self._refuse_unfit(error, asked.head, asked.decision, b"")
         return self._proceed(whole.asked, whole.digest, whole.body + rest)
+
+    async def _read_apart(self, body: FetchBody) -> None:
+        """Read a long body where it holds nobody up; the connection is not read from meanwhile."""
+        try:
+            whole = await body.finish_apart(self._loop)
+        except Unfit as error:
+            self.go_on_with(partial(self._refuse_gathered, body, error))
+            return
+        self.go_on_with(lambda rest: self._proceed(whole.asked, whole.digest, whole.body + rest))
+
+    def _refuse_gathered(self, body: Body, error: Unfit, rest: bytes) -> bytes:
+        self._forget_body()
+        return self._refuse_unfit(error, body.asked.head, body.asked.decision, b"")
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
@@ -359,7 +377,7 @@ class Inspected(Arrival):
         asking = Asking(
             self._loop,
             self._shared.upstream,
-            self._state.session.book,
+            lambda: self._state.session.book,
             self._interception.trust,
             inspection,
         )

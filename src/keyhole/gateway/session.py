@@ -115,6 +115,7 @@ class SessionState:
         "denied",
         "down",
         "gathered",
+        "given",
         "grants",
         "large_files",
         "names",
@@ -130,6 +131,8 @@ class SessionState:
 
     def __init__(self, session: Session, now: float) -> None:
         limits = self._limits = session.book.policy.limits
+        self.given = session
+        """As it was handed over."""
         self.session = self._counted(session)
         self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
@@ -166,7 +169,7 @@ class SessionState:
     def change(self, session: Session, now: float) -> None:
         """Go on by another policy and other credentials; what was counted stays counted."""
         limits = self._limits = session.book.policy.limits
-        self.session = self._counted(session)
+        self.given, self.session = session, self._counted(session)
         self.connects.adjust(limits.connections_per_second, now)
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
