@@ -48,6 +48,7 @@ from keyhole.gateway import (
 from keyhole.inject import encoded, sigv4, stubs
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
 from keyhole.model.decision import Reason
+from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import key_table
 from keyhole.policy.schema import KEYS, Arrives
@@ -233,7 +234,7 @@ def bound_table() -> str:
         ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
         ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
         ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
-        ("connections of a whole gateway", f"{gateway.MAX_CONNECTIONS:,}", "wait"),
+        ("connections of a whole gateway", f"{GatewayLimits().connections:,}", "wait"),
         ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
         ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),

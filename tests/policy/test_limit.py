@@ -23,6 +23,11 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     assert bucket.wait(99.0) == 0.0
 
 
+def test_a_bucket_speaks_for_the_table_that_has_it() -> None:
+    bucket = Bucket.full("dns_per_second", 1.0, now=0.0, table="gateway")
+    assert bucket.rule == bucket.take(0.0).rule == bucket.take(0.0).rule == "gateway.dns_per_second"
+
+
 def test_a_clock_that_goes_back_earns_nothing() -> None:
     bucket = Bucket.full("x", 1.0, now=100.0)
     assert bucket.take(100.0).allowed

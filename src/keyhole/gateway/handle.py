@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.gateway.arrival import Arrival
+    from keyhole.gateway.budgets import Commons
     from keyhole.gateway.session import Interception
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
+    from keyhole.policy.budget import BudgetUse
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -68,6 +70,7 @@ class Shared:
     loop: asyncio.AbstractEventLoop
     upstream: Upstream
     slots: Slots
+    commons: Commons
 
 
 class DoorHandle:
@@ -81,7 +84,7 @@ class DoorHandle:
         self._door = door
         self._cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
-        self._names = NameServer(shared.loop, self._state)
+        self._names = NameServer(shared.loop, self._state, shared.commons.questions)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
         self._tunnels: dict[Tunnel, asyncio.Task[None]] = {}
@@ -105,6 +108,11 @@ class DoorHandle:
     def usage(self) -> tuple[int, int]:
         """Bytes sent and received in the session so far."""
         return self._state.up, self._state.down
+
+    @property
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """What was used of each service's budget."""
+        return self._state.budgets()
 
     def close(self) -> None:
         """Close the door now: no new connection, and every open one is cut."""
@@ -168,6 +176,11 @@ class DoorHandle:
                 state.over_rate(state.connects, now)
                 self._pause(max(MIN_PAUSE, wait))
                 return
+            common = self._shared.commons.connects
+            if common is not None and (wait := common.wait(now)):
+                state.over_rate(common, now)
+                self._pause(max(MIN_PAUSE, wait))
+                return
             if not state.may_open():
                 state.over_count(now)
                 self._pause()
@@ -180,6 +193,8 @@ class DoorHandle:
                 self._shared.slots.free()
                 return
             state.connects.take(now)
+            if common is not None:
+                common.take(now)
             state.open += 1
             if not self._admit(sock):
                 reset(sock)
@@ -287,12 +302,19 @@ class DoorHandle:
             taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
             if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
-            limited = state.requests.take(self._loop.time())
-            if not limited.allowed:
-                return limited.reason
+            now = self._loop.time()
+            common = self._shared.commons.requests
+            for bucket in (state.requests, common) if common is not None else (state.requests,):
+                limited = bucket.take(now)
+                if not limited.allowed:
+                    return limited.reason
             request = Request(head.method, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
-            return None if decision.allowed else decision.reason
+            if not decision.allowed:
+                return decision.reason
+            meter = state.meters.get(decision.service or "")
+            refused = meter.pass_by(now) if meter is not None else None
+            return refused.reason if refused is not None else None
 
         return judge
 

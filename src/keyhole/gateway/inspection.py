@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.pushes import Told
     from keyhole.gateway.session import Interception
+    from keyhole.inject.usage import Usage
     from keyhole.policy.policy import Service
     from keyhole.policy.rulebook import HostRules, Rulebook
     from keyhole.wire.lfs import BatchRequest
@@ -152,9 +153,10 @@ class Inspection:
         for each in credentials:
             if isinstance(each, Credential):
                 self._needles |= each.needles
-        self._scanned = bool(self._needles or self._minting)
+        counted = any(_counts_tokens(rules) for rules in self._rules.values())
+        self._scanned = bool(self._needles or self._minting or counted)
         self._retired = False
-        scanned = any(credentials)
+        scanned = any(credentials) or counted
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
         collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         served = [rules.host for rules in self._rules.values()]
@@ -207,6 +209,10 @@ class Inspection:
     def service(self, name: str) -> Service:
         """A service of this host."""
         return self._rules[name].service
+
+    def usage(self, name: str) -> tuple[Usage, ...]:
+        """How answers of a service of this host say their tokens."""
+        return self._rules[name].host.usage
 
     def decoys(self, head: bytes) -> list[str]:
         """Services whose placeholder turned up here, where it stands for nothing."""
@@ -445,6 +451,12 @@ class Inspection:
             for origin in kept:
                 origin.close()
         self._idle.clear()
+
+
+def _counts_tokens(rules: HostRules) -> bool:
+    """Whether answers must come so that they can be read."""
+    limits = rules.service.limits
+    return bool(rules.host.usage and limits is not None and limits.budget.tokens)
 
 
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})

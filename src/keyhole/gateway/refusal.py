@@ -81,6 +81,7 @@ _WORDS: dict[str, str] = {
     Reason.LITERAL_ADDRESS: "an address that no name was asked for",
     Reason.NAME_MALFORMED: "not a host's name",
     Reason.OVER_LIMIT: "over the limit",
+    Reason.OVER_BUDGET: "the session's budget is used up",
     Reason.ADDRESS_PRIVATE: "it resolves to a private address",
     Reason.ADDRESS_LOOPBACK: "it resolves to a loopback address",
     Reason.ADDRESS_LINK_LOCAL: "it resolves to a link-local address",
@@ -193,7 +194,7 @@ def _hint(host: str, port: int, reason: str) -> str:
             return f'allow it with upstream.private = ["{host}"]'
         case Reason.ADDRESS_LOOPBACK | Reason.ADDRESS_LINK_LOCAL | Reason.ADDRESS_RESERVED:
             return f'allow it with upstream.connect: "{host}:{port}" = "ADDRESS:PORT"'
-        case Reason.OVER_LIMIT:
+        case Reason.OVER_LIMIT | Reason.OVER_BUDGET:
             return f"raise {host} in the policy if this is expected"
         case _ if reason == CLIENT_DISTRUSTS:
             return (

@@ -17,12 +17,27 @@ class Bucket:
     burst: float
     tokens: float
     stamp: float
+    table: str = "limits"
+    """Where the policy has it."""
 
     @classmethod
-    def full(cls, name: str, rate: float, now: float, burst: float | None = None) -> Bucket:
+    def full(
+        cls,
+        name: str,
+        rate: float,
+        now: float,
+        burst: float | None = None,
+        *,
+        table: str = "limits",
+    ) -> Bucket:
         """A bucket that has not been used; the burst is one second's worth unless given."""
         size = rate if burst is None else burst
-        return cls(name, rate, size, size, now)
+        return cls(name, rate, size, size, now, table)
+
+    @property
+    def rule(self) -> str:
+        """The id under which it refuses."""
+        return f"{self.table}.{self.name}"
 
     def take(self, now: float, amount: float = 1.0) -> Decision:
         """Take tokens, or refuse and leave them; a clock that goes back earns nothing."""
@@ -32,21 +47,24 @@ class Bucket:
             self.stamp = now
         allowed = 0 <= amount <= tokens
         self.tokens = tokens - amount if allowed else tokens
-        return _decided(self.name, allowed)
+        return _decided(self.table, self.name, allowed)
+
+    def earned(self, now: float) -> float:
+        """Tokens that can be taken now."""
+        return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""
-        earned = max(0.0, now - self.stamp) * self.rate
-        missing = amount - min(self.burst, self.tokens + earned)
-        return max(0.0, missing / self.rate)
+        return max(0.0, (amount - self.earned(now)) / self.rate)
 
 
 @functools.cache
-def _decided(name: str, allowed: bool) -> Decision:
+def _decided(table: str, name: str, allowed: bool) -> Decision:
     """The same value each time: one is needed for every request, and there are few limits."""
+    rule = f"{table}.{name}"
     if allowed:
-        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, f"limits.{name}")
-    return Decision(reason=Reason.OVER_LIMIT, rule=f"limits.{name}")
+        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
+    return Decision(reason=Reason.OVER_LIMIT, rule=rule)
 
 
 def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:
