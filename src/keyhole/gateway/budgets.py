@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN = 4
 """Of text whose tokens nobody says: about what English takes; other text takes fewer."""
 
-_EVENTS = (b"event-stream", b"amazon.eventstream")
-_EVENT_MARKS = (b"data:", b":event-type")
+_EVENT_MARKS = {b"text/event-stream": b"data:", b"amazon.eventstream": b":event-type"}
+"""What each event has, by the type of a stream."""
 _ERRORS = 400
 
 
@@ -76,8 +76,8 @@ class Tally:
     """
 
     __slots__ = (
-        "_bytes", "_events", "_json", "_meter", "_opaque", "_reader", "_said_of", "_status",
-        "_streamed", "_terse", "sent",
+        "_bytes", "_events", "_json", "_mark", "_meter", "_opaque", "_reader", "_said_of",
+        "_status", "_tail", "_terse", "sent",
     )  # fmt: skip
 
     def __init__(self, meter: Meter, forms: tuple[Usage, ...]) -> None:
@@ -90,8 +90,8 @@ class Tally:
         self._status = 0
         self._bytes = 0
         self._events = 0
-        self._streamed = False
-        """Whether it comes in events: each of them is a token or more."""
+        self._mark = self._tail = b""
+        """Of what comes in events, each of which is a token or more: how they are told."""
         self._json = False
         self._opaque = False
         """Whether it is encoded, and not read."""
@@ -103,15 +103,19 @@ class Tally:
         self._status = head.status
         self._opaque = bool(head.encoding)
         kinds = [line.lower() for line in head.lines if line[:13].lower() == b"content-type:"]
-        self._streamed = any(mark in line for line in kinds for mark in _EVENTS)
+        for kind, mark in _EVENT_MARKS.items():
+            if any(kind in line for line in kinds):
+                self._mark = mark
         self._json = any(b"json" in line for line in kinds)
 
     def feed(self, data: bytes | memoryview) -> None:
         """Bytes of the answer."""
         text = bytes(data)
         self._bytes += len(text)
-        if self._streamed:
-            self._events += sum(text.count(mark) for mark in _EVENT_MARKS)
+        if self._mark:
+            searched = self._tail + text
+            self._events += searched.count(self._mark)
+            self._tail = searched[1 - len(self._mark) :]
         self._reader.feed(text)
 
     def message(self, payload: bytes, *, ends: bool, sent: int) -> Decision | None:
@@ -137,7 +141,7 @@ class Tally:
             self._charge(said)
             return
         reader = self._reader
-        silent = not said and (self._streamed or reader.empty or self._opaque or self._terse)
+        silent = not said and (self._mark or reader.empty or self._opaque or self._terse)
         if silent or reader.crowded or not whole:
             said = max(said, self._estimate(sent))
         self._charge(said)
@@ -150,7 +154,7 @@ class Tally:
         asked = sent // BYTES_PER_TOKEN
         if self._opaque:
             return asked + self._bytes
-        if self._streamed:
+        if self._mark:
             return asked + self._events
         return asked + (self._bytes // BYTES_PER_TOKEN if self._json else 0)
 

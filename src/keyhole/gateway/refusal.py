@@ -195,7 +195,8 @@ def _hint(host: str, port: int, reason: str) -> str:
         case Reason.ADDRESS_LOOPBACK | Reason.ADDRESS_LINK_LOCAL | Reason.ADDRESS_RESERVED:
             return f'allow it with upstream.connect: "{host}:{port}" = "ADDRESS:PORT"'
         case Reason.OVER_LIMIT | Reason.OVER_BUDGET:
-            return f"raise {host} in the policy if this is expected"
+            where = "your config.toml" if host.startswith("gateway.") else "the policy"
+            return f"raise {host} in {where} if this is expected"
         case _ if reason == CLIENT_DISTRUSTS:
             return (
                 "point it at /etc/keyhole/bundle.pem (SSL_CERT_FILE, REQUESTS_CA_BUNDLE, "
