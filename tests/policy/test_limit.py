@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.decision import Reason
-from keyhole.policy.limit import Bucket, decide_total
+from keyhole.policy.limit import LEAST_PROGRESS, Bucket, Pace, decide_total
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
@@ -68,3 +68,22 @@ def test_a_total_is_not_exceeded() -> None:
     over = decide_total("upload", 91, 10, 100)
     assert (over.allowed, over.reason, over.rule) == (False, Reason.OVER_LIMIT, "limits.upload")
     assert not decide_total("upload", 0, -1, 100).allowed
+
+
+def test_who_moves_too_little_lags_and_who_moves_enough_does_not() -> None:
+    pace = Pace()
+    assert not pace.lags("client", 0, 0.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS - 1, 60.0, 60.0)
+    assert pace.lags("client", LEAST_PROGRESS - 1, 61.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS, 61.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS, 121.0, 60.0)
+    assert pace.lags("client", LEAST_PROGRESS, 122.0, 60.0)
+
+
+def test_a_wait_for_another_or_for_nobody_begins_anew() -> None:
+    pace = Pace()
+    assert not pace.lags("client", 0, 0.0, 60.0)
+    assert not pace.lags("origin", 0, 61.0, 60.0)
+    assert not pace.lags("", 0, 200.0, 60.0)
+    assert not pace.lags("client", 0, 300.0, 60.0)
+    assert pace.lags("client", 0, 361.0, 60.0)

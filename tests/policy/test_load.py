@@ -68,6 +68,7 @@ dns_per_second = 10
 upload = "1GB"
 download = "2GiB"
 body = "1 MiB"
+body_time = "1m"
 memory = "512MiB"
 processes = 11
 ttl = "1h30m"

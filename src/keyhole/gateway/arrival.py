@@ -202,6 +202,9 @@ class Arrival(TlsSide):
                     self._seen = (self._up, self._down, now)
                 return now - max(self._seen[2], self._since) > idle_timeout
 
+    def end_if_slow(self, now: float) -> None:
+        """End it when whoever is waited for moves too little; asked by the sweep."""
+
     def _finish(self, why: str) -> None:
         """Write the totals down, once, and leave the session."""
         ended, self._ended = self._ended, None

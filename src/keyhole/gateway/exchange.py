@@ -144,6 +144,8 @@ class Exchange:
         while spool.left and self._origin is not None and not self._origin.slow:
             self._origin.send(spool.read())
         self.sent = not spool.left
+        if self._client is not None:
+            self._client.progress()
 
     def upload(self, data: bytes) -> bytes:
         """Send bytes of the body on; what follows the request comes back."""

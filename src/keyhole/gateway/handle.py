@@ -142,6 +142,8 @@ class DoorHandle:
             tunnel.cut(refusal.IDLE)
         for inspected in [i for i in self._inspected if i.is_stale(now, idle_timeout)]:
             inspected.cut(refusal.IDLE)
+        for inspected in list(self._inspected):
+            inspected.end_if_slow(now)
         for inspection in self._inspections.values():
             inspection.sweep(now)
 

@@ -32,7 +32,7 @@ from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import PLACE_WAIT
 from keyhole.policy.forge import GitEndpoint
-from keyhole.policy.limit import decide_total
+from keyhole.policy.limit import Pace, decide_total
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.pktline import FLUSH
@@ -69,7 +69,7 @@ class Inspected(Arrival):
 
     __slots__ = (
         "_body_limit", "_body_rule", "_busy", "_dials", "_exchange", "_gathering", "_inspection",
-        "_interception", "_limits", "_queue", "_searched", "_shared", "_task",
+        "_interception", "_limits", "_pace", "_queue", "_searched", "_shared", "_task",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +93,7 @@ class Inspected(Arrival):
         self._body_rule = BODY_LIMIT
         self._busy = False
         """Whether a request of this connection is among those that are counted."""
+        self._pace: Pace | None = None
         self._searched = 0
         self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
@@ -190,6 +191,8 @@ class Inspected(Arrival):
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
             return self.refuse_request(head, decision, rest)
+        if self._busy:
+            self._request_over()  # judged again
         state.busy += 1
         self._busy = True
         self._body_limit, self._body_rule = self._limits.body, BODY_LIMIT
@@ -394,6 +397,40 @@ class Inspected(Arrival):
         self._phase = _HEAD
         self.send(reply)
         return rest
+
+    # ── how long it may take ──────────────────────────────────────────────────────────────────────
+
+    def progress(self) -> None:
+        """Something of a push that waited here was taken."""
+        self._since = self._loop.time()
+
+    def end_if_slow(self, now: float) -> None:
+        """End it when whoever is waited for moves too little (I9)."""
+        whose, moved = self._waits_for()
+        pace = self._pace
+        if pace is None:
+            if not whose:
+                return
+            pace = self._pace = Pace()
+        if not pace.lags(whose, moved, now, self._limits.body_time):
+            return
+        exchange = self._exchange
+        if whose == refusal.UPSTREAM_SLOW and exchange is not None:
+            exchange.failed(whose, "")
+            return
+        if exchange is not None:
+            exchange.record(whose)
+        self.cut(whose)
+
+    def _waits_for(self) -> tuple[str, int]:
+        """Who holds a body up, if anyone, and how far it has come. What an origin says is not
+        hurried: models think."""
+        exchange, transport = self._exchange, self.transport
+        if self.slow and transport is not None:
+            return refusal.CLIENT_SLOW, self._down - transport.get_write_buffer_size()
+        if self._phase is _BODY and exchange is not None and exchange.origin_is_slow():
+            return refusal.UPSTREAM_SLOW, self._up
+        return (refusal.CLIENT_SLOW if self._phase in (_BODY, _GATHER) else ""), self._up
 
     # ── what a request waits for ──────────────────────────────────────────────────────────────────
 

@@ -24,6 +24,7 @@ NOT_TLS = "not-tls"
 HELLO_MALFORMED = "hello-malformed"
 CLIENT_LEFT = "client-left"
 CLIENT_SILENT = "client-silent"
+CLIENT_SLOW = "client-slow"
 HTTP_MALFORMED = "http-malformed"
 HTTP_UPGRADE = "http-upgrade"
 HOST_MISMATCH = "host-mismatch"
@@ -44,6 +45,7 @@ UPSTREAM_TLS = "upstream-tls"
 UPSTREAM_CERTIFICATE = "upstream-certificate"
 UPSTREAM_MALFORMED = "upstream-malformed"
 UPSTREAM_CLOSED = "upstream-closed"
+UPSTREAM_SLOW = "upstream-slow"
 ENCODING_REFUSED = "encoding-refused"
 SECRET_SCRUBBED = "secret-scrubbed"  # noqa: S105 - a code
 SECRET_REFLECTED = "secret-reflected"  # noqa: S105 - a code
@@ -108,6 +110,8 @@ _WORDS: dict[str, str] = {
     UPSTREAM_CERTIFICATE: "the origin's certificate is not accepted",
     UPSTREAM_MALFORMED: "the origin's answer is malformed",
     UPSTREAM_CLOSED: "the origin closed the connection before it answered",
+    UPSTREAM_SLOW: "the origin takes the body too slowly",
+    CLIENT_SLOW: "the client sends or reads too slowly",
     ENCODING_REFUSED: "the answer is encoded so that it cannot be scanned for the secret",
     SECRET_REFLECTED: "the answer holds the secret where it cannot be replaced",
     CREDENTIAL_IN_THE_CLEAR: "a credential, or a field that redirects, in plain HTTP",
@@ -167,8 +171,9 @@ _ALERTS = {
 _FAILURES = frozenset(
     {
         NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED, UPSTREAM_TLS, UPSTREAM_CERTIFICATE,
-        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, ENCODING_REFUSED, SECRET_REFLECTED, INTERNAL,
-        CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED, DISK_FULL,
+        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, UPSTREAM_SLOW, ENCODING_REFUSED, SECRET_REFLECTED,
+        INTERNAL, CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED,
+        DISK_FULL,
     }
 )  # fmt: skip
 """Reasons that are nobody's decision: policy allowed it, the network did not."""

@@ -58,6 +58,27 @@ class Bucket:
         return max(0.0, (amount - self.earned(now)) / self.rate)
 
 
+LEAST_PROGRESS = 64 * 1024
+"""Bytes that a body must move within `limits.body_time`: at five minutes no more than 220 a second,
+which the slowest of lines has, and enough that a place cannot be held for a byte now and then."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Whether whoever is waited for moves enough. Looked at now and then, so that bytes cost
+    nothing; a wait begins, and is measured, from one look to the next."""
+
+    whose: str = ""
+    moved: int = 0
+    since: float = 0.0
+
+    def lags(self, whose: str, moved: int, now: float, allowed: float) -> bool:
+        """Take note of who is waited for (nobody: empty), and how far they are."""
+        if not whose or whose != self.whose or moved - self.moved >= LEAST_PROGRESS:
+            self.whose, self.moved, self.since = whose, moved, now
+        return bool(whose) and now - self.since > allowed
+
+
 @functools.cache
 def _decided(table: str, name: str, allowed: bool) -> Decision:
     """The same value each time: one is needed for every request, and there are few limits."""

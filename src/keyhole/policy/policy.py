@@ -149,6 +149,7 @@ class Limits:
     upload: int
     download: int
     body: int
+    body_time: float
     memory: int
     processes: int
     ttl: float

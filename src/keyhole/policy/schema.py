@@ -284,6 +284,8 @@ KEYS = (
     _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.NOW),
     _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.NOW),
     _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.NOW),
+    _limit("body_time", kinds.DURATION, "5m",
+           "in which 64 KiB of a body, or its end, must be sent or taken", Arrives.NOW),
     _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
