@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.app.prepare import Intent, Prepared, prepare
@@ -22,8 +23,10 @@ from keyhole.inject.injection import GoogleInjection
 from keyhole.inject.serviceaccount import read_account
 from keyhole.model.errors import Unparsable
 from keyhole.model.value import dataclass, replace
+from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.jail import Jail
+from keyhole.vault.tokenendpoint import Reach
 from keyhole.vault.vault import Ground, Vault
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.policy import Policy, ServiceHost
-    from keyhole.policy.rulebook import HostRules, Rulebook
+    from keyhole.policy.rulebook import HostRules
     from keyhole.vault.stored import Ask
 
 NO_PLACEHOLDER = ("keyhole-found-on-this-host",)
@@ -84,11 +87,13 @@ def intercept(
     trust: Trust,
     judge: Judge | None = None,
     quarantine: Path | None = None,
+    hidden: Mapping[str, tuple[Secret, ...]] = MappingProxyType({}),
 ) -> Interception:
     """Render each service's secret for each of its hosts; raises Refused.
 
     `stand_ins` are the placeholders of each service, the usual one first. Pushes wait in
-    `quarantine` while `judge` looks into them.
+    `quarantine` while `judge` looks into them. What is `hidden` belongs to a service's secret and
+    is searched for in answers alone.
     """
     rendered: dict[tuple[str, tuple[HostPattern, ...], bool], Credential | Minting] = {}
     for service in book.policy.services:
@@ -99,7 +104,13 @@ def intercept(
             placeholder = "\n".join(stand_ins.get(service.name, NO_PLACEHOLDER))
             for git, ways in ((False, host.inject), (True, host.git_inject)):
                 try:
-                    made = _render(book, replace(host, inject=ways), secret, placeholder)
+                    made = _render(
+                        book,
+                        replace(host, inject=ways),
+                        secret,
+                        placeholder,
+                        hidden.get(service.name, ()),
+                    )
                 except (Unusable, Unparsable) as error:
                     raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
                 rendered[service.name, host.patterns, git] = made
@@ -118,12 +129,16 @@ def intercept(
 
 
 def _render(
-    book: Rulebook, host: ServiceHost, secret: Secret, placeholder: str
+    book: Rulebook,
+    host: ServiceHost,
+    secret: Secret,
+    placeholder: str,
+    hidden: tuple[Secret, ...],
 ) -> Credential | Minting:
     for way in host.inject:
         if isinstance(way, GoogleInjection):
             return Minting(read_account(secret, way), host, placeholder, book)
-    return make_credential(secret, host.inject, host.merge, placeholder)
+    return make_credential(secret, host.inject, host.merge, placeholder, hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +150,7 @@ class Services:
     secrets: Mapping[str, Secret]
     warnings: tuple[str, ...]
     quarantine: Path
+    hidden: Mapping[str, tuple[Secret, ...]] = MappingProxyType({})
 
     def intercept(self, book: Rulebook) -> Interception:
         """What the gateway needs."""
@@ -146,7 +162,9 @@ class Services:
             self.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
             judge = Jail()
         stand_ins = self.prepared.kit.stands_for()
-        return intercept(book, self.secrets, stand_ins, self.trust, judge, self.quarantine)
+        return intercept(
+            book, self.secrets, stand_ins, self.trust, judge, self.quarantine, self.hidden
+        )
 
 
 def prepare_with_services(intent: Intent, session: str, ask: Ask | None) -> Services:
@@ -166,11 +184,21 @@ def prepare_with_services(intent: Intent, session: str, ask: Ask | None) -> Serv
         programs=_programs(policy, dossier),
         writable=tuple(map(Path, prepared.plan.writable)),
         ask=ask,
+        reach=login_reach(policy, trust),
     )
     given = Vault(ground).fetch_all(wanted.values())
     warnings = tuple(dict.fromkeys(one.warning for one in given.values() if one.warning))
     secrets = {name: given[ref].secret for name, ref in wanted.items()}
-    return Services(prepared, trust, secrets, warnings, places.quarantine)
+    hidden = {name: given[ref].hidden for name, ref in wanted.items()}
+    return Services(prepared, trust, secrets, warnings, places.quarantine, hidden)
+
+
+def login_reach(policy: Policy, trust: Trust) -> Reach:
+    """How logins are renewed: by this policy's roots, addresses and proxy, and by no sandbox."""
+    return Reach(
+        book=lambda: Rulebook(policy),
+        context=lambda: upstream_context(trust.added, trust.system),
+    )
 
 
 def _programs(policy: Policy, dossier: Dossier) -> dict[SecretRef, Path]:

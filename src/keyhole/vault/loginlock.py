@@ -1,0 +1,117 @@
+"""One renewer at a time: among Keyhole's own, and with the client whose login it is.
+
+Held by `logins.py` from before a login file is read again until it is written. Keyholes wait for
+one another by `flock` on the file's directory, which leaves nothing behind. Claude Code makes a
+directory instead, as the library `proper-lockfile` does: whoever made it holds the lock, touches it
+every few seconds, and is taken for dead when the last touch is a minute old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAIT = 20.0
+"""Seconds to wait for others; a client gives up after ten."""
+
+STALE = 60.0
+"""Seconds without a touch after which a client takes a lock for abandoned."""
+
+TOUCH = 5.0
+"""Seconds between two touches, as clients do it."""
+
+_LOOK = 0.05
+"""Seconds between two tries."""
+
+
+class Busy(Exception):
+    """Somebody else renews, or the lock cannot be taken; the message says which."""
+
+
+@contextlib.contextmanager
+def locked(directory: int, others: tuple[Path, ...], over: threading.Event) -> Iterator[None]:
+    """Hold the lock of a directory and those of its client; Busy where they cannot be had.
+
+    `over` ends the waiting, not what is under way.
+    """
+    deadline = time.monotonic() + WAIT
+    while not _flock(directory):
+        _pause(over, deadline)
+    with contextlib.ExitStack() as held:
+        held.callback(fcntl.flock, directory, fcntl.LOCK_UN)
+        for path in others:
+            while not _make(path):
+                _pause(over, deadline)
+            held.callback(_remove, path)
+        if others:
+            held.enter_context(_touching(others))
+        yield
+
+
+def _flock(directory: int) -> bool:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise Busy(f"it cannot be locked: {(error.strerror or '').lower()}") from None
+    return True
+
+
+def _make(path: Path) -> bool:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        _clear(path)
+        return False
+    except OSError as error:
+        # Where the lock cannot be made, the client's own file cannot be replaced either.
+        raise Busy(f"{path} cannot be made: {(error.strerror or '').lower()}") from None
+    return True
+
+
+def _clear(path: Path) -> None:
+    """Remove a lock whose holder is gone; one from the future is no one's that lives."""
+    with contextlib.suppress(OSError):
+        if abs(time.time() - os.lstat(path).st_mtime) > STALE:
+            os.rmdir(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def _pause(over: threading.Event, deadline: float) -> None:
+    if over.wait(_LOOK):
+        raise Busy("the session is over")
+    if time.monotonic() > deadline:
+        raise Busy("another program is renewing it")
+
+
+@contextlib.contextmanager
+def _touching(paths: tuple[Path, ...]) -> Iterator[None]:
+    """Show that the holder lives, while a slow answer is waited for."""
+    done = threading.Event()
+
+    def touch() -> None:
+        while not done.wait(TOUCH):
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+
+    thread = threading.Thread(target=touch, name="login lock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
