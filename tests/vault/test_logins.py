@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import select
+import socket
 import stat
 import threading
 import time
@@ -23,6 +26,7 @@ from keyhole.vault.providers import PROVIDERS
 from keyhole.vault.vault import Vault
 from tests.vault.rig import Programs, World, forms, ref, told
 from tests.vault.tokenserver import PATIENCE, Asked, TokenServer, answer, unsigned
+from tests.worlds import book
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -677,17 +681,67 @@ def test_an_endpoint_at_an_address_of_this_host_is_not_dialled(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I4: whoever answers DNS cannot lead it to a neighbour. Control: `upstream.connect` can."""
-    import socket
-
-    from tests.worlds import book
-
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", host.server.port))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "getaddrinfo", at_home)
     host.log_in(claude(0))
     reach = replace_ground(host.server.reach(), book=lambda: book(""))
     assert "address-loopback" in host.refused(reach=reach)
     assert not host.server.asked
     assert shown(Host(host.world, host.server, Failures()).fetch()) == NEW
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("HTTP/1.1 200 OK\r\n\r\n", ""),
+        ("HTTP/1.1 403 no\r\n\r\n", "the proxy answered 403"),
+        ("", "it was cut off"),
+        ("x" * 99999, "the proxy's answer has no end"),
+    ],
+)
+def test_a_policy_s_proxy_is_gone_through(
+    host: Host, reply: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And TLS is for the endpoint's name: the proxy sees none of it."""
+    monkeypatch.setattr(socket, "getaddrinfo", at_home)
+    host.log_in(claude(0))
+    listener = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+    listener.settimeout(PATIENCE)
+    proxy = threading.Thread(target=relay, args=(listener, host.server.port, reply, heard))
+    proxy.start()
+    text = f'upstream.proxy = "http://proxy.example:{listener.getsockname()[1]}"'
+    reach = replace_ground(host.server.reach(), book=lambda: book(text))
+    if words:
+        assert words in host.refused(reach=reach)
+    else:
+        assert shown(host.fetch(reach=reach)) == NEW
+    proxy.join(PATIENCE)
+    listener.close()
+    assert heard[0].startswith(b"CONNECT platform.claude.com:443 HTTP/1.1\r\n")
+    assert REFRESH.encode() not in b"".join(heard)
+
+
+def at_home(_: str, port: int, *__: object, **___: object) -> list[Any]:
+    """Every name leads here."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+
+def relay(listener: socket.socket, port: int, reply: str, heard: list[bytes]) -> None:
+    """A proxy for one connection, which leads to the endpoint if it says so."""
+    with listener.accept()[0] as client, contextlib.suppress(OSError):
+        heard.append(client.recv(65536))
+        client.sendall(reply.encode())
+        if " 200 " not in reply:
+            return
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            ends = {client: server, server: client}
+            while True:
+                for one in select.select(list(ends), [], [], PATIENCE)[0]:
+                    data = one.recv(65536)
+                    if not data:
+                        return
+                    heard.append(data)
+                    ends[one].sendall(data)
 
 
 def test_a_refresh_token_that_is_spent_is_not_sent_again(host: Host) -> None:
