@@ -375,6 +375,21 @@ def test_while_an_answer_is_waited_for_the_client_s_lock_is_held_and_touched(
     assert touched[0] > 1
 
 
+def test_a_lock_that_somebody_took_over_is_left_to_them(host: Host) -> None:
+    """After a laptop slept for an hour, say."""
+    path = host.log_in(claude(0))
+    lock = path.parent / ".oauth_refresh.lock"
+
+    def reply(_: Asked) -> list[bytes]:
+        lock.rename(path.parent / "taken")
+        lock.mkdir()
+        return answer(200, GRANT)
+
+    host.server.reply = reply
+    assert shown(host.fetch()) == NEW
+    assert lock.exists()
+
+
 def test_a_person_who_logged_in_meanwhile_keeps_that_login(host: Host) -> None:
     """No lock holds a browser: what was asked for with the old token is left."""
     path = host.log_in(claude(0))
@@ -560,7 +575,15 @@ def test_a_link_of_one_s_own_is_followed_and_what_it_leads_to_is_replaced(host: 
     kept.mkdir(0o700)
     path.rename(kept / "login.json")
     path.symlink_to(kept / "login.json")
+    locked: list[bool] = []
+
+    def reply(_: Asked) -> list[bytes]:
+        locked.append((path.parent / ".oauth_refresh.lock").exists())
+        return answer(200, GRANT)
+
+    host.server.reply = reply
     assert shown(host.fetch()) == NEW
+    assert locked == [True]  # the client's directory is where the client looks
     assert path.is_symlink()
     assert login_of(kept / "login.json")["refreshToken"] == NEXT
     assert os.listdir(kept) == ["login.json"]

@@ -68,6 +68,8 @@ class LoginFile:
         opened = self._open()
         try:
             self.real = Path(opened.path)
+            # The client's own directory: the file itself may be linked out of it.
+            self.home = Path(os.path.realpath(path.parent))
             self.directory = self._open_directory(os.fstat(opened.descriptor))
         finally:
             os.close(opened.descriptor)

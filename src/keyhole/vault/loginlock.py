@@ -15,8 +15,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.model.text import visible
+from keyhole.model.value import dataclass
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 WAIT = 20.0
@@ -47,12 +50,14 @@ def locked(directory: int, others: tuple[Path, ...], over: threading.Event) -> I
         _pause(over, deadline)
     with contextlib.ExitStack() as held:
         held.callback(fcntl.flock, directory, fcntl.LOCK_UN)
+        made = []
         for path in others:
-            while not _make(path):
+            while (lock := _make(path)) is None:
                 _pause(over, deadline)
-            held.callback(_remove, path)
-        if others:
-            held.enter_context(_touching(others))
+            held.callback(lock.remove)
+            made.append(lock)
+        if made:
+            held.enter_context(_touching(made))
         yield
 
 
@@ -66,16 +71,41 @@ def _flock(directory: int) -> bool:
     return True
 
 
-def _make(path: Path) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Lock:
+    """A directory that we made. After a long sleep somebody may have taken us for dead, and made
+    one of their own: that is neither touched nor removed."""
+
+    path: Path
+    identity: tuple[int, int]
+
+    def touch(self) -> None:
+        with contextlib.suppress(OSError):
+            if _identity(self.path) == self.identity:
+                os.utime(self.path)
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            if _identity(self.path) == self.identity:
+                os.rmdir(self.path)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _make(path: Path) -> _Lock | None:
     try:
         os.mkdir(path, 0o700)
+        return _Lock(path, _identity(path))
     except FileExistsError:
         _clear(path)
-        return False
+        return None
     except OSError as error:
         # Where the lock cannot be made, the client's own file cannot be replaced either.
-        raise Busy(f"{path} cannot be made: {(error.strerror or '').lower()}") from None
-    return True
+        words = (error.strerror or "").lower()
+        raise Busy(f"{visible(str(path))} cannot be made: {words}") from None
 
 
 def _clear(path: Path) -> None:
@@ -83,11 +113,6 @@ def _clear(path: Path) -> None:
     with contextlib.suppress(OSError):
         if abs(time.time() - os.lstat(path).st_mtime) > STALE:
             os.rmdir(path)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(path)
 
 
 def _pause(over: threading.Event, deadline: float) -> None:
@@ -98,15 +123,14 @@ def _pause(over: threading.Event, deadline: float) -> None:
 
 
 @contextlib.contextmanager
-def _touching(paths: tuple[Path, ...]) -> Iterator[None]:
+def _touching(locks: Sequence[_Lock]) -> Iterator[None]:
     """Show that the holder lives, while a slow answer is waited for."""
     done = threading.Event()
 
     def touch() -> None:
         while not done.wait(TOUCH):
-            for path in paths:
-                with contextlib.suppress(OSError):
-                    os.utime(path)
+            for lock in locks:
+                lock.touch()
 
     thread = threading.Thread(target=touch, name="login lock", daemon=True)
     thread.start()

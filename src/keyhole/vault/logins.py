@@ -155,7 +155,7 @@ class LoginSource:
             if self._reach is None:
                 return held, "it cannot be renewed here"
             try:
-                with locked(file.directory, provider.locks(file.real.parent), self._over):
+                with locked(file.directory, provider.locks(file.home), self._over):
                     return self._renew_locked(provider, file, held, self._reach)
             except Busy as error:
                 # Whoever was busy may have renewed it meanwhile.
