@@ -124,7 +124,9 @@ _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
-_SECRET = kinds.text("reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env):.+$")
+_SECRET = kinds.text(
+    "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
+)
 _SHAPE = kinds.text("shape", Shape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
 
@@ -223,8 +225,8 @@ KEYS = (
     _key("services.*.hosts", _PATTERNS, "catalogue's",
          "required for a service of your own"),
     _key("services.*.secret", _SECRET, "none",
-         "`store:`, `keyring:`, `file:`, `exec:` or `unsafe-env:`; absent: inspected without a "
-         "credential", user=True),
+         "`store:`, `keyring:`, `file:`, `exec:`, `login:` or `unsafe-env:`; absent: inspected "
+         "without a credential", user=True),
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that are let through, on the hosts that get the credential; required for a "
