@@ -15,6 +15,7 @@ import pytest
 
 from keyhole.gateway import connection, session
 from keyhole.gateway.tunnel import Tunnel
+from keyhole.policy.budget import GatewayLimits
 from tests.gateway.clients import CONVERSE, ECHO_BULK
 from tests.gateway.origins import Origin, echo
 from tests.gateway.rig import Rig, policy
@@ -138,7 +139,7 @@ def test_all_doors_together_have_a_limit_and_a_free_place_goes_to_who_waits(
     namespace: Namespace, neighbour: Namespace, origin: Make
 ) -> None:
     server = origin(echo)
-    rig = Rig(max_connections=4)
+    rig = Rig(limits=GatewayLimits(connections=4))
     try:
         text = policy("ok.example:9000", **{"ok.example:9000": server.address})
         rig.open(namespace.door, text)

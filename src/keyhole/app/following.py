@@ -33,7 +33,8 @@ INTERVAL = 0.25
 class Told:
     """Who is told, from threads of the following."""
 
-    rotated: Callable[[SecretRef, Secret], None]
+    rotated: Callable[[SecretRef, Secret, tuple[Secret, ...]], None]
+    """A new secret, and what belongs to it and must not come back."""
     reloaded: Callable[[Provision], None]
     kept: Callable[[str], None]
     """Something changed that cannot be used: why, and the old stays in force."""
@@ -122,7 +123,7 @@ class Following:
 
     def _rotated(self, ref: SecretRef, given: Given) -> None:
         if not self._over:
-            self._told.rotated(ref, given.secret)
+            self._told.rotated(ref, given.secret, given.hidden)
 
     def _failed(self, ref: SecretRef, why: str, over: bool) -> None:
         ends = "; the old one has ended" if over else ""

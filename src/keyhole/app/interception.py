@@ -8,6 +8,7 @@ the old one in force, and never breaks a request.
 from __future__ import annotations
 
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.certs.authority import CA_LIFETIME, Authority
@@ -52,11 +53,6 @@ def open_trust(policy: Policy, roots: Roots, session: str) -> Trust:
     return Trust(Authority.create(session, life), roots)
 
 
-def pushes(policy: Policy) -> bool:
-    """Whether there is anything for a judge to look into."""
-    return any(s.git and (s.git.push or s.git.tags) for s in policy.services)
-
-
 def intercept(
     book: Rulebook,
     secrets: Mapping[str, Secret],
@@ -64,11 +60,13 @@ def intercept(
     trust: Trust,
     judge: Judge | None = None,
     quarantine: Path | None = None,
+    hidden: Mapping[str, tuple[Secret, ...]] = MappingProxyType({}),
 ) -> Interception:
     """Render each service's secret for each of its hosts; raises Refused.
 
     `stand_ins` are the placeholders of each service, the usual one first. Pushes wait in
-    `quarantine` while `judge` looks into them.
+    `quarantine` while `judge` looks into them. What is `hidden` belongs to a service's secret and
+    is searched for in answers alone.
     """
     rendered: dict[tuple[str, tuple[HostPattern, ...], bool], Credential | Minting] = {}
     for service in book.policy.services:
@@ -79,7 +77,13 @@ def intercept(
             placeholder = "\n".join(stand_ins.get(service.name, NO_PLACEHOLDER))
             for git, ways in ((False, host.inject), (True, host.git_inject)):
                 try:
-                    made = _render(book, replace(host, inject=ways), secret, placeholder)
+                    made = _render(
+                        book,
+                        replace(host, inject=ways),
+                        secret,
+                        placeholder,
+                        hidden.get(service.name, ()),
+                    )
                 except (Unusable, Unparsable) as error:
                     raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
                 rendered[service.name, host.patterns, git] = made
@@ -98,9 +102,13 @@ def intercept(
 
 
 def _render(
-    book: Rulebook, host: ServiceHost, secret: Secret, placeholder: str
+    book: Rulebook,
+    host: ServiceHost,
+    secret: Secret,
+    placeholder: str,
+    hidden: tuple[Secret, ...],
 ) -> Credential | Minting:
     for way in host.inject:
         if isinstance(way, GoogleInjection):
             return Minting(read_account(secret, way), host, placeholder, book)
-    return make_credential(secret, host.inject, host.merge, placeholder)
+    return make_credential(secret, host.inject, host.merge, placeholder, hidden)

@@ -107,13 +107,13 @@ class LiveSession:
 
     # ── what it may do ────────────────────────────────────────────────────────────────────────────
 
-    def rotate(self, ref: SecretRef, secret: Secret) -> None:
+    def rotate(self, ref: SecretRef, secret: Secret, hidden: tuple[Secret, ...] = ()) -> None:
         """Write this secret from now on; the old one is still searched for in answers (I7)."""
         services = self.provision.services_of(ref)
         if self.ending or not services:
             return
         try:
-            self._change(self._tenant.with_secret(ref, secret))
+            self._change(self._tenant.with_secret(ref, secret, hidden))
         except Refused as refused:
             self.keep(f"the new secret of {', '.join(services)} is not used: {refused}")
             return

@@ -22,9 +22,10 @@ from keyhole.app.session import new_session, refused_event, session_event
 from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
+from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
 from keyhole.gateway.door import Door
-from keyhole.gateway.gateway import SameNamespace
+from keyhole.gateway.gateway import GatewayFull, SameNamespace
 from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.secret import Source
 from keyhole.policy.grants import Ungrantable
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from keyhole.control.peer import Peer, Stranger
     from keyhole.control.prometheus import Family
     from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
+    from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant as Granted
 
 PREPARED_SECONDS = 60.0
@@ -109,6 +111,7 @@ class Entry:
             stored=tuple(sorted(self.stored)),
             secrets=tuple(sorted(provision.secrets)),
             grants=tuple(map(_shown, live.handle.grants)) if live and not live.ending else (),
+            budgets=_budgets(live.handle.budgets) if live else (),
         )
 
 
@@ -340,7 +343,7 @@ class GatewayOperations:
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
             )
-        except (Refused, SameNamespace) as error:
+        except (Refused, SameNamespace, GatewayFull) as error:
             door.close()
             if sockets.line is not None:
                 sockets.line.close()
@@ -422,6 +425,12 @@ def _shown(grant: Granted) -> GrantView:
     left = grant.expires - asyncio.get_running_loop().time()
     port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
+
+
+def _budgets(uses: Iterable[BudgetUse]) -> tuple[values.BudgetView, ...]:
+    """As many as an answer has room for; `keyhole check` names all."""
+    found = [values.BudgetView(use.name, use.used, use.limit) for use in uses]
+    return tuple(found[:MAX_OF_SESSION])
 
 
 def _line(words: str) -> str:

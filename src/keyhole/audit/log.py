@@ -49,6 +49,8 @@ class Bounds:
     session: int = 64 * _MIB
     per_second: int = 200
     """Lines a second of a session that was not begun with a rate of its own."""
+    all_per_second: int | None = None
+    """Lines a second of all sessions, by the user's `gateway.audit_per_second`; None: unbounded."""
     pending: int = 65_536
     """Events in memory, some 30 MiB."""
     pending_of_session: int = 4096
@@ -89,7 +91,8 @@ class AuditLog:
         self._intake = _Intake()
         self._asked = self._answered = 0
         self._closing = self._ended = False
-        self._quota = Quota(self._bounds.per_second, self._bounds.session)
+        given = self._bounds
+        self._quota = Quota(given.per_second, given.session, given.all_per_second)
         self._lost: Fold | None = None
         self._admitting = True
         try:
