@@ -35,7 +35,7 @@ from keyhole.vault.interface import Unavailable
 from keyhole.vault.memory import guard_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait their turn."""
@@ -53,11 +53,14 @@ class Keeper:
         self._sending = threading.Lock()
         self._turns = threading.Semaphore(MAX_OPENINGS)
         self._followed: dict[str, Following] = {}
+        self._opening: set[str] = set()
+        self._open_or_ended = threading.Lock()
         self._bailiff = Bailiff()
 
-    def serve(self) -> None:
-        """Answer until the gateway is gone."""
-        frames = Frames()
+    def serve(self, frames: Frames, heard: Sequence[bytes]) -> None:
+        """Answer until the gateway is gone; some of what it asks was heard before, in `frames`."""
+        for frame in heard:
+            self._hear(json.loads(frame))
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._judges, select.POLLIN)
@@ -83,9 +86,12 @@ class Keeper:
     def _hear(self, asked: dict[str, Any]) -> None:
         match asked["do"]:
             case "open":
+                self._opening.add(str(asked["session"]))
                 self._in_thread(asked["number"], lambda: self._open(asked))
             case "end":
-                following = self._followed.pop(asked["session"], None)
+                with self._open_or_ended:
+                    self._opening.discard(asked["session"])
+                    following = self._followed.pop(asked["session"], None)
                 if following is not None:
                     threading.Thread(target=following.close, daemon=True).start()
             case "reload":
@@ -98,14 +104,23 @@ class Keeper:
         wanted = Wanted(
             Path(asked["policy"]), str(asked["search_path"]), tuple(map(Path, asked["writable"]))
         )
-        with self._turns:
-            stock = self._provider.provide(wanted)
+        try:
+            with self._turns:
+                stock = self._provider.provide(wanted)
+        except BaseException:
+            self._opening.discard(session)
+            raise
 
         def tell(what: str) -> Callable[..., None]:
             return lambda *words: self._send((what, session, *words))
 
         told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
-        self._followed[session] = Following(self._provider, wanted, stock, told)
+        with self._open_or_ended:
+            if session not in self._opening:  # whoever asked has left meanwhile
+                stock.vault.close()
+                raise Refused("the session has ended")
+            self._opening.remove(session)
+            self._followed[session] = Following(self._provider, wanted, stock, told)
         return stock.provision
 
     def _reload(self) -> object:
@@ -172,14 +187,16 @@ def main() -> None:
     link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     for each in (link, judges):
         os.set_inheritable(each.fileno(), False)
-    frames: list[bytes] = []
-    reader = Frames()
-    while not frames:
+    heard: list[bytes] = []
+    frames = Frames()
+    while not heard:
         data = link.recv(65536)
         if not data:
             return
-        frames = reader.feed(data)
-    Keeper(link, judges, _provider(json.loads(frames[0]), dict(os.environ))).serve()
+        heard = frames.feed(data)
+    # A gateway that was asked something while this process started has asked already.
+    first, *others = heard
+    Keeper(link, judges, _provider(json.loads(first), dict(os.environ))).serve(frames, others)
 
 
 def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:

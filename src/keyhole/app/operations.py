@@ -135,7 +135,8 @@ class GatewayOperations:
         self._stop = stop
         self._most = most
         self._entries: dict[str, Entry] = {}
-        self._opening = 0
+        self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
+        """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
         self._since = int(time.time())
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
@@ -180,10 +181,11 @@ class GatewayOperations:
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
-        if len(self._entries) + self._opening >= self._most:
+        if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
         session = new_session()
-        self._opening += 1
+        early: list[tuple[str, tuple[Any, ...]]] = []
+        self._opening[session] = early
         try:
             provision = await self._kept.open(
                 session, opening.policy, opening.search_path, opening.writable
@@ -202,8 +204,10 @@ class GatewayOperations:
                 raise interface.Refused(_line(str(error))) from None
             raise
         finally:
-            self._opening -= 1
+            del self._opening[session]
         self._entries[session] = entry
+        for what, heard in early:
+            self.changed(what, session, heard)
         loop = self._house.loop
         loop.add_reader(entry.pidfd, self._holder_ended, entry)
         entry.timer = loop.call_later(PREPARED_SECONDS, self._end, entry)
@@ -280,6 +284,8 @@ class GatewayOperations:
         """The keeper saw something change under a session."""
         entry = self._entries.get(session)
         if entry is None:
+            if session in self._opening:
+                self._opening[session].append((what, heard))
             return
         if entry.live is None:
             # It has no door yet; what is new is there when it opens.
