@@ -53,17 +53,6 @@ def ordinary(ground: Path) -> Iterator[Person]:
     remove_user(made)
 
 
-@pytest.fixture(scope="session", params=PEOPLE)
-def person(request: pytest.FixtureRequest, ground: Path) -> Person:
-    """Root, then an ordinary user; when the suite is no root's, the latter alone."""
-    if request.param == "root":
-        directory = ground / "root"
-        directory.mkdir()
-        return this_person(directory)
-    found: Person = request.getfixturevalue("ordinary")
-    return found
-
-
 @pytest.fixture(scope="session")
 def origin() -> Iterator[Origin]:
     """The one service behind all names."""
@@ -83,13 +72,22 @@ def serve(person: Person, origin: Origin) -> Iterator[Home]:
     assert said.code == 0, said
 
 
-@pytest.fixture(scope="module")
-def home(person: Person, origin: Origin) -> Iterator[Home]:
-    """As root, and as an ordinary user."""
-    yield from serve(person, origin)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def quarters(ordinary: Person, origin: Origin) -> Iterator[Home]:
-    """As an ordinary user alone."""
+    """An ordinary user's, with a gateway for all tests."""
     yield from serve(ordinary, origin)
+
+
+@pytest.fixture(scope="session")
+def palace(ground: Path, origin: Origin) -> Iterator[Home]:
+    """Root's."""
+    directory = ground / "root"
+    directory.mkdir()
+    yield from serve(this_person(directory), origin)
+
+
+@pytest.fixture(scope="session", params=PEOPLE)
+def home(request: pytest.FixtureRequest) -> Home:
+    """Root's, then an ordinary user's; when the suite is no root's, the latter alone."""
+    found: Home = request.getfixturevalue("palace" if request.param == "root" else "quarters")
+    return found

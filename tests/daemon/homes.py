@@ -94,9 +94,8 @@ class Home:
         """Another policy."""
         project.policy("\n".join((*policy, self.origin.policy)))
 
-    def accept(self, project: Project, *policy: str) -> None:
-        """Another policy, and the word of the person for it."""
-        self.rewrite(project, *policy)
+    def accept(self, project: Project) -> None:
+        """The word of the person for the policy as it is now."""
         said = project("policy", "trust", "--trust")
         assert said.code == 0, said
 
@@ -116,6 +115,13 @@ class Home:
         said = self("up", "--json")
         assert said.code == 0, said
         return int(json.loads(said.out)["pid"])
+
+    def foreground(self) -> subprocess.Popen[bytes]:
+        """Start the gateway as a service manager does, with faults told; it is up."""
+        env = {"PYTHONFAULTHANDLER": "1"}
+        process = self._first.start("up", "--foreground", env=env)
+        until(lambda: self("status").code == 0)
+        return process
 
     def sessions(self) -> dict[int, dict[str, Any]]:
         """What `keyhole ps` shows, by the process of the run."""

@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
             contextlib.suppress(OSError),
             self.context.wrap_socket(request, server_side=True) as sock,
         ):
-            super().finish_request(sock, client_address)  # type: ignore[arg-type]
+            super().finish_request(sock, client_address)
 
 
 def _handler(origin: Origin) -> type[BaseHTTPRequestHandler]:

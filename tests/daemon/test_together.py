@@ -98,13 +98,13 @@ def test_a_new_secret_reaches_a_session_while_its_stream_goes_on(
         assert {each["service"] for each in changed} == {"one", "two"}
 
 
-def test_a_rotation_can_end_the_sessions_that_had_the_old_one(home: Home) -> None:
+def test_a_rotation_can_end_the_sessions_that_had_the_old_one(quarters: Home) -> None:
     """Control: a session that never had it goes on."""
     with (
-        home.agent(home.project(TWO)) as holder,
-        home.agent(home.second(ONE)) as other,
+        quarters.agent(quarters.project(TWO)) as holder,
+        quarters.agent(quarters.second(ONE)) as other,
     ):
-        said = home.store("two", random_text("two-"), "--end-sessions", verb="rotate")
+        said = quarters.store("two", random_text("two-"), "--end-sessions", verb="rotate")
         assert "1 session that had the old one ended" in said.out
         assert holder.process.wait(5) == 128 + 15
         holder.until_said("the session was stopped: the command is ended")
@@ -130,7 +130,7 @@ def test_a_changed_policy_holds_when_it_is_valid_and_accepted(home: Home) -> Non
         assert (said.code, "kept" in said.out) == (1, True), said
 
         agent.begin("more", "/v1/stream/tunnel")
-        home.accept(project, wider)
+        home.accept(project)
         agent.until_said("the policy has changed and holds from now on")
         assert agent.result() in ("", "ConnectionResetError", "SSLEOFError", "IncompleteRead")
         assert agent.do("again", "one.example", "/v1/x")[0] == 403
@@ -182,12 +182,15 @@ def test_a_revoked_session_is_cut_off_and_its_command_goes_on(home: Home) -> Non
     assert home.sessions() == {}
 
 
-def test_a_person_lets_a_session_reach_one_host_for_a_time_and_some_uses(home: Home) -> None:
+def test_a_person_lets_a_session_reach_one_host_for_a_time_and_some_uses(quarters: Home) -> None:
     """I4: no host of a service, whose paths are the policy's. Control: before it was granted."""
-    with home.agent(home.project(ONE)) as agent, home.agent(home.second(ONE)) as other:
+    with (
+        quarters.agent(quarters.project(ONE)) as agent,
+        quarters.agent(quarters.second(ONE)) as other,
+    ):
         session = agent.session["id"]
         assert agent.do("get", "granted.example", "/x") == "gaierror"
-        said = home("allow", session, "granted.example", "--for", "10m", "--uses", "2")
+        said = quarters("allow", session, "granted.example", "--for", "10m", "--uses", "2")
         assert said.code == 0, said
         assert f"{session} may connect to granted.example 2 times, until" in said.out
         agent.until_said("granted.example is granted for 600 s and 2 uses")
@@ -198,8 +201,8 @@ def test_a_person_lets_a_session_reach_one_host_for_a_time_and_some_uses(home: H
         assert isinstance(agent.do("get", "granted.example", "/x"), str)
         assert other.do("get", "granted.example", "/x") == "gaierror"
 
-        assert home("allow", session, "one.example").code == 1
-        home("allow", session, "granted.example", "--for", "1s", "--uses", "9")
+        assert quarters("allow", session, "one.example").code == 1
+        quarters("allow", session, "granted.example", "--for", "1s", "--uses", "9")
         assert agent.do("stream", "granted.example", "/v1/stream/granted") == 200
         # Cut when the time is over, without a word of the origin's.
         assert agent.do("more", "/v1/stream/granted") in ("", "ConnectionResetError", "SSLEOFError")
