@@ -65,7 +65,12 @@ class Following:
     def reload(self) -> tuple[bool, str]:
         """Read the policy now; whether it changed, and why the old one is kept if it is."""
         with self._lock:
-            return self._provide(self._marks())
+            marks = self._marks()
+            news = marks != self._read
+            changed, why = self._provide(marks)
+        if why and news and not self._over:
+            self._told.kept(why)
+        return changed, why
 
     def touch(self, ref_text: str) -> bool:
         """Read a secret now that somebody says has changed; whether this session has it."""
@@ -93,7 +98,8 @@ class Following:
     def _reread(self, marks: tuple[object, ...]) -> None:
         try:
             with self._lock:
-                _, why = self._provide(marks)
+                # Somebody may have had it read meanwhile, and was told.
+                _, why = self._provide(marks) if marks != self._read else (False, "")
             if why and not self._over:
                 self._told.kept(why)
         finally:

@@ -398,6 +398,8 @@ class GatewayOperations:
         except TimeoutError:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+            if entry.live is not None:
+                entry.live.record(session_event("ended", why="its supervisor was killed"))
             self._end(entry)
 
     def _end(self, entry: Entry) -> None:
