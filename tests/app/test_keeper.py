@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from keyhole.app.keeper import Keeper
 from keyhole.app.kept import Kept, Sources
-from keyhole.app.message import Frames, framed, unpacked
+from keyhole.app.message import Frames, framed, packed, unpacked
 from keyhole.app.places import Places
 
 if TYPE_CHECKING:
@@ -35,6 +35,28 @@ def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> No
         assert asyncio.run(ask()) == []
     finally:
         kept.close()
+
+
+def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
+    """I9: what one session's change breaks is told, and others are answered."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kept = Kept(ours, judges, 0)
+    told: list[str] = []
+
+    def changed(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def ask() -> object:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context["message"])))
+        kept.attach(loop, changed)
+        theirs.sendall(packed(("kept", "x", "why")) + packed(("answer", 1, ["y"], "")))
+        return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
+
+    with ours, theirs, judges, their_judges:
+        assert asyncio.run(ask()) == ["y"]
+    assert told == ["a change of a session failed"]
 
 
 class SlowProvider:

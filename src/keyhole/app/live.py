@@ -152,7 +152,11 @@ class LiveSession:
     def _change(self, tenant: Tenant) -> None:
         session = self._session(tenant)
         self._tenant = tenant
-        self._handle.change(session)
+        try:
+            self._handle.change(session)
+        except BaseException:
+            self.close(Ending.REVOKED)  # its door is closed already, and everybody is to know
+            raise
 
     def _session(self, tenant: Tenant) -> Session:
         house, policy = self._house, tenant.provision.policy
