@@ -85,6 +85,11 @@ def look(path: str) -> list[str]:
     return os.listdir(path)
 
 
+def namespace() -> str:
+    """Its network's name."""
+    return os.readlink("/proc/self/ns/net")
+
+
 def variables() -> dict[str, str]:
     """What a client finds."""
     return dict(os.environ)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.homes import ONE, Home
+from tests.daemon.homes import ONE, Home, until
 from tests.sandbox.people import PATIENCE
+from tests.sandbox.projects import until_nobody_is_in
 
 if TYPE_CHECKING:
     from tests.daemon.origin import Origin
@@ -37,6 +38,16 @@ def test_a_session_ends_with_its_time_and_closes_when_it_idles(quarters: Home) -
         brief.until_said("limits.ttl (3 s) is over: the command is ended")
         assert brief.process.wait(PATIENCE) == 124
         assert ("closed", {"why": "idle"}) in quarters.reasons(session)
+
+
+def test_a_killed_run_takes_its_sandbox_and_its_session_along(quarters: Home) -> None:
+    """I2: nobody is left inside, and the gateway serves nobody for it."""
+    with quarters.agent(quarters.project(ONE)) as agent:
+        session, namespace = agent.session["id"], agent.do("namespace")
+        agent.process.kill()
+        until(lambda: quarters.sessions() == {})
+    until_nobody_is_in(namespace)
+    assert quarters.reasons(session)[-1] == ("ended", {"why": "its supervisor ended"})
 
 
 def test_down_ends_every_sandbox_and_says_how_many(ordinary: Person, origin: Origin) -> None:

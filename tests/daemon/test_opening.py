@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.homes import ONE
+from tests.clients.services import random_text
+from tests.daemon.homes import ONE, until
 from tests.sandbox.people import PATIENCE
 
 if TYPE_CHECKING:
     from tests.daemon.homes import Home
+    from tests.daemon.origin import Origin
 
 pytestmark = pytest.mark.outside
 
@@ -66,8 +68,10 @@ def test_a_shell_with_other_package_managers_than_the_gateways_is_told_so(quarte
     assert project.run("true").code == 0
 
 
-def test_a_run_may_have_a_gateway_of_its_own_and_follows_its_policy_there(quarters: Home) -> None:
-    """The same classes serve it: not accepted and invalid are kept, accepted holds."""
+def test_a_run_may_have_a_gateway_of_its_own_and_follows_its_policy_there(
+    quarters: Home, origin: Origin
+) -> None:
+    """Not accepted and invalid are kept, accepted holds, and a new secret arrives."""
     project = quarters.project(ONE)
     wider = ONE.replace("GET /v1/**", "GET /v2/**")
     with quarters.agent(project, "--own-gateway") as agent:
@@ -81,5 +85,12 @@ def test_a_run_may_have_a_gateway_of_its_own_and_follows_its_policy_there(quarte
         quarters.accept(project)
         agent.until_said("the policy has changed and holds from now on")
         assert agent.do("again", "one.example", "/v1/x")[0] == 403
-        assert agent.do("again", "one.example", "/v2/x")[0] == 200
+        key = random_text("one-")
+        quarters.keep("secrets/one", key)
+
+        def arrived() -> bool:
+            assert agent.do("again", "one.example", "/v2/alone")[0] == 200
+            return origin.credentials("/v2/alone")[-1] == f"Bearer {key}"
+
+        until(arrived)
         assert agent.finish() == 0

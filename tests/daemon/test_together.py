@@ -207,3 +207,21 @@ def test_a_person_lets_a_session_reach_one_host_for_a_time_and_some_uses(quarter
         # Cut when the time is over, without a word of the origin's.
         assert agent.do("more", "/v1/stream/granted") in ("", "ConnectionResetError", "SSLEOFError")
         assert isinstance(agent.do("get", "granted.example", "/x"), str)
+
+
+def test_a_budget_is_spent_once_and_shown(quarters: Home) -> None:
+    """I9: a policy that is read again gives nothing back."""
+    project = quarters.project(ONE, "budget = { requests = 2 }")
+    with quarters.agent(project) as agent:
+        answers = [agent.do("again", "one.example", "/v1/x") for _ in range(3)]
+        assert [status for status, _ in answers] == [200, 200, 403]
+        refused = json.loads(answers[-1][1])
+        assert (refused["reason"], refused["retry"]) == ("over-budget", False)
+        spent = {"id": "services.one.budget.requests", "used": 2, "limit": 2}
+        assert agent.session["budgets"] == [spent]
+        quarters.rewrite(project, ONE, "budget = { requests = 3 }")
+        quarters.accept(project)
+        agent.until_said("the policy has changed and holds from now on")
+        answers = [agent.do("again", "one.example", "/v1/x") for _ in range(2)]
+        assert [status for status, _ in answers] == [200, 403]
+        assert agent.session["budgets"] == [spent | {"used": 3, "limit": 3}]
