@@ -202,7 +202,7 @@ def test_a_person_lets_a_session_reach_one_host_for_a_time_and_some_uses(quarter
         assert other.do("get", "granted.example", "/x") == "gaierror"
 
         assert quarters("allow", session, "one.example").code == 1
-        quarters("allow", session, "granted.example", "--for", "1s", "--uses", "9")
+        quarters("allow", session, "granted.example", "--for", "2s", "--uses", "9")
         assert agent.do("stream", "granted.example", "/v1/stream/granted") == 200
         # Cut when the time is over, without a word of the origin's.
         assert agent.do("more", "/v1/stream/granted") in ("", "ConnectionResetError", "SSLEOFError")
