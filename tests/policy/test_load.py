@@ -38,6 +38,7 @@ bodies = { "POST /v1/messages" = "1MiB" }
 budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
 [services.forge]
 secret = "exec:gh auth token"
+secret_life = "1h"
 repos = ["Acme/Widgets.git", "acme/docs/"]
 push = ["agent/*"]
 create = false
