@@ -129,6 +129,8 @@ _FURTHER_MEANINGS = {
     "denied-path": "the push adds or changes a file that `deny_paths` protects",
     "push-malformed": "the list of a push's commands, or its pack, is not in the one form that "
     "is accepted",
+    "granted": "a person granted it at run time: `keyhole allow`",
+    "grant-spent": "a person granted it at run time, and its uses are spent",
     "push-option-refused": "an option of the push is not among `push_options`",
     "push-unjudged": "the push could not be looked into, so it was not sent",
     "held-back": "another ref of the same push was refused",
@@ -139,7 +141,8 @@ _FURTHER_MEANINGS = {
 """Reasons that `keyhole why` never has to put in words, by code."""
 
 _ALLOWING = frozenset(
-    "rule unsafe-passthrough public-address connect-override private-granted within-limit".split()
+    "rule unsafe-passthrough granted public-address connect-override private-granted "
+    "within-limit".split()
 )
 
 
@@ -165,6 +168,8 @@ _GATEWAY_MEANINGS = {
     refusal.CLIENT_SILENT: "the client did not say its hello or request in time",
     refusal.FOREIGN_NAMESPACE: "a connection that is not of the door's own namespace",
     refusal.DOOR_CLOSED: "the door was closed",
+    refusal.POLICY_CHANGED: "the session's policy has changed, and no longer grants it",
+    refusal.GRANT_EXPIRED: "the time of the grant that let the connection in is over",
     refusal.IDLE: "nothing was sent either way for too long",
     refusal.DNS_MALFORMED: "not one readable DNS question",
     refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",

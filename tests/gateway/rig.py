@@ -127,8 +127,13 @@ class Rig:
     ) -> tuple[DoorHandle, Watch]:
         """Open a door under a policy; without `services` nothing is inspected."""
         watch = Watch()
+        session = self.session(watch, policy, services)
+        return self.call(lambda: self.gateway.open_door(door, session)), watch
+
+    def session(self, watch: Watch, policy: str, services: Services | None = None) -> Session:
+        """A session under a policy, that is written down by this watch."""
         rules = book(policy)
-        session = Session(
+        return Session(
             "s1",
             rules,
             watch.events.append,
@@ -136,7 +141,6 @@ class Rig:
             watch.lines.append,
             services.intercept(rules) if services else None,
         )
-        return self.call(lambda: self.gateway.open_door(door, session)), watch
 
     def close(self) -> None:
         """End the gateway; nothing may have been raised out of a callback."""

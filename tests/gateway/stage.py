@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import trustme
@@ -49,12 +49,31 @@ class Stage:
 
     def open(self, policy: str, limits: str = AMPLE, **connect: Origin) -> None:
         """Open the door; `connect` has the origin behind a name, as `ok_example` or with `__80`."""
+        text = self._text(policy, limits, connect)
+        self.handle, self.watch = self.rig.open(self.namespace.door, text, self.services)
+
+    def change(
+        self,
+        policy: str,
+        limits: str = AMPLE,
+        secrets: dict[str, str] | None = None,
+        **connect: Origin,
+    ) -> None:
+        """Go on by another policy, or with other secrets."""
+        services = replace(self.services, secrets=secrets) if secrets else self.services
+        text = self._text(policy, limits, connect)
+        session = self.rig.session(self.watch, text, services)
+        handle = self.handle
+        assert handle is not None
+        self.rig.call(lambda: handle.change(session))
+
+    @staticmethod
+    def _text(policy: str, limits: str, connect: dict[str, Origin]) -> str:
         lines = ""
         for key, origin in connect.items():
             name, _, port = key.partition("__")
             lines += f'"{name.replace("_", ".")}:{port or 443}" = "{origin.address}"\n'
-        text = f"{policy}\n[limits]\n{limits}\n[upstream.connect]\n{lines}"
-        self.handle, self.watch = self.rig.open(self.namespace.door, text, self.services)
+        return f"{policy}\n[limits]\n{limits}\n[upstream.connect]\n{lines}"
 
     def client_context(self) -> ssl.SSLContext:
         """A client's, that trusts the session's CA."""

@@ -18,7 +18,7 @@ GATEWAY = {
 
 LOG_ALONE = {
     # of what is allowed
-    Reason.RULE, Reason.PASSTHROUGH, Reason.PUBLIC_ADDRESS, Reason.CONNECT_OVERRIDE,
+    Reason.RULE, Reason.PASSTHROUGH, Reason.GRANTED, Reason.PUBLIC_ADDRESS, Reason.CONNECT_OVERRIDE,
     Reason.PRIVATE_GRANTED, Reason.WITHIN_LIMIT, Reason.UPSTREAM_REFUSED, refusal.SECRET_SCRUBBED,
     # of DNS, which has codes of its own
     Reason.TYPE_NOT_ANSWERED, Reason.CLASS_NOT_ANSWERED, refusal.DNS_MALFORMED,
@@ -26,6 +26,7 @@ LOG_ALONE = {
     Reason.HELD_BACK,
     # of connections that end without a word
     refusal.CLIENT_LEFT, refusal.CLIENT_SILENT, refusal.DOOR_CLOSED, refusal.IDLE,
+    refusal.GRANT_EXPIRED,
     refusal.FOREIGN_NAMESPACE, refusal.DECOY_USED,
 }  # fmt: skip
 """Reasons that neither a client nor a person is told."""

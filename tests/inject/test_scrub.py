@@ -347,3 +347,56 @@ def test_needles_show_nothing_of_the_secret() -> None:
     for take in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
             take(NEEDLES)
+
+
+# ── what changes on the way ───────────────────────────────────────────────────────────────────────
+
+LATER = "sk-next-9876543210zyxwvutsrq-" + "longer" * 60
+SPACED = "a secret of words, of which there are some"
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a ", b"b", b"\n", SECRET.encode(), SECRET[:9].encode(), b"x" * 300]),
+        max_size=12,
+    ),
+    st.lists(st.integers(0, 400), max_size=6),
+    st.sampled_from([LATER, SPACED]),
+    st.data(),
+)
+def test_a_stream_that_is_on_its_way_is_searched_for_what_comes_to_be_sought(
+    before: list[bytes], cuts: list[int], later: str, data: st.DataObject
+) -> None:
+    """I7: not a byte is lost or said twice, and neither secret passes."""
+    needles = Needles()
+    needles.become((NEEDLES,))
+    scrubber, out = Scrubber(needles), b""
+    text = b"".join(before)
+    for piece in split(text, cuts):
+        out += scrubber.feed(piece)
+    needles.become((NEEDLES, Needles.of(later, PLACEHOLDER)))
+    more = data.draw(st.sampled_from([b"", b" ", b"."])) + later.encode() + b" " + SECRET.encode()
+    for piece in split(more, data.draw(st.lists(st.integers(0, 500), max_size=4))):
+        out += scrubber.feed(piece)
+    out += scrubber.end()
+    assert len(out) == len(text + more)
+    assert later.encode() not in out
+    # The same text may begin in what was passed by the rules of before.
+    assert SECRET.encode() not in out
+
+
+def test_what_is_searched_for_can_come_to_be_nothing_and_something_again() -> None:
+    needles = Needles()
+    scrubber = Scrubber(needles)
+    assert bytes(scrubber.feed(b"plain")) == b"plain"
+    needles.become((NEEDLES,))
+    assert bytes(scrubber.feed(b" kept")) == b" "
+    needles.become(())
+    assert bytes(scrubber.feed(b" on")) == b"kept on"
+    assert not needles
+    assert NEEDLES.covers(needles)
+    assert not needles.covers(NEEDLES)
+    both = NEEDLES | Needles.of(LATER, PLACEHOLDER)
+    assert both.covers(NEEDLES)
+    assert not NEEDLES.covers(both)
+    assert len(both | NEEDLES) == len(both)

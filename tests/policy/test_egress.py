@@ -83,3 +83,11 @@ def test_other_classes_are_refused() -> None:
     chaos = 3
     assert decide_dns(BOOK, "version.bind", TXT, chaos).answer is DnsAnswer.REFUSED
     assert decide_dns(BOOK, "example.org", A, 1).allowed
+
+
+def test_every_host_of_a_service_is_listed_with_who_inspects_it() -> None:
+    two = book('[services.model]\n[services.again]\nuse = "forge"\nrepos = ["a/b"]\n')
+    listed = [(str(pattern), rules.service.name) for pattern, rules in two.inspected()]
+    assert ("api.model.example", "model") in listed
+    assert ("git.example", "again") in listed
+    assert list(book("").inspected()) == []

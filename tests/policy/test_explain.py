@@ -156,7 +156,8 @@ def test_every_reason_for_a_denial_has_words() -> None:
         for r in Reason
         if r.value.startswith("address-")
         or r in {
-            Reason.RULE, Reason.PASSTHROUGH, Reason.WITHIN_LIMIT, Reason.OVER_LIMIT,
+            Reason.RULE, Reason.PASSTHROUGH, Reason.GRANTED, Reason.GRANT_SPENT,
+            Reason.WITHIN_LIMIT, Reason.OVER_LIMIT,
             Reason.PUBLIC_ADDRESS, Reason.CONNECT_OVERRIDE, Reason.PRIVATE_GRANTED,
             Reason.TYPE_NOT_ANSWERED, Reason.CLASS_NOT_ANSWERED, Reason.NAME_MALFORMED,
             Reason.REF_SYMBOLIC, Reason.DEFAULT_BRANCH_UNKNOWN, Reason.CREATE_NOT_GRANTED,

@@ -87,3 +87,15 @@ def test_a_wait_for_another_or_for_nobody_begins_anew() -> None:
     assert not pace.lags("", 0, 200.0, 60.0)
     assert not pace.lags("client", 0, 300.0, 60.0)
     assert pace.lags("client", 0, 361.0, 60.0)
+
+
+def test_another_rate_gives_nothing_back_and_takes_what_is_over_it() -> None:
+    bucket = Bucket.full("x", 10.0, now=0.0)
+    assert bucket.take(0.0, 10.0).allowed
+    bucket.adjust(100.0, 0.5)
+    assert bucket.wait(0.5, 6.0) == pytest.approx(0.01)  # five were earned at the old rate
+    assert bucket.wait(0.5, 100.0) == pytest.approx(0.95)
+    bucket.adjust(2.0, 60.0)
+    assert (bucket.tokens, bucket.wait(60.0, 2.0)) == (2.0, 0.0)
+    bucket.adjust(4.0, 59.0)  # a clock that goes back
+    assert bucket.tokens == 2.0

@@ -149,6 +149,8 @@ async def _execute(run: Run, helper: Helper) -> Outcome:
                 opening.cancel()
             for gateway in gateways:
                 gateway.close()
+            if interception is not None and interception.judge is not None:
+                interception.judge.close()
             run.terminal.close()
             record(session_event("ended", code=code))
             log.finish(identifier)

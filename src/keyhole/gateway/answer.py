@@ -27,7 +27,9 @@ _NONE, _, _CHUNKS, _UNTIL_CLOSED = Framing
 class Answer:
     """One answer: its head is known when it is made."""
 
-    __slots__ = ("_chunked", "_head", "_needles", "_rewriter", "_scanner", "closes", "hits")
+    __slots__ = (
+        "_chunked", "_head", "_needles", "_rewriter", "_scanner", "blind", "closes", "hits",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +50,9 @@ class Answer:
         """For a body in pieces; one that comes whole needs none."""
         self.hits = 0
         """How often a secret was replaced; of the head and of a whole body, whether."""
+        opaque = bool(head.encoding or head.unreadable or rewriter is not None)
+        self.blind = not needles and opaque and framing is not _NONE
+        """Whether nothing was searched for when it began, and cannot be in its midst."""
         if needles and framing is not _NONE:
             if head.unreadable:
                 raise Undecodable("its characters are not written so that they can be searched")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from keyhole.gateway.session import SessionState
+    from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.host import Host
     from keyhole.policy.budget import Meter
@@ -40,6 +40,12 @@ LINGER = 2.0
 """Seconds that a client still has, once our last words have left, to read them."""
 
 CLOSED = "closed"
+
+_LEFT = {
+    refusal.IDLE: refusal.CLIENT_SILENT,
+    refusal.POLICY_CHANGED: refusal.POLICY_CHANGED,
+}
+"""Of a connection that ends before it is open: what is written down, unless the client left."""
 
 _DISTRUST = ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "UNSUPPORTED_CERTIFICATE")
 """Alerts by which a client says that it does not accept our certificate."""
@@ -95,6 +101,11 @@ class Arrival(TlsSide):
         self._down = 0
         self._began = self._since = loop.time()
         self._seen = (0, 0, self._began)
+
+    @property
+    def bound(self) -> Bound:
+        """Where it goes, and what allows it."""
+        return self._bound
 
     # ── coming ────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,6 +216,11 @@ class Arrival(TlsSide):
     def end_if_slow(self, now: float) -> None:
         """End it when whoever is waited for moves too little; asked by the sweep."""
 
+    def change(self, bound: Bound, interception: Interception) -> None:
+        """The policy has changed, and still grants the host: by this decision."""
+        self._bound = bound
+        self._leaf = interception.leaf
+
     def _finish(self, why: str) -> None:
         """Write the totals down, once, and leave the session."""
         ended, self._ended = self._ended, None
@@ -220,7 +236,7 @@ class Arrival(TlsSide):
             self._record(CLOSED, **totals, ms=took, end=why)
         elif self._phase in (Phase.HELLO, Phase.SECURING):
             details = (("port", self._bound.port),)
-            left = refusal.CLIENT_SILENT if why == refusal.IDLE else refusal.CLIENT_LEFT
+            left = _LEFT.get(why, refusal.CLIENT_LEFT)
             self.note(Event(EventKind.CONNECT, Verdict.DENY, left, host=self.host, details=details))
         self._phase = Phase.OVER
         self._held = b""

@@ -35,12 +35,15 @@ class BandWatch:
         self._watched = (PROGRESS, FATAL) if inner is None else (REPORT, PROGRESS, FATAL)
         self._packets = PacketReader()
         self._joined: dict[int, bytes] = {}
-        self._lost = not needles
+        self._lost = False
 
     def feed(self, data: bytes) -> bytes:
         """The same bytes. Raises Reflected."""
         if self._inner is not None:
             self._inner.feed(data)
+        if not self._needles:
+            # Where a packet begins is not known to who comes to it later.
+            self._lost = True
         if not self._lost:
             try:
                 packets = self._packets.feed(data)

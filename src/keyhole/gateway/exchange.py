@@ -13,6 +13,7 @@ from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.largefiles import Elsewhere, TransferReading
 from keyhole.gateway.relay import FrameScan
 from keyhole.gateway.session import OverLimit
+from keyhole.gateway.upstream import still_allowed
 from keyhole.inject.encoded import Reflected, Undecodable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
@@ -22,11 +23,13 @@ from keyhole.wire.websocket import accept_for
 if TYPE_CHECKING:
     from keyhole.gateway.budgets import Tally
     from keyhole.gateway.inspected import Inspected
-    from keyhole.gateway.inspection import Dressed
+    from keyhole.gateway.inspection import Dressed, Inspection
     from keyhole.gateway.lfs import Transfer
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.quarantine import Quarantine
+    from keyhole.inject.scrub import Needles
     from keyhole.model.decision import RequestDecision
+    from keyhole.policy.rulebook import Rulebook
     from keyhole.wire.httpfield import Field
     from keyhole.wire.httprequest import RequestHead
     from keyhole.wire.httpresponse import ResponseHead
@@ -40,6 +43,7 @@ _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 _REQUEST = EventKind.REQUEST
 _CONTINUE = 100
 _SWITCHING = 101
+_SUCCESS = 200
 _PARTIAL = 206
 _ERRORS = 400
 
@@ -48,7 +52,8 @@ class Exchange:
     """A request in flight."""
 
     __slots__ = (
-        "_answer", "_begun", "_client", "_decision", "_form", "_frames", "_head", "_message",
+        "_answer", "_begun", "_client", "_credentialed", "_decision", "_form", "_frames", "_grant",
+        "_head", "_message",
         "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_spool",
         "_total", "_websocket_key", "left", "method", "sent", "service", "status", "tally",
         "trailers", "transfer",
@@ -76,6 +81,8 @@ class Exchange:
         self._websocket_key = dressed.websocket_key
         self._form = dressed.form
         self._reading = dressed.reading
+        self._credentialed = dressed.credentialed
+        self._grant = dressed.grant
         self.transfer = dressed.transfer
         """Where it goes instead of to its own host."""
         self._spool = spool
@@ -208,6 +215,23 @@ class Exchange:
         if self._origin is not None:
             self._origin.resume()
 
+    def may_stay(self, inspection: Inspection, book: Rulebook) -> bool:
+        """Whether another policy lets it go on, as what and to where it goes."""
+        decision = inspection.decide(self._head)
+        if not decision.allowed or decision.service != self.service:
+            return False
+        if self._grant is not None and inspection.service(self.service).git != self._grant:
+            return False
+        place, origin = inspection.destination(self.transfer), self._origin
+        return origin is None or still_allowed(book, place.host, place.port, origin.address)
+
+    def search_for(self, needles: Needles) -> bool:
+        """Search for these, too, in what still comes; False where that cannot be done."""
+        if self._needles is not needles:
+            # Of a transfer, which has its own: what was lent for it is searched for as well.
+            self._needles.become((self._needles, needles))
+        return not needles or self._answer is None or not self._answer.blind
+
     # ── down ──────────────────────────────────────────────────────────────────────────────────────
 
     def interim(self, head: ResponseHead) -> None:
@@ -229,6 +253,8 @@ class Exchange:
         self.status = head.status
         if self.tally is not None:
             self.tally.begin(head)
+        if body is None and self._credentialed and _SUCCESS <= head.status < _ERRORS:
+            client.succeeded()  # and once more when it is whole, which may be much later
         if head.status == _SWITCHING:
             self._switch(client, head)
             return
@@ -306,6 +332,8 @@ class Exchange:
             lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % head.websocket_protocol)
         client.queue(self._needles.replace(b"".join([*lines, b"\r\n"])))
         client.flush()
+        if self._credentialed:
+            client.succeeded()
         self.record()
         client.go_on()
 
@@ -390,6 +418,8 @@ class Exchange:
         reusable = reusable and self.sent and not left
         self._let_go(origin, reusable=reusable)
         self._client = None
+        if self._credentialed and self.status < _ERRORS:
+            client.succeeded()
         client.answered(close=answer.closes)
 
     # ── when it does not work ─────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.budgets import Commons
+from keyhole.gateway.door import namespace_cookie
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
 from keyhole.gateway.upstream import Upstream
@@ -29,6 +30,10 @@ SWEEP_INTERVAL = 5.0
 
 class GatewayFull(Exception):
     """It serves as many sandboxes as `gateway.sessions` says."""
+
+
+class SameNamespace(Exception):
+    """A door to this namespace is open already, or its sockets are of several (I5)."""
 
 
 class Gateway:
@@ -59,10 +64,14 @@ class Gateway:
     def open_door(self, door: Door, session: Session) -> DoorHandle:
         """Accept on a door for a session until the handle is closed; the sockets are now ours.
 
-        Raises GatewayFull, and then they are not.
+        Raises GatewayFull or SameNamespace, and leaves them to the caller. Two doors of one
+        namespace would make it a matter of chance whose session a connection is of.
         """
         if len(self._doors) >= self._limits.sessions:
             raise GatewayFull
+        cookies = {namespace_cookie(each) for each in (*door.listeners, door.udp)}
+        if len(cookies) != 1 or any(handle.cookie in cookies for handle in self._doors):
+            raise SameNamespace("the sockets of a door are of one namespace, which has no other")
         handle = DoorHandle(self._shared, door, session, self._doors.discard)
         self._doors.add(handle)
         if self._timer is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.gateway import connection, refusal
 from keyhole.gateway.door import Door, namespace_cookie
 from keyhole.gateway.gate import JudgeRequest, gate_for
+from keyhole.gateway.granting import Granting
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.inspection import Inspection
 from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
@@ -24,6 +25,7 @@ from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
+from keyhole.policy.grants import Ungrantable
 from keyhole.policy.request import Request, decide_request
 from keyhole.wire.httphead import HTTP_PORT, Head
 from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES, Treatment
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.arrival import Arrival
     from keyhole.gateway.budgets import Commons
-    from keyhole.gateway.session import Interception
+    from keyhole.gateway.session import Figures, Interception
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
     from keyhole.policy.budget import BudgetUse
+    from keyhole.policy.grants import Grant
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -82,9 +85,10 @@ class DoorHandle:
         self._shared = shared
         self._loop = shared.loop
         self._door = door
-        self._cookie = namespace_cookie(door.tcp)
+        self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
         self._names = NameServer(shared.loop, self._state, shared.commons.questions)
+        self._granting = Granting(shared.loop, self._state, self._grant_over)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
         self._tunnels: dict[Tunnel, asyncio.Task[None]] = {}
@@ -101,8 +105,8 @@ class DoorHandle:
 
     @property
     def session(self) -> Session:
-        """Whose door it is."""
-        return self._state.session
+        """Whose door it is, as it was handed over last."""
+        return self._state.given
 
     @property
     def usage(self) -> tuple[int, int]:
@@ -114,12 +118,74 @@ class DoorHandle:
         """What was used of each service's budget."""
         return self._state.budgets()
 
+    @property
+    def figures(self) -> Figures:
+        """What the session has done so far."""
+        return self._state.figures
+
+    def change(self, session: Session) -> None:
+        """What the session may do, and with which credentials, from now on.
+
+        What both policies allow goes on, and is searched for old and new secrets (I7); the next
+        request of any connection goes by the new one. What the new one does not allow is cut. A
+        door that cannot be changed is closed: half a change would leave open what was taken away.
+        """
+        if session.id != self.session.id:
+            raise ValueError("a door is of one session")
+        if not self._open:
+            return
+        try:
+            self._change(session)
+        except BaseException:
+            self.close()
+            raise
+        if self._timer is None:
+            self.resume()
+
+    def _change(self, session: Session) -> None:
+        self._state.change(session, self._loop.time())
+        retired, self._inspections = self._inspections, {}
+        for inspection in retired.values():
+            inspection.retire()
+        self._state.grants.reconcile(session.book)
+        for tunnel in list(self._tunnels):
+            tunnel.change(self._granting.decide_again(tunnel.bound))
+        for inspected in list(self._inspected):
+            self._change_inspected(inspected, session)
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """What a person granted and lasts; `expires` is by the loop's clock."""
+        return self._granting.views()
+
+    def grant(self, host: Host, port: int, seconds: float, uses: int) -> Grant:
+        """Tunnel connections to a host beside the policy: so many, so long. Raises Ungrantable.
+
+        The address is judged as any other's (I4). A grant of the same replaces the one before.
+        """
+        if not self._open:
+            raise Ungrantable("the session is over")
+        return self._granting.grant(host, port, seconds, uses)
+
+    def _grant_over(self, concerns: Callable[[Bound], bool]) -> None:
+        for tunnel in [each for each in self._tunnels if concerns(each.bound)]:
+            tunnel.cut(refusal.GRANT_EXPIRED)
+
+    def _change_inspected(self, inspected: Arrival, session: Session) -> None:
+        bound, interception = inspected.bound, session.interception
+        decision = decide_egress(session.book, bound.host, bound.port)
+        if interception is None or decision.route is not Route.INSPECT:
+            inspected.cut(refusal.POLICY_CHANGED)
+        else:
+            inspected.change(Bound(bound.host, bound.port, decision), interception)
+
     def close(self) -> None:
         """Close the door now: no new connection, and every open one is cut."""
         if not self._open:
             return
         self._open = False
         self._pause()
+        self._granting.close()
         self._udp.close()
         self._door.close()
         for tunnel in list(self._tunnels):
@@ -131,9 +197,6 @@ class DoorHandle:
         for talk, task in list(self._talks.items()):
             task.cancel()
             talk.abort()
-        interception = self._state.session.interception
-        if interception is not None and interception.judge is not None:
-            interception.judge.close()
         self._on_close(self)
 
     def sweep(self, now: float, idle_timeout: float) -> None:
@@ -219,7 +282,7 @@ class DoorHandle:
         session = state.session
         try:
             # 1. Who asks is a kernel fact (I5).
-            if namespace_cookie(sock) != self._cookie:
+            if namespace_cookie(sock) != self.cookie:
                 session.record(Event(EventKind.CONNECT, Verdict.DENY, refusal.FOREIGN_NAMESPACE))
                 return False
             # 2. The address that the program meant.
@@ -248,7 +311,7 @@ class DoorHandle:
             state.refused(Decision(reason=Reason.LITERAL_ADDRESS), address, port)
             return False
         # 5. Policy.
-        decision = decide_egress(session.book, host, port)
+        decision = self._granting.decide(host, port)
         if not decision.allowed:
             state.refused(decision, host.name, port)
             return False
@@ -304,6 +367,7 @@ class DoorHandle:
             taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
             if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
+            state.requested += 1
             now = self._loop.time()
             common = self._shared.commons.requests
             for bucket in (state.requests, common) if common is not None else (state.requests,):
@@ -320,7 +384,8 @@ class DoorHandle:
 
         return judge
 
-    def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
+    def _inspection(self, bound: Bound, interception: Interception) -> Inspection:
+        """How requests to a host are judged and dressed at present."""
         key = (bound.host, bound.port)
         inspection = self._inspections.pop(key, None)
         if inspection is None:
@@ -328,18 +393,22 @@ class DoorHandle:
                 self._state.session.book,
                 interception,
                 self._state.large_files,
+                self._state.searched,
                 bound.host,
                 bound.port,
             )
         self._inspections[key] = inspection  # the last one used is the last one forgotten
         if len(self._inspections) > MAX_INSPECTIONS:
             self._inspections.pop(next(iter(self._inspections))).retire()
+        return inspection
+
+    def _inspect(self, sock: socket.socket, bound: Bound, interception: Interception) -> None:
         inspected = Inspected(
             self._shared,
             self._dials,
             self._state,
             bound,
-            inspection,
+            self._inspection,
             interception,
             self._inspected_ended,
         )

@@ -27,7 +27,7 @@ from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
-from keyhole.gateway.upstream import AddressRefused, Unreachable
+from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import PLACE_WAIT
@@ -69,7 +69,8 @@ class Inspected(Arrival):
 
     __slots__ = (
         "_body_limit", "_body_rule", "_busy", "_dials", "_exchange", "_gathering", "_inspection",
-        "_interception", "_limits", "_pace", "_queue", "_searched", "_shared", "_task",
+        "_interception", "_limits", "_lookup", "_outdated", "_pace", "_queue", "_searched",
+        "_shared", "_task",
     )  # fmt: skip
 
     def __init__(
@@ -78,14 +79,16 @@ class Inspected(Arrival):
         dials: asyncio.Semaphore,
         state: SessionState,
         bound: Bound,
-        inspection: Inspection,
+        lookup: Callable[[Bound, Interception], Inspection],
         interception: Interception,
         ended: Callable[[Arrival], None],
     ) -> None:
+        """`lookup` finds how requests to the host are judged and dressed at present."""
         super().__init__(shared.loop, state, bound, interception.leaf, ended)
         self._shared = shared
         self._dials = dials
-        self._inspection = inspection
+        self._lookup = lookup
+        self._inspection = lookup(bound, interception)
         self._interception = interception
         self._limits = state.session.book.policy.limits
         self._body_limit = self._limits.body
@@ -94,6 +97,8 @@ class Inspected(Arrival):
         self._busy = False
         """Whether a request of this connection is among those that are counted."""
         self._pace: Pace | None = None
+        self._outdated = False
+        """Whether the next request is to be judged by another policy."""
         self._searched = 0
         self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
@@ -170,11 +175,17 @@ class Inspected(Arrival):
         self._searched = len(data)
 
     def _request(self, raw: bytes, rest: bytes) -> bytes:
-        """Judge one request and send it on its way; what is behind it comes back."""
+        """Count one request, judge it, and send it on its way; what is behind it comes back."""
+        self._requests += 1
+        self._state.requested += 1
+        self.count_up(len(raw))
+        return self._judge(raw, rest)
+
+    def _judge(self, raw: bytes, rest: bytes) -> bytes:
+        if self._outdated:
+            self._renew()
         state, inspection = self._state, self._inspection
         # 1. Authorise: what is asked, read in the one way there is (I4).
-        self._requests += 1
-        self.count_up(len(raw))
         head = inspection.reader.parse(raw)
         for service in inspection.decoys(raw):
             self._note_decoy(service)
@@ -303,11 +314,29 @@ class Inspected(Arrival):
                 return self._gather_push(body, rest)
             if not body.done or not isinstance(body, Gathering):
                 return rest
+            if isinstance(body, FetchBody) and body.large:
+                self._phase = _WAIT
+                self._held = rest
+                self._start(self._read_apart(body))
+                return b""
             whole = body.finish()
         except Unfit as error:
             self._forsake(error.reason)
             return self._refuse_unfit(error, asked.head, asked.decision, b"")
         return self._proceed(whole.asked, whole.digest, whole.body + rest)
+
+    async def _read_apart(self, body: FetchBody) -> None:
+        """Read a long body where it holds nobody up; the connection is not read from meanwhile."""
+        try:
+            whole = await body.finish_apart(self._loop)
+        except Unfit as error:
+            self.go_on_with(partial(self._refuse_gathered, body, error))
+            return
+        self.go_on_with(lambda rest: self._proceed(whole.asked, whole.digest, whole.body + rest))
+
+    def _refuse_gathered(self, body: Body, error: Unfit, rest: bytes) -> bytes:
+        self._forget_body()
+        return self._refuse_unfit(error, body.asked.head, body.asked.decision, b"")
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
@@ -329,6 +358,41 @@ class Inspected(Arrival):
         """A body of unknown length grows. Raises OverLimit."""
         if total > self._body_limit:
             raise OverLimit(decide_total("body", 0, total, self._body_limit))
+
+    # ── another policy ────────────────────────────────────────────────────────────────────────────
+
+    def change(self, bound: Bound, interception: Interception) -> None:
+        """The next request goes by the new policy; one on its way goes on if that allows it."""
+        super().change(bound, interception)
+        self._outdated = True
+        self._limits = self._state.session.book.policy.limits
+        exchange, body = self._exchange, self._gathering
+        if exchange is not None:
+            inspection = self._lookup(bound, interception)
+            stays = exchange.may_stay(inspection, self._state.session.book)
+            if not stays or not exchange.search_for(inspection.needles()):
+                exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+        elif body is not None:
+            self._renew()
+            again = self._inspection.judge_again(body.asked)
+            if again is not None:
+                body.asked = again
+                return
+            head = body.asked.head
+            self._forsake(refusal.POLICY_CHANGED)
+            self.refuse_request(head, Decision(), b"", reason=refusal.POLICY_CHANGED)
+
+    def _renew(self) -> None:
+        """Nothing of a request is under way: go by what is in force."""
+        interception = self._state.session.interception
+        if interception is not None:
+            self._outdated = False
+            self._interception = interception
+            self._inspection = self._lookup(self._bound, interception)
+
+    def succeeded(self) -> None:
+        """A request with a credential was answered with success."""
+        self._state.credentialed = self._loop.time()
 
     # ── pushes ────────────────────────────────────────────────────────────────────────────────────
 
@@ -366,7 +430,7 @@ class Inspected(Arrival):
         asking = Asking(
             self._loop,
             self._shared.upstream,
-            self._state.session.book,
+            lambda: self._state.session.book,
             self._interception.trust,
             inspection,
         )
@@ -461,6 +525,13 @@ class Inspected(Arrival):
         if self._exchange is not exchange:
             origin.abort()
             return
+        place = self._inspection.destination(exchange.transfer)
+        book = self._state.session.book
+        if not still_allowed(book, place.host, place.port, origin.address):
+            # The policy has changed while it was dialled.
+            origin.abort()
+            exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+            return
         self.go_on_with(partial(self._attach, exchange, origin))
 
     async def _mint(
@@ -469,7 +540,13 @@ class Inspected(Arrival):
         try:
             await minting.fetch(self._shared.upstream, self._interception.trust)
         except Unminted as error:
+            if self._outdated:
+                self.go_on_with(partial(self._judge, raw))
+                return
             self.go_on_with(partial(self._refuse_unminted, head, decision, str(error)))
+            return
+        if self._outdated:
+            self.go_on_with(partial(self._judge, raw))
             return
         try:
             asked = self._inspection.asked(raw, head, decision)

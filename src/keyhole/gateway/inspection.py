@@ -17,9 +17,7 @@ from keyhole.gateway.origin import Destination
 from keyhole.gateway.pushes import Report
 from keyhole.gateway.refusal import HTTP_MALFORMED, Form, Unfit
 from keyhole.inject.canonical import SignedRequest
-from keyhole.inject.credential import Credential
 from keyhole.inject.injection import SignatureInjection
-from keyhole.inject.scrub import Needles
 from keyhole.inject.sigv4 import WRITTEN_NAMES, Refusal, SigningKey, check, sign, wants_digest
 from keyhole.inject.slots import Place, Slot
 from keyhole.inject.surgery import Surgery, written_slots
@@ -29,6 +27,7 @@ from keyhole.model.value import dataclass
 from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.request import Request, decide_among, decide_query
 from keyhole.wire.gitrefs import RECEIVE_PACK, RESULT_TYPES, UPLOAD_PACK
+from keyhole.wire.httpfield import Malformed
 from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
 
@@ -38,9 +37,12 @@ if TYPE_CHECKING:
     from keyhole.gateway.lfs import LargeFiles, Transfer
     from keyhole.gateway.origin import Origin
     from keyhole.gateway.pushes import Told
+    from keyhole.gateway.searched import Searched
     from keyhole.gateway.session import Interception
+    from keyhole.inject.credential import Credential
+    from keyhole.inject.scrub import Needles
     from keyhole.inject.usage import Usage
-    from keyhole.policy.policy import Service
+    from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
     from keyhole.wire.lfs import BatchRequest
     from keyhole.wire.uploadpack import Abilities
@@ -112,6 +114,10 @@ class Dressed:
     """How the answer is understood, where it is not passed as it is."""
     transfer: Transfer | None = None
     """Where it goes instead of to this host."""
+    credentialed: bool = False
+    """Whether a credential is written into it."""
+    grant: GitGrant | None = None
+    """Of a push: what it was judged by."""
 
 
 class Inspection:
@@ -122,6 +128,7 @@ class Inspection:
         book: Rulebook,
         interception: Interception,
         files: LargeFiles,
+        searched: Searched,
         host: Host,
         port: int,
     ) -> None:
@@ -149,14 +156,13 @@ class Inspection:
             for git in (False, True)
         ]
         self._minting = [each for each in credentials if isinstance(each, Minting)]
-        self._needles = Needles.none()
-        for each in credentials:
-            if isinstance(each, Credential):
-                self._needles |= each.needles
+        self._minted = [each.needles for each in self._minting]
+        self._searched = searched
+        self._needles = searched.of(host)
         counted = any(_counts_tokens(rules) for rules in self._rules.values())
         self._scanned = bool(self._needles or self._minting or counted)
         self._retired = False
-        scanned = any(credentials) or counted
+        scanned = any(credentials) or self._scanned
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
         collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         served = [rules.host for rules in self._rules.values()]
@@ -199,6 +205,23 @@ class Inspection:
                 self._decisions.clear()
             self._decisions[key] = decision
         return decision
+
+    def judge_again(self, asked: Asked) -> Asked | None:
+        """A request that another policy allowed, as this one has it; None where it does not.
+
+        Its head is read anew: which of its fields are the client's credentials is the policy's to
+        say (I6). What was found out by the terms of another grant proves nothing here.
+        """
+        try:
+            head = self.reader.parse(asked.raw)
+            decision = self.decide(head)
+            again = self.asked(asked.raw, head, decision) if decision.allowed else None
+        except (Malformed, Unfit):
+            return None
+        if not isinstance(again, Asked) or again.service != asked.service:
+            return None
+        was, now = (each.errand.grant if each.errand else None for each in (asked, again))
+        return again if was == now else None
 
     def form(self, head: RequestHead) -> Form:
         """How the client that asks this reads a refusal."""
@@ -285,8 +308,9 @@ class Inspection:
             lines.append(_UPGRADE)
         lines.append(b"\r\n")
         message, needles, ranges = b"".join(lines), self.needles(), rules.host.ranges
+        opened = credential is not None
         if errand is None:
-            return Dressed(message, asked.service, needles, ranges, key)
+            return Dressed(message, asked.service, needles, ranges, key, credentialed=opened)
         reading = errand.reading()
         if asked.told is not None:
             watch = BandWatch(needles, Report(asked.told, needles))
@@ -296,7 +320,16 @@ class Inspection:
         if asked.batch is not None:
             repo = repo_of(rules.service, errand, self.host, self.port)
             reading = BatchReading(self._files, repo, errand.path, asked.batch, needles)
-        return Dressed(message, asked.service, needles, form=self.form(head), reading=reading)
+        grant = errand.grant if asked.told is not None else None
+        return Dressed(
+            message,
+            asked.service,
+            needles,
+            form=self.form(head),
+            reading=reading,
+            credentialed=opened,
+            grant=grant,
+        )
 
     def open_transfer(self, asked: Asked) -> Transfer:
         """Where one of our addresses leads. Raises Unfit."""
@@ -315,6 +348,7 @@ class Inspection:
             form=Form.LFS,
             reading=TransferReading(transfer),
             transfer=transfer,
+            credentialed=asked.credential is not None,
         )
 
     def question(
@@ -357,11 +391,12 @@ class Inspection:
         return f"{head.method} {target} HTTP/1.1\r\n".encode("ascii")
 
     def needles(self) -> Needles:
-        """Every secret that requests to this host carry, whichever account's."""
-        found = self._needles
-        for minting in self._minting:
-            found |= minting.needles
-        return found
+        """Every secret that requests to this host carry or carried, whichever account's."""
+        for number, minting in enumerate(self._minting):
+            if minting.needles is not self._minted[number]:
+                self._minted[number] = minting.needles
+                self._searched.refresh(self.host)
+        return self._needles
 
     def _put_back(
         self, head: RequestHead, rules: HostRules, credential: Credential | None

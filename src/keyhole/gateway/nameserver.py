@@ -84,7 +84,14 @@ class NameServer:
         if not session.admitting():
             self._record_failure(refusal.NOT_ADMITTING, name, kind)
             return dns.failure(question)
-        decision = decide_dns(session.book, name, question.record_type, question.record_class)
+        now, grants = self._loop.time(), self._state.grants
+        decision = decide_dns(
+            session.book,
+            name,
+            question.record_type,
+            question.record_class,
+            lambda host: grants.rule_for_name(host, now),
+        )
         if decision.answer is not DnsAnswer.ADDRESS:
             session.record(Event.of(EventKind.DNS, decision, _shown(name), type=kind))
             if decision.answer is DnsAnswer.NXDOMAIN and question.record_type in (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from keyhole.gateway import refusal
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.tlsside import TlsSide
+from keyhole.model.decision import AddressDecision
 from keyhole.model.value import dataclass
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
@@ -97,7 +98,7 @@ class Origin(TlsSide):
 
     __slots__ = (
         "_head", "_held", "_interim", "_known_answers", "_left", "_reader", "_ready", "_relays",
-        "exchange", "idle_since", "touched", "used",
+        "address", "exchange", "idle_since", "touched", "used",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +109,8 @@ class Origin(TlsSide):
     ) -> None:
         super().__init__()
         self.sock = sock
+        self.address = AddressDecision()
+        """What it was dialled by."""
         self.exchange: Asker | None = None
         self.idle_since = 0.0
         self.used = False

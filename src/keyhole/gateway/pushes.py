@@ -46,7 +46,7 @@ class Judge(Protocol):
         """A push is announced."""
 
     def close(self) -> None:
-        """There will be no other."""
+        """There will be no other; said by who made it, since many doors may share it."""
 
     async def judge(
         self,

@@ -30,6 +30,7 @@ async def reach(
     dialled = await upstream.dial(book, destination.host, destination.port)
     ready: asyncio.Future[None] = loop.create_future()
     origin = Origin(destination, dialled.sock, ready)
+    origin.address = dialled.decision
     try:
         await loop.create_connection(lambda: origin, sock=dialled.sock)
     except OSError as error:

@@ -35,6 +35,8 @@ NAME_UNRESOLVED = "name-unresolved"
 UPSTREAM_UNREACHABLE = "upstream-unreachable"
 PROXY_FAILED = "proxy-failed"
 DOOR_CLOSED = "door-closed"
+POLICY_CHANGED = "policy-changed"
+GRANT_EXPIRED = "grant-expired"
 IDLE = "idle"
 TABLE_FULL = "name-table-full"
 DNS_MALFORMED = "dns-malformed"
@@ -80,6 +82,7 @@ class Form(enum.Enum):
 _WORDS: dict[str, str] = {
     Reason.NO_RULE: "no rule",
     Reason.PORT_NOT_GRANTED: "port not granted",
+    Reason.GRANT_SPENT: "what was granted of it is used up",
     Reason.LITERAL_ADDRESS: "an address that no name was asked for",
     Reason.NAME_MALFORMED: "not a host's name",
     Reason.OVER_LIMIT: "over the limit",
@@ -150,6 +153,7 @@ _WORDS: dict[str, str] = {
     Reason.DENIED_PATH: "a file would change that deny_paths protects",
     Reason.PUSH_OPTION: "the push option is not allowed",
     Reason.PUSH_UNJUDGED: "the push could not be judged",
+    POLICY_CHANGED: "the session's policy has changed, and no longer allows it",
     TABLE_FULL: "the session has asked for too many names",
     INTERNAL: "a fault of the gateway",
     Flaw.MISSING: "the AWS signature is missing",
@@ -193,6 +197,8 @@ def _hint(host: str, port: int, reason: str) -> str:
     match reason:
         case Reason.NO_RULE | Reason.PORT_NOT_GRANTED:
             return f'allow it with egress.allow = ["{pattern}"]'
+        case Reason.GRANT_SPENT:
+            return f"`keyhole allow ID {pattern}` grants it again"
         case Reason.LITERAL_ADDRESS:
             return "connect by the host's name, and allow that with egress.allow"
         case Reason.ADDRESS_PRIVATE:

@@ -6,12 +6,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
-from keyhole.gateway.budgets import meters_for, uses
+from keyhole.gateway.budgets import change_meters, meters_for, uses
 from keyhole.gateway.lfs import LargeFiles
+from keyhole.gateway.searched import Searched
 from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
+from keyhole.policy.grants import Grants
 from keyhole.policy.limit import Bucket, decide_total
 
 if TYPE_CHECKING:
@@ -85,6 +87,23 @@ class Session:
     """None: hosts of services are refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a session has done so far."""
+
+    connections: int
+    """Open now."""
+    requests: int
+    """Of inspected hosts, and those in the clear that are judged."""
+    denied: int
+    """Events that say no: connections, requests, names, refs and limits."""
+    up: int
+    down: int
+    credentialed: float
+    """When, by the loop's clock, a request with a credential was last answered with success; when
+    the door was opened, if none was. What `limits.idle` counts from."""
+
+
 class SessionState:
     """What changes while a session lives. One per door, touched by the loop's thread alone."""
 
@@ -95,23 +114,33 @@ class SessionState:
         "_reported",
         "busy",
         "connects",
+        "credentialed",
+        "denied",
         "down",
         "gathered",
+        "given",
+        "grants",
         "large_files",
         "meters",
         "names",
         "open",
         "quarantined",
         "questions",
+        "requested",
         "requests",
+        "searched",
         "session",
         "up",
     )
 
     def __init__(self, session: Session, now: float) -> None:
         limits = self._limits = session.book.policy.limits
-        self.session = session
+        self.given = session
+        """As it was handed over."""
+        self.session = self._counted(session)
+        self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
+        self.grants = Grants()
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
         self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
         self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
@@ -127,6 +156,9 @@ class SessionState:
         """Bytes of pushes on disk."""
         self.up = 0
         self.down = 0
+        self.requested = 0
+        self.denied = 0
+        self.credentialed = now
         self._noted: dict[str, float] = {}
         self._reported: set[str] = set()
         self._push_lines: list[str] = []
@@ -134,6 +166,34 @@ class SessionState:
     def budgets(self) -> tuple[BudgetUse, ...]:
         """What was used of each budget."""
         return uses(self.meters)
+
+    def _counted(self, session: Session) -> Session:
+        """The session, with each event that says no counted."""
+        record = session.record
+
+        def counted(event: Event) -> None:
+            if event.verdict is Verdict.DENY:
+                self.denied += 1
+            record(event)
+
+        return replace(session, record=counted)
+
+    def change(self, session: Session, now: float) -> None:
+        """Go on by another policy and other credentials; what was counted stays counted."""
+        limits = self._limits = session.book.policy.limits
+        self.given, self.session = session, self._counted(session)
+        self.connects.adjust(limits.connections_per_second, now)
+        self.questions.adjust(limits.dns_per_second, now)
+        self.requests.adjust(limits.requests_per_second, now)
+        change_meters(self.meters, session.book.policy, now)
+        self.searched.change(session.book, session.interception)
+
+    @property
+    def figures(self) -> Figures:
+        """What it has done so far."""
+        return Figures(
+            self.open, self.requested, self.denied, self.up, self.down, self.credentialed
+        )
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
@@ -176,6 +236,10 @@ class SessionState:
             self.session.report("further refusals are in the log alone")
             return
         self.session.report(refusal.line(host, port, reason, why))
+
+    def tell_again(self, host: str) -> None:
+        """What a person just granted was told as refused before; the next refusal is news."""
+        self._reported.discard(host)
 
     def tell_request(self, method: str, host: str, path: str, reason: str) -> None:
         """The same for a request: once per host and reason."""

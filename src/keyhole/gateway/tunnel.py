@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.side import ClientSide, OriginSide, Side
+from keyhole.gateway.upstream import still_allowed
 from keyhole.model.decision import NO_RULE, AddressDecision, Decision, EgressDecision, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
@@ -68,6 +69,7 @@ class Tunnel:
         self._decided = False
         self._opened = False
         self._broken: str | None = None
+        self._address: AddressDecision | None = None
         self._seen = (0, 0, self._began)
         self._linger: asyncio.TimerHandle | None = None
 
@@ -107,7 +109,7 @@ class Tunnel:
     ) -> OriginSide:
         """The protocol for a socket to the origin; it joins the tunnel when it is connected."""
 
-        address = decision.address
+        self._address, address = decision, decision.address
         ip = f"[{address}]" if address is not None and address.version == 6 else str(address)
 
         def joined(origin: OriginSide) -> None:
@@ -116,8 +118,10 @@ class Tunnel:
         return OriginSide(self, sock, joined)
 
     def _join(self, origin: OriginSide, early: bytes, address: str) -> None:
-        if not self.alive:
+        if not self.alive or not self._may_stay():
+            # The policy may have changed while it was dialled.
             origin.abort()
+            self.cut(refusal.POLICY_CHANGED)
             return
         self.origin = origin
         self._opened = self._decided = True
@@ -132,6 +136,20 @@ class Tunnel:
             origin.data_received(early)
         if not origin.slow:
             self.client.resume()
+
+    def change(self, decision: EgressDecision) -> None:
+        """The policy has changed: stay by this decision of the new one, or be cut."""
+        bound = self.bound
+        if decision.allowed and decision.route is bound.decision.route and self._may_stay():
+            self.bound = Bound(bound.host, bound.port, decision)
+        else:
+            self.cut(refusal.POLICY_CHANGED)
+
+    def _may_stay(self) -> bool:
+        """Whether the address is still one that is dialled for this name (I4)."""
+        bound, book = self.bound, self.state.session.book
+        address = self._address
+        return address is None or still_allowed(book, bound.host, bound.port, address)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 

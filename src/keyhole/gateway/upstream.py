@@ -175,6 +175,15 @@ class Upstream:
                 raise OSError(error, os.strerror(error)) from None
 
 
+def still_allowed(book: Rulebook, host: Host, port: int, dialled: AddressDecision) -> bool:
+    """Whether what was dialled under another policy would be dialled under this one, too."""
+    address = dialled.address
+    if address is None:
+        return False
+    again = decide_address(book, host, port, address)
+    return again.allowed and (again.address, again.port) == (address, dialled.port)
+
+
 def is_own(address: Address) -> bool:
     """Whether an address is one of this host's, by the kernel's routes; nothing is sent.
 

@@ -43,14 +43,11 @@ class Span(NamedTuple):
 class Needles:
     """The renderings of some secrets, ready to be searched for. Cannot be printed or pickled."""
 
-    __slots__ = ("_probes", "_renderings", "longest", "tight")
+    __slots__ = ("__weakref__", "_probes", "_renderings", "hold", "longest", "tight")
 
     def __init__(self, found: Iterable[Rendering] = ()) -> None:
         self._renderings = {rendering.needle: rendering for rendering in found}
-        self.longest = max(map(len, self._renderings), default=0)
-        """Bytes of the longest needle."""
-        self.tight = all(not needle.translate(None, TOKEN_BYTES) for needle in self._renderings)
-        """Whether every needle is made of token bytes alone."""
+        self._measure()
         probes: dict[bytes, list[tuple[int, Rendering]]] = {}
         # Every search costs; where one probe is part of another's needle, it finds both.
         for rendering in sorted(self._renderings.values(), key=lambda r: len(r.probe)):
@@ -58,6 +55,14 @@ class Needles:
             probe = next((probe for probe in probes if probe in needle), rendering.probe)
             probes.setdefault(probe, []).append((needle.index(probe), rendering))
         self._probes = probes
+
+    def _measure(self) -> None:
+        self.longest = max(map(len, self._renderings), default=0)
+        """Bytes of the longest needle."""
+        self.tight = all(not needle.translate(None, TOKEN_BYTES) for needle in self._renderings)
+        """Whether every needle is made of token bytes alone."""
+        self.hold = -(-self.longest // HOLD_STEP) * HOLD_STEP
+        """Bytes that a stream holds back."""
 
     @classmethod
     def none(cls) -> Needles:
@@ -83,7 +88,29 @@ class Needles:
     def __or__(self, other: Needles) -> Needles:
         if not other:
             return self
-        return Needles((*self._renderings.values(), *other._renderings.values()))
+        both = Needles()
+        both.become((self, other))
+        return both
+
+    def become(self, parts: Iterable[Needles]) -> None:
+        """Search for these from now on, also in streams that are on their way.
+
+        Only by who made it with `Needles()`: what a credential has is shared.
+        """
+        renderings: dict[bytes, Rendering] = {}
+        probes: dict[bytes, list[tuple[int, Rendering]]] = {}
+        for part in parts:
+            for probe, aims in part._probes.items():
+                fresh = [aim for aim in aims if aim[1].needle not in renderings]
+                if fresh:
+                    probes.setdefault(probe, []).extend(fresh)
+            renderings |= part._renderings
+        self._renderings, self._probes = renderings, probes
+        self._measure()
+
+    def covers(self, other: Needles) -> bool:
+        """Whether all that the other searches for is searched for here."""
+        return other._renderings.keys() <= self._renderings.keys()
 
     def __bool__(self) -> bool:
         return bool(self._renderings)
@@ -155,11 +182,10 @@ class Scrubber:
     other bytes itself makes that many wait always.
     """
 
-    __slots__ = ("_hold", "_kept", "_needles", "_sent", "hits")
+    __slots__ = ("_kept", "_needles", "_sent", "hits")
 
     def __init__(self, needles: Needles) -> None:
         self._needles = needles
-        self._hold = -(-needles.longest // HOLD_STEP) * HOLD_STEP
         self._kept = b""
         self._sent = 0
         """How many bytes of what is kept have been passed: a needle that overlaps one which is
@@ -174,18 +200,20 @@ class Scrubber:
 
     def feed(self, data: bytes | memoryview) -> bytes | memoryview:
         """What may go on now. A view that is fed is copied once; what is given back is no copy."""
-        if not self._hold:
+        needles = self._needles
+        hold = needles.hold
+        if not hold and not self._kept:
             return data
         text = self._kept + data if self._kept else bytes(data)
-        sent, hold = self._sent, self._hold
-        if self._needles.tight:
-            tail = text[-hold:]
+        sent, size = self._sent, len(text)
+        # What was passed cannot be held any more, when longer needles have come meanwhile.
+        held = min(hold, size - sent)
+        if needles.tight:
+            tail = text[size - held :]
             held = len(tail) - len(tail.rstrip(TOKEN_BYTES))
-        else:
-            held = min(hold, len(text) - sent)
-        cut = len(text) - held
+        cut = size - held
         # Before a shorter run is a byte that is in no needle: nothing reaches across it.
-        known = min(cut, self._needles.longest - 1) if held == hold else 0
+        known = min(cut, needles.longest) if held == hold or cut == sent else 0
         self._kept = text[cut - known :]
         self._sent = known
         passed = self._clean(text, sent, cut)

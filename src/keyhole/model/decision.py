@@ -33,6 +33,8 @@ class Reason(enum.StrEnum):
     PORT_NOT_GRANTED = "port-not-granted"
     LITERAL_ADDRESS = "literal-address"
     PASSTHROUGH = "unsafe-passthrough"
+    GRANTED = "granted"
+    GRANT_SPENT = "grant-spent"
     # DNS
     TYPE_NOT_ANSWERED = "type-not-answered"
     CLASS_NOT_ANSWERED = "class-not-answered"

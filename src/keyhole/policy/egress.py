@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.decision import DnsAnswer, DnsDecision, EgressDecision, Reason, Verdict
+from keyhole.model.decision import DnsAnswer, DnsDecision, EgressDecision, Reason, Route, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keyhole.policy.grants import Grant
     from keyhole.policy.rulebook import Rulebook
 
 CLASS_INTERNET = 1
@@ -18,19 +21,34 @@ TYPE_ANY = 255
 _TRANSFERS = frozenset({251, 252})
 
 
-def decide_egress(book: Rulebook, host: Host, port: int) -> EgressDecision:
-    """Decide a TCP connection to a name and port."""
+def decide_egress(
+    book: Rulebook, host: Host, port: int, granted: Grant | None = None
+) -> EgressDecision:
+    """Decide a TCP connection to a name and port; what was `granted` at run time speaks last."""
     grant = book.grant(host, port)
     if grant:
         reason = Reason.PASSTHROUGH if grant.passthrough else Reason.RULE
         return EgressDecision(Verdict.ALLOW, reason, grant.rule, grant.route)
+    if granted is not None:
+        if granted.uses < 1:
+            return EgressDecision(reason=Reason.GRANT_SPENT, rule=granted.rule)
+        return EgressDecision(Verdict.ALLOW, Reason.GRANTED, granted.rule, Route.TUNNEL)
     if book.rule_for_name(host):
         return EgressDecision(reason=Reason.PORT_NOT_GRANTED)
     return EgressDecision()
 
 
-def decide_dns(book: Rulebook, name: str, record_type: int, record_class: int) -> DnsDecision:
-    """Decide a DNS question. Only names that some rule allows exist; only A has an answer."""
+def decide_dns(
+    book: Rulebook,
+    name: str,
+    record_type: int,
+    record_class: int,
+    granted: Callable[[Host], str | None] = lambda _: None,
+) -> DnsDecision:
+    """Decide a DNS question. Only names that some rule allows exist; only A has an answer.
+
+    `granted` knows the rules of names that were granted at run time.
+    """
     if record_class != CLASS_INTERNET:
         return DnsDecision(reason=Reason.CLASS_NOT_ANSWERED, answer=DnsAnswer.REFUSED)
     if record_type == TYPE_ANY or record_type in _TRANSFERS:
@@ -39,7 +57,7 @@ def decide_dns(book: Rulebook, name: str, record_type: int, record_class: int) -
         host = Host.parse(name.removesuffix("."))
     except Unparsable:
         return DnsDecision(reason=Reason.NAME_MALFORMED)
-    rule = book.rule_for_name(host)
+    rule = book.rule_for_name(host) or granted(host)
     if rule is None:
         return DnsDecision()
     if record_type != TYPE_A:

@@ -53,6 +53,14 @@ class Bucket:
         """Tokens that can be taken now."""
         return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
+    def adjust(self, rate: float, now: float) -> None:
+        """Go on at another rate, with one second's worth at once; what was taken stays taken."""
+        if now > self.stamp:
+            self.tokens = min(self.burst, self.tokens + (now - self.stamp) * self.rate)
+            self.stamp = now
+        self.tokens = min(self.tokens, rate)
+        self.rate = self.burst = rate
+
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""
         return max(0.0, (amount - self.earned(now)) / self.rate)

@@ -88,6 +88,12 @@ class Rulebook:
             for rules in found
         ]
 
+    def inspected(self) -> Iterator[tuple[HostPattern, HostRules]]:
+        """Every pattern of a service's host, with each service that inspects it."""
+        for pattern, found in self._services.items():
+            for rules in found:
+                yield pattern, rules
+
     def _grant(self, pattern: HostPattern, grant: Grant) -> None:
         self._grants.setdefault(pattern, grant)
         name = HostPattern(pattern.host, pattern.subdomains, _ANY_PORT)

@@ -1,0 +1,91 @@
+"""What must not come back to a session, by host: the secrets of now and those of before (I7).
+
+Asked by the door for each inspected host, and told when a session gets other credentials. All
+connections of a host share one value, which changes in place: a stream that began before a change
+is searched for what is sent after it, since an origin may show on one connection what it was sent
+on another. It sends nothing and keeps no credential that could be written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from keyhole.inject.scrub import Needles
+
+if TYPE_CHECKING:
+    from keyhole.gateway.minting import Minting
+    from keyhole.gateway.session import Interception
+    from keyhole.inject.credential import Credential
+    from keyhole.model.host import Host, HostPattern
+    from keyhole.policy.rulebook import Rulebook
+
+MAX_PAST = 32
+"""Earlier secrets of one host that are searched for. Each costs a search of every answer, about
+90 µs for 64 KiB; a secret that was replaced so often since is a token of a short life."""
+
+
+class Searched:
+    """The needles of one session's hosts."""
+
+    __slots__ = ("_hosts", "_past", "_present")
+
+    def __init__(self, book: Rulebook, interception: Interception | None) -> None:
+        # Under a wildcard the sandbox chooses the names: only what is in use is kept (I9).
+        self._hosts: WeakValueDictionary[Host, Needles] = WeakValueDictionary()
+        self._past: dict[HostPattern, list[Needles]] = {}
+        self._present = _present(book, interception)
+
+    def of(self, host: Host) -> Needles:
+        """What is searched for in a host's answers; the same value while anyone has it."""
+        found = self._hosts.get(host)
+        if found is None:
+            found = self._hosts[host] = Needles()
+            self._fill(host, found)
+        return found
+
+    def refresh(self, host: Host) -> None:
+        """A token of this host was minted."""
+        self._fill(host, self.of(host))
+
+    def change(self, book: Rulebook, interception: Interception | None) -> None:
+        """Other credentials are written from now on; those of before are remembered."""
+        before, self._present = self._present, _present(book, interception)
+        for pattern, credentials in before.items():
+            now = [each.needles for each in self._present.get(pattern, ())]
+            past = self._past.get(pattern, [])
+            for each in credentials:
+                old = each.needles
+                if old and not any(known.covers(old) for known in (*now, *past)):
+                    past = [*past, old][-MAX_PAST:]
+            if past:
+                self._past[pattern] = past
+        for host, found in list(self._hosts.items()):
+            self._fill(host, found)
+
+    def _fill(self, host: Host, found: Needles) -> None:
+        now = [
+            each.needles
+            for pattern, credentials in self._present.items()
+            if pattern.matches(host)
+            for each in credentials
+        ]
+        old = [
+            each for pattern, past in self._past.items() if pattern.matches(host) for each in past
+        ]
+        found.become((*now, *old))
+
+
+def _present(
+    book: Rulebook, interception: Interception | None
+) -> dict[HostPattern, list[Credential | Minting]]:
+    """The credentials that are written to the hosts of each pattern, whichever account's."""
+    if interception is None:
+        return {}
+    found: dict[HostPattern, list[Credential | Minting]] = {}
+    for pattern, rules in book.inspected():
+        for git in (False, True):
+            credential = interception.credential(rules, git=git)
+            if credential is not None:
+                found.setdefault(pattern, []).append(credential)
+    return found
