@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.gateway.budgets import change_meters
 from keyhole.gateway.gateway import GatewayFull
 from keyhole.policy.budget import GatewayLimits
 from keyhole.wire.websocket import accept_for
@@ -19,7 +18,6 @@ from tests.gateway.origins import Origin, Service, echo, web
 from tests.gateway.rig import Rig, policy
 from tests.gateway.stage import ALL, AMPLE, BEARER, Stage, make_services, service
 from tests.gateway.talk import END, Message, Talk, get, head, ok
-from tests.worlds import book
 
 if TYPE_CHECKING:
     import socket
@@ -238,19 +236,36 @@ def test_another_policy_finds_what_was_counted(
     def own(requests: int) -> str:
         return service("own", "ok.example", more=f"budget = {{ requests = {requests} }}")
 
-    stage.open(own(3), ok_example=origin(Service(), tls))
-    assert [stage.ask(get("/a")).answer().status for _ in range(2)] == [200, 200]
-    state = stage.handle._state if stage.handle else None
-    assert state is not None
-    for text, status in (
-        (own(2), 403),
-        ("", 200),
-        (own(3), 403),
-        (own(4), 200),
-    ):
-        other = book(text).policy
-        stage.rig.call(lambda made=other: change_meters(state.meters, made, 0.0))  # type: ignore[misc]
-        assert stage.ask(get("/a")).answer().status == status
+    server = origin(Service(), tls)
+    stage.open(own(3), ok_example=server)
+    talk = stage.ask(get("/a"), get("/a"))
+    assert [talk.answer().status for _ in range(2)] == [200, 200]
+    free = service("own", "ok.example")
+    for text, status in ((own(2), 403), (free, 200), (own(3), 403), (own(4), 200)):
+        stage.change(text, ok_example=server)
+        talk.send(get("/a"))
+        assert talk.answer().status == status
+
+
+def test_a_change_in_the_midst_of_a_request_counts_it_once(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """Attack: places or requests that a change gives back or takes twice."""
+    go: queue.Queue[bytes] = queue.Queue()
+    server = Service(lambda _: go.get(timeout=PATIENCE))
+    made = origin(server, tls)
+    own = service("own", "ok.example", more="concurrent_requests = 1\nbudget = { requests = 9 }")
+    stage.open(own, ok_example=made)
+    talk = stage.ask(post("/wait"))
+    until(lambda: len(server.seen) == 1)
+    stage.change(own, ok_example=made)
+    assert stage.ask(get("/a")).answer().status == 429
+    go.put(ok())
+    assert talk.answer().status == 200
+    go.put(ok())
+    assert stage.ask(get("/a")).answer().status == 200
+    assert used(stage) == {"requests": 2}
+    until(lambda: stage.handle is not None and stage.handle._state.busy == 0)
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────

@@ -38,6 +38,7 @@ bodies = { "POST /v1/messages" = "1MiB" }
 budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
 [services.forge]
 secret = "exec:gh auth token"
+secret_life = "1h"
 repos = ["Acme/Widgets.git", "acme/docs/"]
 push = ["agent/*"]
 create = false
@@ -391,3 +392,12 @@ def test_keys_without_effect_yet_are_named() -> None:
     text = "[sandbox]\nruntime = 'docker'\nimage = 'debian'\n[egress]\nallow = ['a.example']\n"
     waiting = loaded(text).waiting()
     assert [key.dotted for key, _ in waiting] == ["sandbox.image"]
+
+
+def test_only_what_a_command_prints_has_a_life_of_its_own() -> None:
+    service = "[services.model]\nsecret_life = '30m'\n"
+    assert loaded(service + "secret = 'exec:token'").policy.services[0].secret_life == 1800
+    for other in ("secret = 'store:m'", ""):
+        with pytest.raises(PolicyFaults) as caught:
+            loaded(service + other)
+        assert [fault.span.line for fault in caught.value.faults] == [3]

@@ -69,6 +69,7 @@ def intercept(
     is searched for in answers alone.
     """
     rendered: dict[tuple[str, tuple[HostPattern, ...], bool], Credential | Minting] = {}
+    alike: dict[tuple[object, ...], Credential | Minting] = {}
     for service in book.policy.services:
         for host in service.hosts:
             secret = host.credential or secrets.get(service.name)
@@ -76,17 +77,18 @@ def intercept(
                 continue
             placeholder = "\n".join(stand_ins.get(service.name, NO_PLACEHOLDER))
             for git, ways in ((False, host.inject), (True, host.git_inject)):
-                try:
-                    made = _render(
-                        book,
-                        replace(host, inject=ways),
-                        secret,
-                        placeholder,
-                        hidden.get(service.name, ()),
-                    )
-                except (Unusable, Unparsable) as error:
-                    raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
-                rendered[service.name, host.patterns, git] = made
+                # A forge has a dozen hosts that get the same: all forms of a secret take a while.
+                way = (service.name, id(secret), ways, host.merge)
+                made = alike.get(way)
+                if made is None or isinstance(made, Minting):
+                    one = replace(host, inject=ways)
+                    concealed = hidden.get(service.name, ())
+                    try:
+                        made = _render(book, one, secret, placeholder, concealed)
+                    except (Unusable, Unparsable) as error:
+                        why = f"the secret of {service.rule} cannot be used: {error}"
+                        raise Refused(why) from None
+                rendered[service.name, host.patterns, git] = alike[way] = made
 
     def credential_of(rules: HostRules, *, git: bool = False) -> Credential | Minting | None:
         return rendered.get((rules.service.name, rules.host.patterns, git))

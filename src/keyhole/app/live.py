@@ -80,6 +80,7 @@ class LiveSession:
         self._report = report
         self._ended = ended
         self._born = now()
+        self._book: Rulebook | None = None
         self.ending: Ending | None = None
         # Before the first secret is written anywhere: one that cannot be stops it here.
         session = self._session(tenant)
@@ -160,7 +161,9 @@ class LiveSession:
 
     def _session(self, tenant: Tenant) -> Session:
         house, policy = self._house, tenant.provision.policy
-        book = Rulebook(policy)
+        # A new secret under the same policy is decided by the same book.
+        book = self._book if self._book and self._book.policy is policy else Rulebook(policy)
+        self._book = book
         judge = None
         if any(s.git and (s.git.push or s.git.tags) for s in policy.services):
             house.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)

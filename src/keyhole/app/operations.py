@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from keyhole import __version__
@@ -138,6 +139,9 @@ class GatewayOperations:
         self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
         """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
         self._since = int(time.time())
+        self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
 
@@ -249,11 +253,12 @@ class GatewayOperations:
             raise interface.Refused(_line(str(error))) from None
 
     async def reload(self, peer: Peer) -> values.Reloaded:
-        """Read the policies again; what changed was applied before the keeper answered."""
+        """Read the policies again, and answer when what changed holds."""
         try:
             outcomes = await self._kept.reload()
         except Refused as error:
             raise interface.Refused(_line(str(error))) from None
+        await self._settled.wait()
         self._house.log.record("", session_event("reload-asked", by=peer.pid))
         found: dict[str, values.PolicyReload] = {}
         for session, (changed, why) in outcomes.items():
@@ -281,7 +286,25 @@ class GatewayOperations:
     # ── heard ─────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
-        """The keeper saw something change under a session."""
+        """The keeper saw something change under a session.
+
+        One at a time: a secret that hundreds of sessions have must not keep their requests waiting.
+        """
+        self._changes.append((what, session, heard))
+        if self._settled.is_set():
+            self._settled.clear()
+            self._house.loop.call_later(0, self._change_next)
+
+    def _change_next(self) -> None:
+        try:
+            self._change(*self._changes.popleft())
+        finally:
+            if self._changes:
+                self._house.loop.call_later(0, self._change_next)
+            else:
+                self._settled.set()
+
+    def _change(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
         entry = self._entries.get(session)
         if entry is None:
             if session in self._opening:

@@ -102,6 +102,9 @@ class Provider:
                 store=self.places.store,
                 env=self.env,
                 programs=_programs(policy, dossier),
+                lives={
+                    s.secret: s.secret_life for s in policy.services if s.secret_life and s.secret
+                },
                 writable=writable,
                 ask=self.ask,
                 reach=_reach(policy, dossier),

@@ -53,10 +53,9 @@ class Exchange:
 
     __slots__ = (
         "_answer", "_begun", "_client", "_credentialed", "_decision", "_form", "_frames", "_grant",
-        "_head", "_message",
-        "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_spool",
-        "_total", "_websocket_key", "left", "method", "sent", "service", "status", "tally",
-        "trailers", "transfer",
+        "_head", "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
+        "_retried", "_since", "_spool", "_total", "_websocket_key", "left", "method", "sent",
+        "service", "status", "tally", "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +97,7 @@ class Exchange:
         """Whether all of the request has gone up."""
         self._recorded = False
         self._retried = False
+        self._since = client.now()
         self.tally: Tally | None = None
         """Who counts its tokens."""
 
@@ -544,7 +544,8 @@ class Exchange:
             details += (("storage", self.transfer.host.name), ("oid", large.oid))
             details += (("size", large.size),)
         if self.status:
-            details += (("status", self.status),)
+            waited = int((client.now() - self._since) * 1000)
+            details += (("status", self.status), ("ms", waited))
         said = reason or spoken.reason
         client.note(Event(_REQUEST, spoken.verdict, said, spoken.rule, client.host, details))
 

@@ -67,11 +67,13 @@ class Gateway:
         Raises SameNamespace or GatewayFull, and leaves them to the caller. Two doors of one
         namespace would make it a matter of chance whose session a connection is of.
         """
+        if len(self._doors) >= self._limits.sessions:
+            raise GatewayFull(
+                f"the gateway has {self._limits.sessions} sessions, which is its most"
+            )
         cookies = {namespace_cookie(each) for each in (*door.listeners, door.udp)}
         if len(cookies) != 1 or any(handle.cookie in cookies for handle in self._doors):
             raise SameNamespace("the sockets of a door are of one namespace, which has no other")
-        if len(self._doors) >= self._limits.sessions:
-            raise GatewayFull(f"the gateway has {self._limits.sessions} sessions, which is its most")
         handle = DoorHandle(self._shared, door, session, self._doors.discard)
         self._doors.add(handle)
         if self._timer is None:

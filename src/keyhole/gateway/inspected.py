@@ -390,6 +390,10 @@ class Inspected(Arrival):
             self._interception = interception
             self._inspection = self._lookup(self._bound, interception)
 
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
+
     def succeeded(self) -> None:
         """A request with a credential was answered with success."""
         self._state.credentialed = self._loop.time()

@@ -100,12 +100,10 @@ class Meter:
         self._limits = limits
         if rate is None:
             self._bucket = None
-        elif bucket is None or bucket.rate != rate:
-            # Attack: have the policy saved again and again, and ask a burst each time.
-            spent = 0.0 if bucket is None else bucket.burst - bucket.earned(now)
-            fresh = Bucket.full("requests_per_second", rate, now, table=self._rule)
-            fresh.tokens = max(0.0, fresh.tokens - spent)
-            self._bucket = fresh
+        elif bucket is None:
+            self._bucket = Bucket.full("requests_per_second", rate, now, table=self._rule)
+        else:
+            bucket.adjust(rate, now)
 
     def admit(self, now: float, size: int) -> tuple[Decision, float] | None:
         """Count one request in, of so many bytes; else why not, and in how many seconds it may be

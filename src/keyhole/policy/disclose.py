@@ -42,7 +42,8 @@ VERSION = 1
 
 NOTE = (
     "Whatever is not named here is refused, and trying again does not help. Only the person who "
-    "started this sandbox can grant more: they change keyhole.toml and start it anew. "
+    "started this sandbox can grant more: they change keyhole.toml and accept that, which holds at "
+    "once, though this file stays as it was. "
     "`keyhole why TARGET`, typed on the host, tells what would."
 )
 

@@ -110,6 +110,8 @@ class Service:
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
     limits: ServiceLimits | None = None
     """Bounds of its own; None: the session's alone."""
+    secret_life: float | None = None
+    """Seconds that what an `exec:` source printed is used; None: it says so, or for ever."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:

@@ -227,6 +227,9 @@ KEYS = (
     _key("services.*.secret", _SECRET, "none",
          "`store:`, `keyring:`, `file:`, `exec:`, `login:` or `unsafe-env:`; absent: inspected "
          "without a credential", user=True),
+    _key("services.*.secret_life", kinds.DURATION, "–",
+         "how long what an `exec:` command printed is used before it is run again, where it does "
+         "not say so itself; absent: as long as the session lives"),
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that are let through, on the hosts that get the credential; required for a "

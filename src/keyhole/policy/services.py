@@ -11,6 +11,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
+from keyhole.model.secret import Source
 from keyhole.model.value import dataclass, field_names
 from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.kinds import nearest
@@ -100,6 +101,7 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         git=git,
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
+        secret_life=_secret_life(words),
     )
     _check(words, service)
     return service
@@ -285,6 +287,14 @@ def _repositories(words: Words, forge: Forge) -> frozenset[Repository]:
             words.fault("repos", "repos: named twice", None, index)
         found.add(repository)
     return frozenset(found)
+
+
+def _secret_life(words: Words) -> float | None:
+    life: float | None = words.get("secret_life")
+    secret: SecretRef | None = words.get("secret")
+    if life is not None and (secret is None or secret.source is not Source.EXEC):
+        words.fault("secret_life", "only what an `exec:` command of this service prints has one")
+    return life
 
 
 def _secret(words: Words) -> SecretRef | None:

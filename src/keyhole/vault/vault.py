@@ -42,6 +42,8 @@ class Ground:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold tokens
     programs: Mapping[SecretRef, Path] = field(default_factory=dict)
     """For each `exec:` reference the program that was accepted with the policy."""
+    lives: Mapping[SecretRef, float] = field(default_factory=dict)
+    """For each `exec:` reference the seconds that it lives, where the command does not say."""
     writable: tuple[Path, ...] = ()
     """Trees that the sandbox can write."""
     ask: Ask | None = None
@@ -65,7 +67,12 @@ class Vault:
         self._sources: dict[Source, SecretSource] = {
             Source.FILE: FileSource(ground.directory, ground.home, ground.writable, ground.env),
             Source.EXEC: CommandSource(
-                ground.programs, ground.directory, ground.home, ground.env, self._children
+                ground.programs,
+                ground.directory,
+                ground.home,
+                ground.env,
+                self._children,
+                ground.lives,
             ),
             Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
             Source.STORE: self._stored,
