@@ -35,7 +35,7 @@ from keyhole.vault.interface import Unavailable
 from keyhole.vault.memory import guard_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait their turn."""
@@ -46,18 +46,29 @@ _PR_SET_PDEATHSIG = 1
 class Keeper:
     """Serves one gateway until it hangs up."""
 
-    def __init__(self, link: socket.socket, judges: socket.socket, provider: Provider) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        judges: socket.socket,
+        provider: Provider,
+        frames: Frames | None = None,
+    ) -> None:
+        """`frames` has what came with the first one, of one that was not whole yet."""
         self._link = link
+        self._frames = frames or Frames()
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
         self._turns = threading.Semaphore(MAX_OPENINGS)
+        self._lock = threading.Lock()
+        self._opening: set[str] = set()
         self._followed: dict[str, Following] = {}
         self._bailiff = Bailiff()
 
-    def serve(self) -> None:
-        """Answer until the gateway is gone."""
-        frames = Frames()
+    def serve(self, heard: Sequence[bytes] = ()) -> None:
+        """Answer until the gateway is gone; `heard` was asked before this was ready."""
+        for frame in heard:
+            self._hear(json.loads(frame))
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._judges, select.POLLIN)
@@ -70,11 +81,11 @@ class Keeper:
                     data = self._link.recv(65536)
                     if not data:
                         return
-                    for frame in frames.feed(data):
+                    for frame in self._frames.feed(data):
                         self._hear(json.loads(frame))
                 self._look()
         finally:
-            for following in list(self._followed.values()):
+            for _, following in self._sessions():
                 following.close()
             self._bailiff.close()
 
@@ -83,9 +94,13 @@ class Keeper:
     def _hear(self, asked: dict[str, Any]) -> None:
         match asked["do"]:
             case "open":
+                self._opening.add(asked["session"])
                 self._in_thread(asked["number"], lambda: self._open(asked))
             case "end":
-                following = self._followed.pop(asked["session"], None)
+                with self._lock:
+                    # One that is still being read is not followed when it has been.
+                    self._opening.discard(asked["session"])
+                    following = self._followed.pop(asked["session"], None)
                 if following is not None:
                     threading.Thread(target=following.close, daemon=True).start()
             case "reload":
@@ -105,7 +120,14 @@ class Keeper:
             return lambda *words: self._send((what, session, *words))
 
         told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
-        self._followed[session] = Following(self._provider, wanted, stock, told)
+        following = Following(self._provider, wanted, stock, told)
+        with self._lock:
+            awaited = session in self._opening
+            if awaited:
+                self._opening.discard(session)
+                self._followed[session] = following
+        if not awaited:
+            following.close()
         return stock.provision
 
     def _reload(self) -> object:
@@ -115,7 +137,8 @@ class Keeper:
         return [session for session, following in self._sessions() if following.touch(reference)]
 
     def _sessions(self) -> list[tuple[str, Following]]:
-        return list(self._followed.items())
+        with self._lock:
+            return list(self._followed.items())
 
     def _in_thread(self, number: int, work: Callable[[], object]) -> None:
         def run() -> None:
@@ -179,7 +202,8 @@ def main() -> None:
         if not data:
             return
         frames = reader.feed(data)
-    Keeper(link, judges, _provider(json.loads(frames[0]), dict(os.environ))).serve()
+    first, *heard = frames
+    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), reader).serve(heard)
 
 
 def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:
