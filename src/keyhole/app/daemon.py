@@ -9,6 +9,7 @@ every sandbox of its is ended; when it dies, they are closed (I2), and the next 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -159,6 +160,9 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     operations.protections = ground.protections
     server = Server(loop, ground.place, ground.listener, operations)
     log.record("", session_event("gateway-started", pid=os.getpid()))
+    # What is here now stays: the collector need not look at it each time that a session ends.
+    gc.collect()
+    gc.freeze()
     serving.ready()
     await stop.wait()
     count = await operations.close()

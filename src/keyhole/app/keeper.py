@@ -10,6 +10,7 @@ out of it than the secrets of accepted policies. It dies with the gateway.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -63,6 +64,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._opening: set[str] = set()
         self._followed: dict[str, Following] = {}
+        self._forgotten = False
         self._bailiff = Bailiff()
 
     def serve(self, heard: Sequence[bytes] = ()) -> None:
@@ -102,6 +104,7 @@ class Keeper:
                     self._opening.discard(asked["session"])
                     following = self._followed.pop(asked["session"], None)
                 if following is not None:
+                    self._forgotten = True
                     threading.Thread(target=following.close, daemon=True).start()
             case "reload":
                 self._in_thread(asked["number"], self._reload)
@@ -159,6 +162,10 @@ class Keeper:
         for _, following in self._sessions():
             following.look()
         self._bailiff.bury()
+        if self._forgotten:
+            # What was followed hangs together in cycles, secrets included (I1).
+            self._forgotten = False
+            gc.collect()
 
     def _start_judge(self) -> None:
         """In this thread: a judge dies with the one that started it."""
@@ -202,6 +209,7 @@ def main() -> None:
         if not data:
             return
         frames = reader.feed(data)
+    gc.freeze()
     first, *heard = frames
     Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), reader).serve(heard)
 

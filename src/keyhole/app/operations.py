@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -48,6 +49,10 @@ PREPARED_SECONDS = 60.0
 
 STOP_SECONDS = 12.0
 """How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
+
+SWEEP_SECONDS = 2.0
+"""After a session's end: what it had, keys and secrets among it, hangs together in cycles, which
+would stay until the collector comes by itself. So long that it comes once for many that end."""
 
 STRANGERS_PER_SECOND = 10
 """Events of those who were turned away; a loop of connections must not fill the log (I9)."""
@@ -134,6 +139,7 @@ class GatewayOperations:
         self._entries: dict[str, Entry] = {}
         self._opening = 0
         self._since = int(time.time())
+        self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
 
@@ -407,6 +413,12 @@ class GatewayOperations:
             entry.line.close()
         self._register.remove(entry.id)
         entry.over.set()
+        if self._sweeper is None:
+            self._sweeper = self._house.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        gc.collect()
 
     async def close(self) -> int:
         """End every session and its sandbox; how many there were."""
