@@ -7,6 +7,8 @@ looked for where the kernel would show it: processes, namespaces, groups, mounts
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import select
 import shutil
@@ -120,6 +122,31 @@ class Family:
 
     def __len__(self) -> int:
         return len(self._pinned)
+
+
+@dataclasses.dataclass(frozen=True)
+class Holding:
+    """What a process holds."""
+
+    descriptors: tuple[str, ...]
+    """What each leads to, sorted; sockets without their numbers."""
+    threads: int
+    memory: int
+    """Bytes that are resident."""
+
+    @classmethod
+    def of(cls, pid: int) -> Holding:
+        """Now."""
+        fields = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        found = []
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(entry).partition(":[")[0])
+        return cls(
+            tuple(sorted(found)), int(fields["Threads"]), int(fields["VmRSS"].split()[0]) * 1024
+        )
 
 
 def children_of(pid: int) -> list[int]:
@@ -333,6 +360,11 @@ class Estate:
         """As the command finds them."""
         home = self.project.home
         return Places(home, home / "config" / "keyhole", self.state, self.runtime)
+
+    @functools.cached_property
+    def opened_as(self) -> Opening:
+        """`opening`, as long as the policy stays."""
+        return self.opening()
 
     def opening(self) -> Opening:
         """What `keyhole run` would ask for here; the policy is accepted with it."""
