@@ -354,6 +354,8 @@ class DoorHandle:
             limited = state.requests.take(self._loop.time())
             if not limited.allowed:
                 return limited.reason
+            if not state.session.admitting():
+                return refusal.NOT_ADMITTING
             request = Request(head.method, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
             return None if decision.allowed else decision.reason

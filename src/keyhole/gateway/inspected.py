@@ -184,6 +184,9 @@ class Inspected(Arrival):
         if limited.verdict is not _ALLOW:
             wait = 1 + int(state.requests.wait(now))
             return self.refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
+        # Attack: fill the disk that the log is on, and go on unseen over what is open (I8).
+        if not state.session.admitting():
+            return self.refuse_request(head, Decision(), rest, reason=refusal.NOT_ADMITTING)
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
             return self.refuse_request(head, decision, rest)
