@@ -61,6 +61,7 @@ OTHER_SURROUNDINGS = (
     "this shell's package managers say something else than the gateway's: start it here anew"
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
+NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
 CHANGED = "the policy was changed after it was read; run again"
 
 
@@ -185,6 +186,8 @@ class GatewayOperations:
         """Have it provided for, and give it a CA."""
         if len(self._entries) + self._opening >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
+        if not self._house.log.admitting:
+            raise interface.Refused(NOT_ADMITTING)
         session = new_session()
         self._opening += 1
         try:
@@ -343,15 +346,20 @@ class GatewayOperations:
         started = session_event("started", command=entry.label, pid=entry.process[0])
         house.log.record(entry.id, started)
         try:
+            # Before it is served: if this gateway dies, the next one must know of it (I2).
+            self._register.enter(entry.id, entry.label, entry.process)
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
             )
-        except (Refused, SameNamespace) as error:
+        except (Refused, SameNamespace, OSError) as error:
             door.close()
             if sockets.line is not None:
                 sockets.line.close()
             self._end(entry)
-            raise interface.Refused(_line(str(error))) from None
+            words = (
+                f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
+            )
+            raise interface.Refused(_line(words or str(error))) from None
         if entry.timer is not None:
             entry.timer.cancel()
         if sockets.line is not None:
@@ -362,7 +370,6 @@ class GatewayOperations:
                 lambda: self._holder_ended(entry),
             )
         entry.state = State.OPEN
-        self._register.enter(entry.id, entry.label, entry.process)
 
     def _closed(self, entry: Entry, why: Ending) -> None:
         """Its door was closed: no secret of it is kept, and its holder hears of it."""
