@@ -76,8 +76,8 @@ def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     provider = SlowProvider()
-    keeper = Keeper(theirs, their_judges, cast("Provider", provider))
-    thread = threading.Thread(target=keeper.serve, args=(Frames(), ()))
+    keeper = Keeper(theirs, their_judges, cast("Provider", provider), Frames())
+    thread = threading.Thread(target=keeper.serve)
     thread.start()
     with ours, theirs, judges, their_judges:
         opening = {"number": 1, "session": "x", "policy": "/p", "search_path": "", "writable": []}

@@ -9,6 +9,7 @@ every sandbox of its is ended; when it dies, they are closed (I2), and the next 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -32,6 +33,7 @@ from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
+from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from keyhole.app.leftovers import Leftover
     from keyhole.app.places import Places
     from keyhole.control.place import Claim
     from keyhole.model.secret import Secret
@@ -79,7 +82,9 @@ def serve(serving: Serving) -> int:
         _raise_descriptor_limit()
         guard = guard_memory()
         register = Register(serving.places.sessions)
-        for left in register.clear():
+        left_behind = register.clear()
+        cgroup.sweep()
+        for left in left_behind:
             ended = "was ended" if left.alive else "had ended"
             serving.report(
                 f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
@@ -103,11 +108,20 @@ def serve(serving: Serving) -> int:
         raise
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
+            _write_down(log, left_behind)
             ground = _Ground(place, listener, kept, register, log, limits, protections)
             return runner.run(_serve(serving, ground))
         finally:
             kept.close()
             place.release()
+
+
+def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
+    """The end of sessions whose gateway died before it could (I8)."""
+    for left in left_behind:
+        event = session_event("left-behind", command=left.label, pid=left.pid, ended=left.alive)
+        log.record(left.session, event)
+        log.finish(left.session)
 
 
 def _passphrase(serving: Serving) -> Secret | None:
@@ -154,6 +168,9 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     operations.protections = ground.protections
     server = Server(loop, ground.place, ground.listener, operations)
     log.record("", session_event("gateway-started", pid=os.getpid()))
+    # What is here now stays: the collector need not look at it each time that a session ends.
+    gc.collect()
+    gc.freeze()
     serving.ready()
     await stop.wait()
     count = await operations.close()

@@ -10,6 +10,7 @@ out of it than the secrets of accepted policies. It dies with the gateway.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -46,19 +47,28 @@ _PR_SET_PDEATHSIG = 1
 class Keeper:
     """Serves one gateway until it hangs up."""
 
-    def __init__(self, link: socket.socket, judges: socket.socket, provider: Provider) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        judges: socket.socket,
+        provider: Provider,
+        frames: Frames,
+    ) -> None:
+        """`frames` has what came with the first one, of one that was not whole yet."""
         self._link = link
+        self._frames = frames
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
         self._turns = threading.Semaphore(MAX_OPENINGS)
-        self._followed: dict[str, Following] = {}
+        self._lock = threading.Lock()
         self._opening: set[str] = set()
-        self._open_or_ended = threading.Lock()
+        self._followed: dict[str, Following] = {}
+        self._forgotten = False
         self._bailiff = Bailiff()
 
-    def serve(self, frames: Frames, heard: Sequence[bytes]) -> None:
-        """Answer until the gateway is gone; some of what it asks was heard before, in `frames`."""
+    def serve(self, heard: Sequence[bytes] = ()) -> None:
+        """Answer until the gateway is gone; `heard` was asked before this was ready."""
         for frame in heard:
             self._hear(json.loads(frame))
         poll = select.poll()
@@ -73,11 +83,11 @@ class Keeper:
                     data = self._link.recv(65536)
                     if not data:
                         return
-                    for frame in frames.feed(data):
+                    for frame in self._frames.feed(data):
                         self._hear(json.loads(frame))
                 self._look()
         finally:
-            for following in list(self._followed.values()):
+            for _, following in self._sessions():
                 following.close()
             self._bailiff.close()
 
@@ -86,13 +96,15 @@ class Keeper:
     def _hear(self, asked: dict[str, Any]) -> None:
         match asked["do"]:
             case "open":
-                self._opening.add(str(asked["session"]))
+                self._opening.add(asked["session"])
                 self._in_thread(asked["number"], lambda: self._open(asked))
             case "end":
-                with self._open_or_ended:
+                with self._lock:
+                    # One that is still being read is not followed when it has been.
                     self._opening.discard(asked["session"])
                     following = self._followed.pop(asked["session"], None)
                 if following is not None:
+                    self._forgotten = True
                     threading.Thread(target=following.close, daemon=True).start()
             case "reload":
                 self._in_thread(asked["number"], self._reload)
@@ -108,19 +120,22 @@ class Keeper:
             with self._turns:
                 stock = self._provider.provide(wanted)
         except BaseException:
-            self._opening.discard(session)
+            with self._lock:
+                self._opening.discard(session)
             raise
 
         def tell(what: str) -> Callable[..., None]:
             return lambda *words: self._send((what, session, *words))
 
         told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
-        with self._open_or_ended:
-            if session not in self._opening:  # whoever asked has left meanwhile
-                stock.vault.close()
-                raise Refused("the session has ended")
-            self._opening.remove(session)
-            self._followed[session] = Following(self._provider, wanted, stock, told)
+        with self._lock:
+            awaited = session in self._opening
+            self._opening.discard(session)
+            if awaited:
+                self._followed[session] = Following(self._provider, wanted, stock, told)
+        if not awaited:  # whoever asked has left meanwhile
+            stock.vault.close()
+            raise Refused("the session has ended")
         return stock.provision
 
     def _reload(self) -> object:
@@ -130,7 +145,8 @@ class Keeper:
         return [session for session, following in self._sessions() if following.touch(reference)]
 
     def _sessions(self) -> list[tuple[str, Following]]:
-        return list(self._followed.items())
+        with self._lock:
+            return list(self._followed.items())
 
     def _in_thread(self, number: int, work: Callable[[], object]) -> None:
         def run() -> None:
@@ -151,6 +167,10 @@ class Keeper:
         for _, following in self._sessions():
             following.look()
         self._bailiff.bury()
+        if self._forgotten:
+            # What was followed hangs together in cycles, secrets included (I1).
+            self._forgotten = False
+            gc.collect()
 
     def _start_judge(self) -> None:
         """In this thread: a judge dies with the one that started it."""
@@ -194,9 +214,10 @@ def main() -> None:
         if not data:
             return
         heard = frames.feed(data)
+    gc.freeze()
     # A gateway that was asked something while this process started has asked already.
     first, *others = heard
-    Keeper(link, judges, _provider(json.loads(first), dict(os.environ))).serve(frames, others)
+    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), frames).serve(others)
 
 
 def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:

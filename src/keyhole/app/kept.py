@@ -53,6 +53,7 @@ class Kept:
     def __init__(self, link: socket.socket, judges: socket.socket, pid: int) -> None:
         self._link, self._judges = link, judges
         self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
         self.alive = True
         self._frames = Frames()
         self._number = 0
@@ -99,6 +100,7 @@ class Kept:
         for each, heard in ((self._link, self._readable), (self._judges, self._judge_came)):
             each.setblocking(False)
             loop.add_reader(each, heard)
+        loop.add_reader(self._pidfd, self._died)
 
     async def open(
         self, session: str, policy: str, search_path: str, writable: tuple[str, ...]
@@ -135,8 +137,8 @@ class Kept:
     def close(self) -> None:
         """Hang up, which ends it."""
         self._gone()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        if self._pidfd >= 0:
+            self._died()
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────
 
@@ -226,6 +228,16 @@ class Kept:
                 coming.set_result(judge)
         elif not coming.done():
             coming.set_exception(OSError(said.decode("utf-8", "replace")))
+
+    def _died(self) -> None:
+        """Wait for it, so that no zombie stands for it as long as the gateway lives."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._pidfd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._gone()
 
     def _gone(self) -> None:
         if not self.alive:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -52,6 +53,10 @@ PREPARED_SECONDS = 60.0
 STOP_SECONDS = 12.0
 """How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
 
+SWEEP_SECONDS = 2.0
+"""After a session's end: what it had, keys and secrets among it, hangs together in cycles, which
+would stay until the collector comes by itself. So long that it comes once for many that end."""
+
 STRANGERS_PER_SECOND = 10
 """Events of those who were turned away; a loop of connections must not fill the log (I9)."""
 
@@ -59,6 +64,7 @@ OTHER_SURROUNDINGS = (
     "this shell's package managers say something else than the gateway's: start it here anew"
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
+NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
 CHANGED = "the policy was changed after it was read; run again"
 
 
@@ -142,6 +148,7 @@ class GatewayOperations:
         self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._settled = asyncio.Event()
         self._settled.set()
+        self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
 
@@ -187,6 +194,8 @@ class GatewayOperations:
         """Have it provided for, and give it a CA."""
         if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
+        if not self._house.log.admitting:
+            raise interface.Refused(NOT_ADMITTING)
         session = new_session()
         early: list[tuple[str, tuple[Any, ...]]] = []
         self._opening[session] = early
@@ -369,15 +378,20 @@ class GatewayOperations:
         started = session_event("started", command=entry.label, pid=entry.process[0])
         house.log.record(entry.id, started)
         try:
+            # Before it is served: if this gateway dies, the next one must know of it (I2).
+            self._register.enter(entry.id, entry.label, entry.process)
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
             )
-        except (Refused, SameNamespace, GatewayFull) as error:
+        except (Refused, SameNamespace, GatewayFull, OSError) as error:
             door.close()
             if sockets.line is not None:
                 sockets.line.close()
             self._end(entry)
-            raise interface.Refused(_line(str(error))) from None
+            words = (
+                f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
+            )
+            raise interface.Refused(_line(words or str(error))) from None
         if entry.timer is not None:
             entry.timer.cancel()
         if sockets.line is not None:
@@ -388,7 +402,6 @@ class GatewayOperations:
                 lambda: self._holder_ended(entry),
             )
         entry.state = State.OPEN
-        self._register.enter(entry.id, entry.label, entry.process)
 
     def _closed(self, entry: Entry, why: Ending) -> None:
         """Its door was closed: no secret of it is kept, and its holder hears of it."""
@@ -441,6 +454,12 @@ class GatewayOperations:
             entry.line.close()
         self._register.remove(entry.id)
         entry.over.set()
+        if self._sweeper is None:
+            self._sweeper = self._house.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        gc.collect()
 
     async def close(self) -> int:
         """End every session and its sandbox; how many there were."""

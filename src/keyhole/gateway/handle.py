@@ -374,6 +374,8 @@ class DoorHandle:
                 limited = bucket.take(now)
                 if not limited.allowed:
                     return limited.reason
+            if not state.session.admitting():
+                return refusal.NOT_ADMITTING
             request = Request(head.method, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
             if not decision.allowed:

@@ -199,6 +199,9 @@ class Inspected(Arrival):
             return self._refuse_for_now(head, limited, rest, common.wait(now))
         if state.busy >= self._limits.concurrent_requests:
             return self._refuse_for_now(head, _TOO_MANY, rest, PLACE_WAIT)
+        # Attack: fill the disk that the log is on, and go on unseen over what is open (I8).
+        if not state.session.admitting():
+            return self.refuse_request(head, Decision(), rest, reason=refusal.NOT_ADMITTING)
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
             return self.refuse_request(head, decision, rest)
