@@ -45,8 +45,8 @@ bench: ## measure, against peers that are installed apart
 	@scripts/setup peers
 	$(BIN)/python -m benchmarks
 
-attack: setup ## the long-running attack battery
-	@$(CLEAN) $(BIN)/python -m pytest -m attack
+attack: setup ## the long-running attack battery; SOAK=30m has a gateway soak for that long
+	@$(CLEAN) SOAK="$(SOAK)" $(BIN)/python -m pytest -m attack
 
 docs: setup ## write the generated parts of the documents
 	$(BIN)/python scripts/make_docs.py

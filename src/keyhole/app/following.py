@@ -86,14 +86,16 @@ class Following:
         self._given = stock.given
         followers = Followers(self._rotated, self._failed)
         self._watch = Watch(stock.vault, stock.given, followers)
-
-    def _marks(self) -> tuple[object, ...]:
-        """What changes when anything that the policy is made of does, or its acceptance."""
-        dossier, places = self._stock.dossier, self._provider.places
+        # As texts: they are looked at for hundreds of sessions, four times a second.
+        dossier, places = stock.dossier, self._provider.places
         referred = (r.path for r in dossier.referred if r.hashes_content)
         accepted = self._provider.accepted(dossier.file.path)
         paths = (dossier.file.path, places.user_defaults, accepted, *referred)
-        return tuple(mark_of(path) for path in paths)
+        self._paths = tuple(map(str, paths))
+
+    def _marks(self) -> tuple[object, ...]:
+        """What changes when anything that the policy is made of does, or its acceptance."""
+        return tuple(map(mark_of, self._paths))
 
     def _reread(self, marks: tuple[object, ...]) -> None:
         try:

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,18 +75,23 @@ class Keeper:
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._judges, select.POLLIN)
+        looked = time.monotonic()
         try:
             while True:
-                for descriptor, _ in poll.poll(INTERVAL * 1000):
+                left = looked + INTERVAL - time.monotonic()
+                for descriptor, _ in poll.poll(max(0.0, left) * 1000):
                     if descriptor == self._judges.fileno():
-                        self._start_judge()
+                        if not self._start_judge():
+                            return
                         continue
                     data = self._link.recv(65536)
                     if not data:
                         return
                     for frame in self._frames.feed(data):
                         self._hear(json.loads(frame))
-                self._look()
+                if time.monotonic() >= looked + INTERVAL:
+                    looked = time.monotonic()
+                    self._look()
         finally:
             for _, following in self._sessions():
                 following.close()
@@ -172,18 +178,19 @@ class Keeper:
             self._forgotten = False
             gc.collect()
 
-    def _start_judge(self) -> None:
-        """In this thread: a judge dies with the one that started it."""
+    def _start_judge(self) -> bool:
+        """In this thread: a judge dies with the one that started it. False: the gateway is gone."""
         if not self._judges.recv(16):
-            raise ConnectionError("the gateway has ended")
+            return False
         try:
             control, pidfd = self._bailiff.start()
         except (OSError, Missing) as error:
             self._judges.send(str(error).encode()[:4096])
-            return
+            return True
         with control:
             socket.send_fds(self._judges, [b"ok"], [control.fileno(), pidfd])
         os.close(pidfd)
+        return True
 
     def _send(self, value: object) -> None:
         data = packed(value)

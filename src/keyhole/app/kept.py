@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.message import Frames, framed, unpacked
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
     from keyhole.app.places import Places
     from keyhole.app.provision import Provision
+    from keyhole.app.roots import Roots
     from keyhole.model.secret import Secret
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both anew"
+
+MAX_ROOTS = 16
+"""Kinds of roots, one for each `upstream.ca_file`, that sessions share."""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = """\
@@ -60,6 +64,7 @@ class Kept:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._awaited: deque[asyncio.Future[tuple[socket.socket, int]]] = deque()
         self._pending = bytearray()
+        self._roots: dict[Roots, Roots] = {}
         self._changed: Callable[..., None] = lambda *_: None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -109,7 +114,16 @@ class Kept:
         provision: Provision = await self._ask(
             "open", session=session, policy=policy, search_path=search_path, writable=writable
         )
-        return provision
+        return self._sharing(provision)
+
+    def _sharing(self, provision: Provision) -> Provision:
+        """The same, with roots that another has already: 200 KiB, and alike for most."""
+        roots = provision.roots
+        if roots is None:
+            return provision
+        if roots not in self._roots and len(self._roots) >= MAX_ROOTS:
+            self._roots.pop(next(iter(self._roots)))
+        return replace(provision, roots=self._roots.setdefault(roots, roots))
 
     def end(self, session: str) -> None:
         """Have it followed no longer."""
@@ -188,6 +202,8 @@ class Kept:
         for frame in self._frames.feed(data):
             what, name, *values = unpacked(frame)
             if what != "answer":
+                if what == "reloaded":
+                    values = [self._sharing(each) for each in values]
                 self._tell(what, name, tuple(values))
                 continue
             waiting = self._asked.get(name)
