@@ -153,13 +153,19 @@ class RequestReader:
         request = self._request_line(next(rows))
         lines = request.lines
         read: dict[bytes, bytes] = {}
-        known, reads = self._known.get, self._reads.get
+        known, reads, kinds = self._known.get, self._reads.get, self._kinds.get
         for row in rows:
             line = known(row)
             if line is not None:
                 lines.append(line)
                 continue
-            pair = reads(row) or self._take(row, request)
+            pair = reads(row)
+            if pair is None:
+                sent, _, value = row.partition(b":")
+                if kinds(sent) is _VARIES and _is_tidy(value):
+                    lines.append(row + b"\r\n")
+                    continue
+                pair = self._take(row, request)
             if pair is not None:
                 name, value = pair
                 read[name] = _join(name, read[name], value) if name in read else value
@@ -233,6 +239,15 @@ class RequestReader:
                 kind = _DROP
         remember(self._kinds, sent, kind)
         return kind
+
+
+def _is_tidy(value: bytes) -> bool:
+    """Whether what stands behind a colon goes on as it is: one space, then text.
+
+    A tab and some of obs-text are not printable; such a value is looked at more closely.
+    """
+    spaced = value[:1] == b" " != value[1:2] and value[-1:] != b" "
+    return spaced and str(value, "latin-1").isprintable()
 
 
 def _join(name: bytes, earlier: bytes, value: bytes) -> bytes:
