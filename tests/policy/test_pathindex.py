@@ -41,6 +41,7 @@ def test_the_index_agrees_with_a_walk_over_all_rules(
     made = [ranked(i, *rule) for i, rule in enumerate(rules)]
     index = PathIndex()
     for rule in made:
+        index.find(method, path)  # what was remembered for it must not outlive the next rule
         index.add(rule)
     found = index.find(method, path)
     matching = [r for r in made if r.rule.speaks_of(method) and r.rule.path.matches(path)]
