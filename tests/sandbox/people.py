@@ -31,9 +31,8 @@ PATIENCE = 30.0
 
 _ENTRY = """\
 #!{python}
-import sys
-from keyhole.cli.main import main
-sys.exit(main())
+from keyhole.cli.main import entry
+entry()
 """
 
 
