@@ -2,9 +2,10 @@
 
 Called by `make test`, for a person and for CI alike. A part is one folder of tests/, run by a
 pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
-but the host. The pure rooms' own tests, and only they, are measured: the tracer costs as much as
-the tests themselves, and a pure room is to be covered whole by the tests that are about it. Tests
-marked `alone` compare times, so they come last and run when nothing else does.
+but the host. Only the pure rooms' own tests are measured, since the tracer costs as much as the
+tests themselves, and of these not hypothesis's: they are a part of their own, and a line that
+chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
+run when nothing else does.
 
 A part is shown when it has ended, whole if something failed; names of what failed come once more at
 the end. Exits with 0 only if every part passed and the pure rooms are covered whole.
@@ -13,6 +14,7 @@ the end. Exits with 0 only if every part passed and the pure rooms are covered w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -32,13 +34,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PURE = ("policy", "inject", "wire", "model")
 
+PROPERTIES = "properties"
+"""The part with the pure rooms' tests that hypothesis feeds."""
+
 LONGEST_FIRST = (
-    "sandbox", "git", "gateway", "clients", "wire", "policy", "cli", "docs", "inject", "model",
+    "sandbox", "git", "gateway", PROPERTIES, "clients", "cli", "docs", "wire", "inject", "policy",
 )  # fmt: skip
 """So that none of them is left over when all others have ended; what is not named comes after."""
 
 MAX_LANES = 4
 """Parts at once. Each makes sandboxes, servers and accounts: more would hinder one another."""
+
+USUAL = "not attack and not alone"
 
 SUMMARY = "short test summary info"
 """What pytest writes above the reasons for skips and the names of failures."""
@@ -77,7 +84,8 @@ class Ended:
         """Reasons for skips and names of failures."""
         _, head, rest = self.said.rpartition(SUMMARY)
         lines = rest.splitlines()[1:] if head else []
-        return "".join(f"{line}\n" for line in lines if not RESULT.search(line))
+        named = itertools.takewhile(lambda line: not RESULT.search(line), lines)
+        return "".join(f"{line}\n" for line in named)
 
     def shown(self) -> str:
         """What a person reads of it, at once."""
@@ -88,12 +96,18 @@ class Ended:
 def parts(tests: Path) -> tuple[list[Part], Part | None]:
     """Those that run side by side, and the one that runs after them; no test is in none."""
     found = [path for path in tests.iterdir() if path.is_dir() or path.match("test_*.py")]
-    found = [path for path in found if path.is_file() or any(path.rglob("test_*.py"))]
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    found.sort(key=lambda path: (order.get(path.name, len(order)), path.name))
+    found = sorted(path for path in found if path.is_file() or any(path.rglob("test_*.py")))
+    pure = tuple(path for path in found if path.name in PURE)
     together = [
-        Part(path.name, (path,), "not attack and not alone", path.name in PURE) for path in found
+        Part(path.name, (path,), f"{USUAL} and not hypothesis", measured=True)
+        if path in pure
+        else Part(path.name, (path,), USUAL)
+        for path in found
     ]
+    if pure:
+        together.append(Part(PROPERTIES, pure, f"{USUAL} and hypothesis"))
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    together.sort(key=lambda part: order.get(part.name, len(order)))
     marked = [path for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")]
     alone = Part("alone", tuple(sorted(marked)), "alone and not attack") if marked else None
     return together, alone
