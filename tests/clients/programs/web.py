@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-import httpx  # type: ignore[import-not-found]
-import requests  # type: ignore[import-untyped]
+import httpx
+import requests
 
 URL = "https://billing.example/v1/echo?page=2"
 OWN = {"Authorization": "Bearer of-the-client", "X-Kept": "yes"}
