@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-import anthropic
+import anthropic  # type: ignore[import-not-found]
 import requests
 
 if __name__ == "__main__":
