@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-import httpx
+import httpx  # type: ignore[import-not-found]
 import requests
 
 URL = "https://billing.example/v1/echo?page=2"
