@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import audit, git, intercept, policy, sandbox, startup, tunnel
+from benchmarks import audit, git, intercept, policy, sandbox, sessions, startup, tunnel
 
 
 def main() -> int:
@@ -19,6 +19,7 @@ def main() -> int:
         ("git, against the same server directly", git.measure),
         ("A sandbox's start", sandbox.measure_start),
         ("Two hundred sandboxes on one gateway", sandbox.measure_many),
+        ("Five hundred sessions on a gateway that stays up", sessions.measure),
     ):
         print(f"\n{title}")
         for row in measure():
