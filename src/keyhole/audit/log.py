@@ -254,6 +254,8 @@ class AuditLog:
         elif not queue and not sync:
             return
         try:
+            if self._lost is not None:
+                self._chain.require_room()
             begun = self._chain.append(queue)
             if sync:
                 self._chain.sync()
