@@ -47,9 +47,10 @@ from keyhole.gateway import (
 )
 from keyhole.inject import encoded, sigv4, stubs
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
+from keyhole.inject.usage import Usage
 from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
-from keyhole.policy.reference import key_table
+from keyhole.policy.reference import gateway_table, key_table
 from keyhole.policy.schema import KEYS, Arrives
 from keyhole.sandbox import emptynet, environment, helper, jail, judge, launch
 from keyhole.sandbox.files import (
@@ -108,6 +109,7 @@ _FURTHER_MEANINGS = {
     "connect-override": "`[upstream.connect]` names the address to dial",
     "private-granted": "a private address, and `upstream.private` names the host",
     "within-limit": "the limit is not reached",
+    "over-budget": "a service's budget in this session is used up; it stays so",
     "type-not-answered": "only A questions have an answer",
     "class-not-answered": "only the Internet class exists",
     "name-malformed": "the question is not about a host name",
@@ -182,6 +184,7 @@ _GATEWAY_VERDICTS = {
     refusal.SECRET_REFLECTED: "deny",
     refusal.ENCODING_REFUSED: "allow, failed; deny where the answer had begun",
     refusal.CREDENTIAL_UNAVAILABLE: "deny",
+    refusal.CLIENT_SLOW: "allow, failed",
 }
 """Where what is written down is not told by how the client is answered."""
 
@@ -211,8 +214,11 @@ _WHEN_REACHED = {
     "group, a process is killed when **all together** are over it",
     "processes": "no further process or thread starts (`RLIMIT_NPROC`, and the control group)",
     "ttl": "everything inside is killed, exit 124",
+    "idle": "the door is closed and what is open is cut; the command goes on, without a network",
     "requests_per_second": "429 with `Retry-After`",
     "body": "413, or the connection is cut where the answer has begun",
+    "body_time": "the connection is cut; a request that the origin does not take fails",
+    "concurrent_requests": "429 with `Retry-After`",
     "audit_per_second": "events are counted, and the count is written",
 }
 
@@ -230,6 +236,17 @@ def limit_table() -> str:
     return "\n".join(rows)
 
 
+def token_table() -> str:
+    """Which services say their tokens, by how they do."""
+    found: dict[str, list[str]] = {form: [] for form in Usage}
+    for name, template in FileCatalogue().items():
+        for form in dict.fromkeys(form for host in template.hosts for form in host.usage):
+            found[form].append(f"`{name}`")
+    rows = ["| as | by services of the catalogue |", "|---|---|"]
+    rows += [f"| {form} | {', '.join(sorted(names))} |" for form, names in found.items()]
+    return "\n".join(rows)
+
+
 def bound_table() -> str:
     """Bounds that no policy changes, by their constants."""
     audit = audit_log.Bounds()
@@ -238,7 +255,6 @@ def bound_table() -> str:
         ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
         ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
         ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
-        ("connections of a whole gateway", f"{gateway.MAX_CONNECTIONS:,}", "wait"),
         ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
         ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
@@ -539,6 +555,8 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "dangers": danger_table,
         "triggers": trigger_table,
         "limits": limit_table,
+        "gateway-limits": gateway_table,
+        "token-forms": token_table,
         "bounds": bound_table,
         "keys": key_table,
         "reasons": reason_table,

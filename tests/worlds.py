@@ -17,6 +17,7 @@ env   = ["MODEL_KEY"]
 placeholder = "mk-{alnum:40}"
 [[host]]
 hosts  = ["api.model.example"]
+usage  = ["openai"]
 inject = { header = "x-api-key", value = "{secret}" }
 strip  = ["header:x-model-org"]
 allow  = ["POST /v1/messages", "GET /v1/models/**"]

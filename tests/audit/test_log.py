@@ -351,8 +351,9 @@ from keyhole.audit.log import AuditLog, Bounds
 
 disk = Path(sys.argv[1])
 filler = disk / "filler"
-filler.write_bytes(bytes(2024 * 1024))
-with AuditLog(disk / "audit", bounds=Bounds(per_second=10**6, retry_every=0.02)) as log:
+filler.write_bytes(bytes(40 * 1024))
+bounds = Bounds(per_second=10**6, room=16 * 1024, retry_every=0.02)
+with AuditLog(disk / "audit", bounds=bounds) as log:
     assert log.admitting
     count = 0
     while log.admitting and count < 1000:
@@ -374,7 +375,7 @@ def test_a_full_disk_stops_admission_and_room_on_it_gives_it_back(tmp_path: Path
     """I8, on a real file system without space."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = 'mount -t tmpfs -o size=2m,mode=700 none "$1" && exec "$2" -c "$3" "$1"'
+    mount = 'mount -t tmpfs -o size=64k,mode=700 none "$1" && exec "$2" -c "$3" "$1"'
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", str(disk), sys.executable, FULL],  # noqa: S607
         capture_output=True,

@@ -88,6 +88,26 @@ def test_one_sessions_flood_takes_nothing_from_its_neighbour(tmp_path: Path) -> 
     assert told(of(tmp_path, "loud")) == 20_000
 
 
+def test_all_sessions_together_may_have_a_rate_of_which_changes_take_nothing(
+    tmp_path: Path,
+) -> None:
+    """I8: beyond it they are counted, and the line says by which rule."""
+    bounds = Bounds(per_second=10, all_per_second=15)
+    with AuditLog(tmp_path, Hands().clock(), bounds) as log:
+        for session in ("a", "b"):
+            for _ in range(10):
+                log.record(session, denied())
+        for step in range(9):
+            log.record("b", pushed(f"refs/heads/{step}"))
+        log.flush()
+    first, second = of(tmp_path, "a"), of(tmp_path, "b")
+    assert len(first) == 10
+    assert [line["kind"] for line in second].count("ref") == 9
+    others = [line for line in second if line["kind"] != "ref"]
+    assert (len(others), told(others)) == (6, 10)
+    assert others[-1]["rule"] == "gateway.audit_per_second"
+
+
 def test_all_sessions_together_are_bounded_in_memory(tmp_path: Path) -> None:
     """I9."""
     bounds = Bounds(pending=1000, flush_every=60.0)

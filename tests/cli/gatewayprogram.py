@@ -85,7 +85,8 @@ async def _serve(serving: Serving, *, stays: bool) -> None:
     loop, gateway = asyncio.get_running_loop(), Ending()
     loop.add_signal_handler(signal.SIGTERM, gateway.over.set)
     try:
-        server = Server(loop, claim(serving.places.runtime), gateway)
+        place = claim(serving.places.runtime)
+        server = Server(loop, place, place.listen(), gateway)
     except Unusable as error:
         raise DaemonFailed(str(error)) from None
     serving.ready()

@@ -29,7 +29,7 @@ state, *up = sys.argv[1:]
 for name in ("audit", "sessions"):
     os.makedirs(f"{state}/{name}", 0o700, exist_ok=True)
 # One disk for both; it is there for this process and those that it starts, and ends with them.
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "small", f"{state}/audit"],
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "small", f"{state}/audit"],
                check=True)
 subprocess.run(["mount", "--bind", f"{state}/audit", f"{state}/sessions"], check=True)
 print(subprocess.run(up, stdout=subprocess.DEVNULL).returncode, flush=True)
@@ -42,7 +42,7 @@ for line in sys.stdin:
             except OSError:
                 pass
     elif line == "spare\\n":
-        os.truncate(f"{state}/audit/ballast", os.path.getsize(f"{state}/audit/ballast") - 65536)
+        os.truncate(f"{state}/audit/ballast", os.path.getsize(f"{state}/audit/ballast") - 16384)
     elif line == "free\\n":
         os.unlink(f"{state}/audit/ballast")
     print("done", flush=True)

@@ -105,7 +105,7 @@ class Services:
 class Rig:
     """A running gateway."""
 
-    def __init__(self, resolver: FakeResolver | None = None, **options: float) -> None:
+    def __init__(self, resolver: FakeResolver | None = None, **options: object) -> None:
         self.resolver = resolver or FakeResolver()
         self.loop = uvloop.new_event_loop()
         self.faults: list[dict[str, object]] = []

@@ -450,6 +450,11 @@ def test_figures_say_what_was_done_and_when_a_credential_last_served(
     assert (now.connections, now.requests, now.denied) == (2, 5, 1)
     assert (now.up, now.down) == handle.usage
     assert now.up > 0
+    for _ in range(3):
+        rig.call(lambda: handle.change(handle.session))  # counted once, however often it changes
+    other.send(get("/no", host="other.example"))
+    assert other.answer().status == 403
+    assert rig.call(lambda: handle.figures.denied) == 2
 
 
 def test_one_door_of_many_does_not_close_the_judge_that_they_share(

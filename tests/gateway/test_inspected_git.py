@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
+import hashlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway import fetches
 from keyhole.gateway.session import MAX_PUSH_REPORTS
 from keyhole.model.decision import Verdict
 from keyhole.policy.push import Change
 from keyhole.policy.trial import Case, Finding, Question, Unjudged
+from keyhole.wire import uploadpack
 from keyhole.wire.pktline import encode
 from tests.gateway.origins import Service
 from tests.gateway.stage import AMPLE, SECRET, Stage, make_services, serving, set_up
@@ -542,6 +546,39 @@ def fetch(body: bytes, *fields: str) -> bytes:
     """A fetch."""
     lines = [FETCH_TYPE, "Git-Protocol: version=2", f"Content-Length: {len(body)}", *fields]
     return head("POST", f"{REPOSITORY}/git-upload-pack", *lines) + body
+
+
+def test_a_long_fetch_is_read_where_it_holds_nobody_up(
+    stage: Stage, origin: GitOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9; the control is a short one. What follows it waits, and who leaves gives memory back."""
+    threads: list[str] = []
+
+    def reading(body: bytes, version: int) -> bytes:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return uploadpack.read_fetch(body, version)
+
+    monkeypatch.setattr(fetches, "read_fetch", reading)
+    ids = [hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest() for n in range(4000)]
+    wants = b"".join(encode(f"want {oid}\n".encode()) for oid in ids)
+    long = encode(b"command=fetch\n") + b"0001" + wants + encode(b"done\n") + b"0000"
+    squeezed = gzip.compress(long)
+    assert len(long) > fetches.LARGE > len(squeezed)
+    talk = stage.ask(fetch(long), fetch(LS_REFS), fetch(squeezed, "Content-Encoding: gzip"))
+    assert [talk.answer().status for _ in range(3)] == [200] * 3
+    assert [sent.body for sent in origin.service.seen] == [long, LS_REFS, long]
+    assert [name == "fetch" for name in threads] == [True, False, True]
+    wrong = long.replace(b"done", b"oops")
+    refused = stage.ask(fetch(wrong), fetch(LS_REFS))
+    assert refused.answer().status == 403
+    refused.close()
+    stage.watch.until("fetch-refused")
+    stage.ask(fetch(long)).close()
+    handle = stage.handle
+    assert handle is not None
+    while stage.rig.call(lambda: handle._state.open) > 1:
+        pass
+    assert stage.rig.call(lambda: handle._state.gathered) == 0
 
 
 def test_a_fetch_goes_on_as_it_was_understood(stage: Stage, origin: GitOrigin) -> None:

@@ -23,6 +23,7 @@ from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
 from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.side import WRITE_BUFFER
+from keyhole.model.decision import Verdict
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service
 from tests.gateway.stage import AMPLE, Stage, service
@@ -212,6 +213,85 @@ def test_an_origin_that_never_answers_is_given_up(
     assert open_count(stage) == 1
     sweep(stage, 901, idle=900)
     talk.cut()
+
+
+def waiting_for(stage: Stage) -> list[str]:
+    """Whom the open connections wait for."""
+    handle = stage.handle
+    assert handle is not None
+    open_ones = [each for each in handle._inspected if isinstance(each, Inspected)]
+    return stage.rig.call(lambda: [each._waits_for()[0] for each in open_ones])
+
+
+def test_a_body_that_trickles_in_is_cut_and_one_that_flows_is_not(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """Attack: hold every place with a byte now and then, which no limit on silence ends."""
+    server = Service()
+    served(stage, origin, tls, server, f'{AMPLE}\nbody_time = "1m"')
+    size = 200_000
+    slow, fast = (stage.ask(head("POST", p, f"Content-Length: {size}")) for p in ("/slow", "/fast"))
+    until(lambda: waiting_for(stage) == [refusal.CLIENT_SLOW] * 2)
+    sweep(stage, 0)
+    slow.send(b"x")
+    fast.send(bytes(size - 1))
+    handle = stage.handle
+    assert handle is not None
+    until(lambda: sum(each._up for each in handle._inspected) > size)
+    sweep(stage, 50)
+    assert open_count(stage) == 2
+    sweep(stage, 61)
+    slow.cut()
+    assert stage.watch.until("client-slow", path="/slow")
+    assert stage.watch.until("closed", end="client-slow")
+    fast.send(b"x")
+    assert fast.answer().status == 200
+
+
+def test_an_answer_that_is_not_taken_is_cut_and_one_that_is_awaited_is_not(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """The other way round: whoever reads a byte now and then holds the origin's connection, too."""
+
+    def answer(message: Message) -> bytes:
+        return b"" if "/think" in message.start else ok(bytes(32 * MIB))
+
+    server = Service(answer)
+    served(stage, origin, tls, server, f'{BIG}\nbody_time = "1m"')
+    thinking = stage.ask(post_of(1000, "/think"))
+    until(lambda: len(server.seen) == 1)
+    reader = stage.ask(get("/bulk"))
+    until(lambda: sorted(waiting_for(stage)) == ["", refusal.CLIENT_SLOW])
+    sweep(stage, 0)
+    assert reader.sock.recv(1)
+    sweep(stage, 61)
+    reader.cut()
+    assert stage.watch.until("closed", end="client-slow")
+    assert open_count(stage) == 1
+    thinking.close()
+
+
+def test_an_origin_that_does_not_take_a_body_fails_the_request(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    go = threading.Event()
+
+    def handler(sock: socket.socket) -> None:
+        go.wait(PATIENCE)
+
+    served(stage, origin, tls, handler, f'{BIG}\nbody_time = "1m"')
+    talk = stage.ask(head("POST", "/up", f"Content-Length: {BULK}"))
+    sent_until_blocked(talk.sock, BLOCK)
+    until(lambda: waiting_for(stage) == [refusal.UPSTREAM_SLOW])
+    sweep(stage, 0)
+    sweep(stage, 61)
+    failed = stage.watch.until("upstream-slow", path="/up")
+    assert failed.verdict is Verdict.ALLOW
+    go.set()
+
+
+def post_of(size: int, path: str) -> bytes:
+    return head("POST", path, f"Content-Length: {size}") + bytes(size)
 
 
 # ── memory ────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ import pytest
 
 from keyhole.gateway import connection, session
 from keyhole.gateway.tunnel import Tunnel
+from keyhole.policy.budget import GatewayLimits
 from tests.gateway.clients import CONVERSE, ECHO_BULK
 from tests.gateway.origins import Origin, echo
 from tests.gateway.rig import Rig, policy
@@ -74,6 +75,7 @@ for _ in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.alone
 def test_connections_over_the_limit_wait_for_a_place(
     namespace: Namespace, rig: Rig, origin: Make
 ) -> None:
@@ -138,7 +140,7 @@ def test_all_doors_together_have_a_limit_and_a_free_place_goes_to_who_waits(
     namespace: Namespace, neighbour: Namespace, origin: Make
 ) -> None:
     server = origin(echo)
-    rig = Rig(max_connections=4)
+    rig = Rig(limits=GatewayLimits(connections=4))
     try:
         text = policy("ok.example:9000", **{"ok.example:9000": server.address})
         rig.open(namespace.door, text)
@@ -204,6 +206,7 @@ def test_lines_for_the_person_are_one_per_host_and_bounded(
     ]  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_flood_on_one_door_does_not_slow_another_door_much(
     namespace: Namespace, neighbour: Namespace, rig: Rig, origin: Make
 ) -> None:

@@ -245,6 +245,18 @@ def test_every_part_of_a_secret_is_looked_for() -> None:
     assert not needles.found_in(b"short")
 
 
+def test_what_is_hidden_is_looked_for_in_every_rendering_and_written_nowhere() -> None:
+    """I1, I7: a refresh token belongs to the login whose access token is sent."""
+    ways = [HeaderInjection("Authorization", "Bearer {secret}")]
+    plain = make_credential(Secret(TOKEN), ways, (), PLACEHOLDER)
+    hiding = make_credential(Secret(TOKEN), ways, (), PLACEHOLDER, [Secret(OTHER)])
+    assert (hiding.lines, hiding.query) == (plain.lines, plain.query)
+    for text in (OTHER.encode(), encoded(OTHER), OTHER.encode().hex().encode()):
+        assert hiding.needles.found_in(b"x " + text + b" x")
+        assert not plain.needles.found_in(b"x " + text + b" x")
+    assert hiding.needles.found_in(TOKEN.encode())
+
+
 def test_each_part_has_its_own_stand_in_where_there_are_several() -> None:
     needles = made(
         f"{TOKEN}\n{OTHER}", {"header": "x", "value": "{secret:1}"}, placeholder="one-\ntwo-"

@@ -399,3 +399,4 @@ def test_what_is_searched_for_can_come_to_be_nothing_and_something_again() -> No
     both = NEEDLES | Needles.of(LATER, PLACEHOLDER)
     assert both.covers(NEEDLES)
     assert not NEEDLES.covers(both)
+    assert len(both | NEEDLES) == len(both)

@@ -219,6 +219,7 @@ def test_the_search_for_reveal_finds_it(source: str) -> None:
         ("exec:gh auth token", Source.EXEC, "gh auth token"),
         ("exec:op read 'op://vault/item/field'", Source.EXEC, "op read 'op://vault/item/field'"),
         ("unsafe-env:GH_TOKEN", Source.UNSAFE_ENV, "GH_TOKEN"),
+        ("login:claude", Source.LOGIN, "claude"),
     ],
 )
 def test_a_reference_names_its_source_and_what_to_read(
@@ -273,6 +274,9 @@ def test_the_words_of_a_command_are_split_as_a_shell_would_and_no_shell_reads_th
         ("exec:gh \\", "quoting"),
         ("exec:''", "wants a command"),
         ("exec:'' x", "wants a command"),
+        ("login:", "what to read"),
+        ("login:Claude", "one of claude, codex, google"),
+        ("login:../claude", "one of claude, codex, google"),
         ("unsafe-env:$GH_TOKEN", "one variable"),
         ("unsafe-env:GH TOKEN", "one variable"),
         ("unsafe-env:1X", "one variable"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.decision import Reason
-from keyhole.policy.limit import Bucket, decide_total
+from keyhole.policy.limit import LEAST_PROGRESS, Bucket, Pace, decide_total
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
@@ -21,6 +21,11 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     later = bucket.take(10.5)
     assert later.allowed
     assert bucket.wait(99.0) == 0.0
+
+
+def test_a_bucket_speaks_for_the_table_that_has_it() -> None:
+    bucket = Bucket.full("dns_per_second", 1.0, now=0.0, table="gateway")
+    assert bucket.rule == bucket.take(0.0).rule == bucket.take(0.0).rule == "gateway.dns_per_second"
 
 
 def test_a_clock_that_goes_back_earns_nothing() -> None:
@@ -75,3 +80,22 @@ def test_another_rate_gives_nothing_back_and_takes_what_is_over_it() -> None:
     assert (bucket.tokens, bucket.wait(60.0, 2.0)) == (2.0, 0.0)
     bucket.adjust(4.0, 59.0)  # a clock that goes back
     assert bucket.tokens == 2.0
+
+
+def test_who_moves_too_little_lags_and_who_moves_enough_does_not() -> None:
+    pace = Pace()
+    assert not pace.lags("client", 0, 0.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS - 1, 60.0, 60.0)
+    assert pace.lags("client", LEAST_PROGRESS - 1, 61.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS, 61.0, 60.0)
+    assert not pace.lags("client", LEAST_PROGRESS, 121.0, 60.0)
+    assert pace.lags("client", LEAST_PROGRESS, 122.0, 60.0)
+
+
+def test_a_wait_for_another_or_for_nobody_begins_anew() -> None:
+    pace = Pace()
+    assert not pace.lags("client", 0, 0.0, 60.0)
+    assert not pace.lags("origin", 0, 61.0, 60.0)
+    assert not pace.lags("", 0, 200.0, 60.0)
+    assert not pace.lags("client", 0, 300.0, 60.0)
+    assert pace.lags("client", 0, 361.0, 60.0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from keyhole.inject.injection import BasicInjection, HeaderInjection
+from keyhole.inject.usage import Usage
 from keyhole.model.glob import Glob
+from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretRef, Source
+from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.load import File, load
 from keyhole.policy.policy import Tier
@@ -29,8 +32,13 @@ allow = ["example.org", "*.example.org", "db.corp.example:5432"]
 presets = ["python", "node"]
 [services.model]
 secret = "store:model"
+requests_per_second = 3
+concurrent_requests = 2
+bodies = { "POST /v1/messages" = "1MiB" }
+budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
 [services.forge]
 secret = "exec:gh auth token"
+secret_life = "1h"
 repos = ["Acme/Widgets.git", "acme/docs/"]
 push = ["agent/*"]
 create = false
@@ -54,12 +62,14 @@ encoded_slash = true
 unsafe_passthrough = ["billing.corp.example"]
 [limits]
 requests_per_second = 7
+concurrent_requests = 6
 connections = 8
 connections_per_second = 9
 dns_per_second = 10
 upload = "1GB"
 download = "2GiB"
 body = "1 MiB"
+body_time = "1m"
 memory = "512MiB"
 processes = 11
 ttl = "1h30m"
@@ -97,7 +107,14 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert billing.hosts[0].inject == (HeaderInjection("Authorization", "Bearer {secret}"),)
     assert billing.hosts[0].encoded_slash
     assert billing.placeholder is not None
+    assert model.limits == ServiceLimits(
+        3, 2, ((AccessRule.parse("POST /v1/messages"), 2**20),),
+        Budget(100, 2**20, 2**21, 50_000_000),
+    )  # fmt: skip
+    assert (forge.limits, billing.limits) == (None, None)
+    assert model.hosts[0].usage == (Usage.OPENAI,)
     assert policy.limits.requests_per_second == 7
+    assert policy.limits.concurrent_requests == 6
     assert policy.limits.body == 1024**2
     assert policy.limits.ttl == 5400.0
     assert [(str(e), str(a)) for e, a in policy.upstream.connect] == [
@@ -372,6 +389,15 @@ def test_a_rule_has_its_line() -> None:
 
 def test_keys_without_effect_yet_are_named() -> None:
     """I10: nothing pretends."""
-    text = "[limits]\nidle = '1h'\n[egress]\nallow = ['a.example']\n[services.model]\n"
-    waiting = loaded(text + "secret = 'store:m'").waiting()
-    assert [key.dotted for key, _ in waiting] == ["limits.idle"]
+    text = "[sandbox]\nruntime = 'docker'\nimage = 'debian'\n[egress]\nallow = ['a.example']\n"
+    waiting = loaded(text).waiting()
+    assert [key.dotted for key, _ in waiting] == ["sandbox.image"]
+
+
+def test_only_what_a_command_prints_has_a_life_of_its_own() -> None:
+    service = "[services.model]\nsecret_life = '30m'\n"
+    assert loaded(service + "secret = 'exec:token'").policy.services[0].secret_life == 1800
+    for other in ("secret = 'store:m'", ""):
+        with pytest.raises(PolicyFaults) as caught:
+            loaded(service + other)
+        assert [fault.span.line for fault in caught.value.faults] == [3]

@@ -31,8 +31,8 @@ import uvloop
 
 from keyhole.audit.log import AuditLog, Bounds
 from keyhole.certs.authority import Authority
-from keyhole.control.handed import own_namespace
 from keyhole.control.peer import Own, identify
+from keyhole.gateway.door import SO_NETNS_COOKIE
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
@@ -197,12 +197,13 @@ def hands_descriptors_on() -> Iterator[None]:
 
 
 def knows_who_asks() -> Iterator[None]:
-    own = Own(os.geteuid(), own_namespace())
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
         path = str(STATE / "control.sock")
         listener.bind(path)
         listener.listen()
         client.connect(path)
+        namespace = listener.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        own = Own(os.geteuid(), namespace)
         yield
         accepted, _ = listener.accept()
         with accepted:

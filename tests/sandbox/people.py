@@ -6,6 +6,8 @@ small environment that is made from an interpreter they can execute.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import os
 import pwd
@@ -15,9 +17,12 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keyhole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SOURCES = Path(keyhole.__file__).parent.parent
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -26,9 +31,8 @@ PATIENCE = 30.0
 
 _ENTRY = """\
 #!{python}
-import sys
-from keyhole.cli.main import main
-sys.exit(main())
+from keyhole.cli.main import entry
+entry()
 """
 
 
@@ -81,10 +85,11 @@ def create_user(directory: Path) -> Person:
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is None:
         raise NoSuchPerson("useradd is not installed")
-    made = subprocess.run(
-        [useradd, "--no-create-home", "--home-dir", str(directory), "--shell", "/bin/sh", name],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    with _accounts_locked():
+        made = subprocess.run(
+            [useradd, "--no-create-home", "--home-dir", str(directory), "--shell", "/bin/sh", name],
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
     if made.returncode:
         raise NoSuchPerson(f"useradd: {made.stderr.strip()}")
     entry = pwd.getpwnam(name)
@@ -101,7 +106,18 @@ def create_user(directory: Path) -> Person:
 def remove_user(person: Person) -> None:
     """Remove the account. userdel refuses while a process of theirs runs: none may be left."""
     name = pwd.getpwuid(person.uid).pw_name
-    subprocess.run(["/usr/sbin/userdel", name], capture_output=True, timeout=PATIENCE, check=True)
+    with _accounts_locked():
+        subprocess.run(
+            ["/usr/sbin/userdel", name], capture_output=True, timeout=PATIENCE, check=True
+        )
+
+
+@contextlib.contextmanager
+def _accounts_locked() -> Iterator[None]:
+    """One of us at a time: two folders' tests run at once, and useradd gives up on a held lock."""
+    with open(__file__) as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        yield
 
 
 def _interpreter_for(person: Person) -> str:

@@ -6,12 +6,17 @@ so it is tried in processes of its own, each thing free for a control and locked
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import platform
 import resource
 import shutil
+import socket
+import ssl
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,14 +27,20 @@ import uvloop
 from keyhole.sandbox import landlock, lockdown, syscalls
 from keyhole.sandbox.gatewayfilter import ALLOWED, KILLED, REFUSED, can_pin_peers
 from keyhole.sandbox.lockdown import NotAlone, lock_down
+from tests.gateway.namespace import Namespace
+from tests.gateway.origins import Origin, Service, echo
+from tests.gateway.talk import Talk, get, ok
 from tests.sandbox.locked import ATTEMPTS, NEEDS, resolves_names, threads_are_held_too
 from tests.sandbox.people import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import trustme
+
     from tests.sandbox.people import Person
 
+REPOSITORY = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("locked.py").read_text()
 
 OTHERWISE = {
@@ -97,6 +108,90 @@ def test_what_a_gateway_does_not_need_is_gone(found: dict[str, list[str]], name:
 
 def test_threads_that_start_later_are_held_too(found: dict[str, list[str]]) -> None:
     assert found[threads_are_held_too.__name__] == ["ok", "EACCES"]
+
+
+GATEWAY = """
+import json, os, socket, sys
+from pathlib import Path
+from keyhole.audit.log import AuditLog
+from keyhole.certs.authority import Authority
+from keyhole.gateway.door import Door
+from keyhole.sandbox.lockdown import lock_down
+sys.path.insert(0, sys.argv[1])
+from tests.gateway.rig import Rig, Services
+told = json.loads(sys.stdin.readline())
+door = Door(*(socket.socket(fileno=number) for number in told["door"]))
+lock_down([], [Path(told["state"])])
+services = Services(
+    {"own": told["secret"]}, {"own": "stand-in-0123456789"}, Authority.create("t"),
+    told["roots"].encode(),
+)
+with AuditLog(Path(told["state"]) / "audit") as log:
+    rig = Rig()
+    handle, watch = rig.open(door, told["policy"], services)
+    print(json.dumps(services.authority.pem.decode()), flush=True)
+    sys.stdin.read()
+    rig.close()
+    for event in watch.events:
+        log.record("s1", event)
+print(json.dumps([event.reason for event in watch.events]))
+"""
+
+
+def test_a_real_gateway_serves_its_door_behind_its_walls(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    """An inspected request gets its credential, another is denied, a tunnel carries bytes, and what
+    happened is written down; all of it by a process that is locked down."""
+    secret, service = "sk-real-0123456789abcdef", Service(lambda _: ok(b"hello"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("ok.example").configure_cert(context)
+    namespace = Namespace.make()
+    with contextlib.ExitStack() as stack:
+        stack.callback(namespace.close)
+        inspected, tunnelled = Origin(service, context), Origin(echo)
+        stack.callback(inspected.close)
+        stack.callback(tunnelled.close)
+        policy = (
+            '[egress]\nallow = ["raw.example:7"]\n'
+            '[services.own]\nhosts = ["ok.example"]\nallow = ["GET /a"]\n'
+            'inject = { header = "Authorization", value = "Bearer {secret}" }\n'
+            'secret = "file:/nowhere"\n'
+            f'[upstream.connect]\n"ok.example:443" = "{inspected.address}"\n'
+            f'"raw.example:7" = "{tunnelled.address}"\n'
+        )
+        numbers = [each.fileno() for each in (*namespace.door.listeners, namespace.door.udp)]
+        numbers.insert(1, numbers.pop())
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", GATEWAY, str(REPOSITORY)],
+                pass_fds=numbers, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        told = {"door": numbers, "state": str(tmp_path), "secret": secret, "policy": policy}
+        told["roots"] = authority.cert_pem.bytes().decode()
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps(told) + "\n")
+        process.stdin.flush()
+        trusting = ssl.create_default_context(cadata=json.loads(process.stdout.readline()))
+        plain = namespace.connect("ok.example")
+        with trusting.wrap_socket(plain, server_hostname="ok.example") as sock:
+            talk = Talk(sock)
+            talk.send(get("/a"))
+            assert talk.answer().body == b"hello"
+            talk.send(get("/b"))
+            assert talk.answer().status == 403
+        with namespace.connect("raw.example", 7) as raw:
+            raw.sendall(b"x" * 100_000)
+            raw.shutdown(socket.SHUT_WR)
+            assert len(b"".join(iter(lambda: raw.recv(1 << 16), b""))) == 100_000
+        reasons, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    assert [message.one("authorization") for message in service.seen] == [f"Bearer {secret}"]
+    assert {"rule", "no-rule", "closed"} <= set(json.loads(reasons))
+    (log,) = (tmp_path / "audit").iterdir()
+    assert "ok.example" in log.read_text()
 
 
 REPORT = """
@@ -204,6 +299,21 @@ def test_a_tree_to_write_must_be_there() -> None:
     """One that is not would be made by somebody else, and is not ours then."""
     with pytest.raises(FileNotFoundError):
         landlock.restrict([], [Path("/nonexistent")])
+
+
+def test_packages_that_are_links_are_read_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Landlock goes by where a file is, and some installers link packages into an environment."""
+    for name in ("kept/linked_package", "environment", "unused"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "kept/linked_package/__init__.py").touch()
+    (tmp_path / "environment/linked_package").symlink_to(tmp_path / "kept/linked_package")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "unused"), str(tmp_path / "environment")])
+    importlib.import_module("linked_package")
+    found = lockdown._modules()
+    assert {tmp_path / "environment", tmp_path / "kept/linked_package"} <= set(found)
+    assert not {tmp_path / "unused", tmp_path, tmp_path / "kept"} & set(found)
 
 
 def test_memory_that_cannot_stay_locked_is_unlocked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,32 @@ def test_the_program_is_the_one_that_was_accepted_and_not_the_first_on_a_path(wo
     assert world.vault(sh=other).fetch(shell("x")).secret.reveal() == f"{VALUE}-two"
 
 
+def test_a_life_that_the_policy_says_holds_where_the_command_says_none(world: World) -> None:
+    program = world.write(
+        "bin/count", "#!/bin/sh\necho x >> ~/runs; echo secret-0123456789abcdef\n", 0o755
+    )
+    says = world.write(
+        "bin/says",
+        '#!/bin/sh\necho \'{"secret": "secret-0123456789abcdef", "expires_in": 9}\'\n',
+        0o755,
+    )
+    plain, own = ref("exec:count"), ref("exec:says")
+    programs = {plain: program, own: says}
+    source = CommandSource(
+        programs, world.project, world.home, {}, Children(LIMIT), {plain: 3600.0, own: 3600.0}
+    )
+    life = source.read(plain).life
+    assert life is not None
+    assert life.ends - life.begins == 3600.0
+    assert source.read(plain).life == life  # it is not run again meanwhile
+    assert (world.home / "runs").read_text() == "x\n"
+    said = source.read(own).life
+    assert said is not None
+    assert said.ends - said.begins == 9.0
+    unsaid = CommandSource(programs, world.project, world.home, {}, Children(LIMIT))
+    assert unsaid.read(plain).life is None
+
+
 @pytest.mark.parametrize("found", [Path("missing"), None])
 def test_a_program_that_was_not_found_is_not_looked_for_again(
     world: World, found: Path | None

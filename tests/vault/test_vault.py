@@ -47,7 +47,10 @@ def test_every_source_is_there(world: World) -> None:
     fake.entries["a", "b"] = VALUE
     world.keyrings = Keyrings(lambda: fake)
     printed = f"exec:sh -c 'cat {world.home}/key'"
-    texts = ["file:~/key", "store:a", "unsafe-env:TOKEN", "keyring:a/b", printed]
+    world.write(
+        "home/.claude/.credentials.json", f'{{"claudeAiOauth": {{"accessToken": "{VALUE}"}}}}'
+    )
+    texts = ["file:~/key", "store:a", "unsafe-env:TOKEN", "keyring:a/b", printed, "login:claude"]
     vault = world.vault()
     for text in texts:
         assert vault.fetch(ref(text)).secret.reveal() == VALUE

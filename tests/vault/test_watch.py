@@ -351,6 +351,7 @@ def running(world: World) -> Iterator[Watched]:
     watch.close()
 
 
+@pytest.mark.alone
 def test_a_change_reaches_its_followers_within_a_second(world: World, running: Watched) -> None:
     """By the real clock and the thread; the control is that nothing comes without a change."""
     assert running.silent
@@ -384,6 +385,7 @@ def test_a_watch_that_was_not_started_can_be_closed(world: World, clock: list[fl
     follow(world, clock, ref("file:~/key")).watch.close()
 
 
+@pytest.mark.alone
 def test_looking_is_cheap(world: World) -> None:
     """I9: 100 secrets, 4 looks a second, a few thousandths of a core."""
     refs = []
@@ -400,3 +402,34 @@ def _timed(watch: Watch) -> float:
     began = time.perf_counter()
     watch.look()
     return time.perf_counter() - began
+
+
+# ── logins ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_login_is_followed_in_its_file_and_read_again_before_it_ends(
+    world: World, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the client on the host does to its login arrives before the end of its life as well."""
+    monkeypatch.setattr("keyhole.vault.logins.now", lambda: clock[0])
+
+    def log_in(token: str, left: float) -> None:
+        ends = int((time.time() + left) * 1000)
+        login = f'{{"claudeAiOauth": {{"accessToken": "{token}", "expiresAt": {ends}}}}}'
+        world.write("home/.claude/.credentials.json", login)
+
+    log_in(VALUE, 3600)
+    watched = follow(world, clock, ref("login:claude"))
+    watched.look()
+    assert watched.silent
+    log_in(OTHER, 3600)
+    watched.look()
+    assert watched.change() == OTHER
+    watched.look(3)
+    assert watched.silent
+    clock[0] += 3600 - FRESH + 5
+    watched.look(1)
+    assert watched.change() == OTHER
+    log_in(OTHER, -1)
+    watched.look()
+    assert "the login has ended" in watched.failure()[0]

@@ -122,6 +122,7 @@ class Attached:
         self._head: asyncio.Future[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._opened_at = 0.0
 
     def begin(self, launch: Launch) -> None:
         """The gateway has its log open."""
@@ -148,6 +149,7 @@ class Attached:
             raise RuntimeError("the door is handed over first")
         self._ended = ended
         loop = asyncio.get_running_loop()
+        self._opened_at = loop.time()
         self._head = loop.create_future()
         self._line = Line(loop, self._sock, self._heard, self._gateway_ended)
 
@@ -189,4 +191,5 @@ class Attached:
             return
         self._report(GATEWAY_ENDED)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._ttl, self._ended, Ending.EXPIRED)
+        left = max(0.0, self._opened_at + self._ttl - loop.time())
+        self._timer = loop.call_later(left, self._ended, Ending.EXPIRED)

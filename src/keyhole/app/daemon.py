@@ -22,15 +22,17 @@ from keyhole.app.leftovers import Register
 from keyhole.app.live import House
 from keyhole.app.metrics import Metrics
 from keyhole.app.operations import GatewayOperations
+from keyhole.app.policyfile import Unreadable, open_gateway_limits
 from keyhole.app.session import session_event
 from keyhole.audit.directory import AuditUnusable
-from keyhole.audit.log import AuditLog
+from keyhole.audit.log import AuditLog, Bounds
 from keyhole.control.place import Unusable, claim
 from keyhole.control.server import Server
 from keyhole.control.values import Protection
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
+from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
@@ -45,10 +47,8 @@ if TYPE_CHECKING:
     from keyhole.app.places import Places
     from keyhole.control.place import Claim
     from keyhole.model.secret import Secret
+    from keyhole.policy.budget import GatewayLimits
     from keyhole.vault.stored import Ask
-
-MAX_SESSIONS = 1000
-"""At a time: each has listeners, a CA and a share of every limit."""
 
 DESCRIPTORS = 65_536
 """Two for each connection, six for each session."""
@@ -78,6 +78,7 @@ def serve(serving: Serving) -> int:
     except Unusable as error:
         raise DaemonFailed(str(error)) from None
     try:
+        limits = open_gateway_limits(serving.places)
         _raise_descriptor_limit()
         guard = guard_memory()
         register = Register(serving.places.sessions)
@@ -94,8 +95,12 @@ def serve(serving: Serving) -> int:
         # Before there is another thread, which would stay as it is.
         walls = _lock_down(serving.places)
         protections = (*_guarded(guard), *walls)
-        log = AuditLog(serving.places.audit)
-    except (OSError, AuditUnusable, Unusable, NotAlone) as error:
+        bounds = Bounds(all_per_second=limits.audit_per_second)
+        log = AuditLog(serving.places.audit, bounds=bounds)
+    except PolicyFaults as error:
+        place.release()
+        raise DaemonFailed("; ".join(fault.render() for fault in error.faults)) from None
+    except (OSError, AuditUnusable, Unreadable, Unusable, NotAlone) as error:
         place.release()
         raise DaemonFailed(str(error)) from None
     except BaseException:
@@ -104,7 +109,7 @@ def serve(serving: Serving) -> int:
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             _write_down(log, left_behind)
-            ground = _Ground(place, listener, kept, register, log, protections)
+            ground = _Ground(place, listener, kept, register, log, limits, protections)
             return runner.run(_serve(serving, ground))
         finally:
             kept.close()
@@ -141,6 +146,7 @@ class _Ground:
     kept: Kept
     register: Register
     log: AuditLog
+    limits: GatewayLimits
     protections: tuple[Protection, ...]
 
 
@@ -151,9 +157,11 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     loop.set_exception_handler(lambda _, context: serving.report(_fault(context)))
     judge = Jail(start=kept.start_judge)
     metrics = Metrics(log)
-    gateway = Gateway(loop, SystemResolver(loop))
+    gateway = Gateway(loop, SystemResolver(loop), limits=ground.limits)
     house = House(loop, gateway, log, lambda: judge, serving.places.quarantine, metrics.observe)
-    operations = GatewayOperations(house, kept, ground.register, metrics, stop.set, MAX_SESSIONS)
+    operations = GatewayOperations(
+        house, kept, ground.register, metrics, stop.set, ground.limits.sessions
+    )
     kept.attach(loop, operations.changed)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)

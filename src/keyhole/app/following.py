@@ -33,7 +33,8 @@ INTERVAL = 0.25
 class Told:
     """Who is told, from threads of the following."""
 
-    rotated: Callable[[SecretRef, Secret], None]
+    rotated: Callable[[SecretRef, Secret, tuple[Secret, ...]], None]
+    """A new secret, and what belongs to it and must not come back."""
     reloaded: Callable[[Provision], None]
     kept: Callable[[str], None]
     """Something changed that cannot be used: why, and the old stays in force."""
@@ -64,7 +65,12 @@ class Following:
     def reload(self) -> tuple[bool, str]:
         """Read the policy now; whether it changed, and why the old one is kept if it is."""
         with self._lock:
-            return self._provide(self._marks())
+            marks = self._marks()
+            news = marks != self._read
+            changed, why = self._provide(marks)
+        if why and news and not self._over:
+            self._told.kept(why)
+        return changed, why
 
     def touch(self, ref_text: str) -> bool:
         """Read a secret now that somebody says has changed; whether this session has it."""
@@ -94,7 +100,8 @@ class Following:
     def _reread(self, marks: tuple[object, ...]) -> None:
         try:
             with self._lock:
-                _, why = self._provide(marks)
+                # Somebody may have had it read meanwhile, and was told.
+                _, why = self._provide(marks) if marks != self._read else (False, "")
             if why and not self._over:
                 self._told.kept(why)
         finally:
@@ -124,7 +131,7 @@ class Following:
 
     def _rotated(self, ref: SecretRef, given: Given) -> None:
         if not self._over:
-            self._told.rotated(ref, given.secret)
+            self._told.rotated(ref, given.secret, given.hidden)
 
     def _failed(self, ref: SecretRef, why: str, over: bool) -> None:
         ends = "; the old one has ended" if over else ""

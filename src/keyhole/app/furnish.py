@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import inspects
+from keyhole.app.policyfile import open_gateway_limits
 from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
 from keyhole.app.provision import Provision
 from keyhole.app.tenant import Tenant, make_tenant
@@ -54,7 +55,8 @@ class Furnished:
         from keyhole.app.post import OwnGateway
 
         audit, quarantine = self.places.audit, self.places.quarantine
-        return OwnGateway(self.tenant, audit, quarantine, report, self.sourced, log)
+        limits = open_gateway_limits(self.places)
+        return OwnGateway(self.tenant, audit, quarantine, report, self.sourced, limits, log)
 
 
 def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:

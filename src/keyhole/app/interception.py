@@ -8,6 +8,7 @@ the old one in force, and never breaks a request.
 from __future__ import annotations
 
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.certs.authority import CA_LIFETIME, Authority
@@ -52,11 +53,6 @@ def open_trust(policy: Policy, roots: Roots, session: str) -> Trust:
     return Trust(Authority.create(session, life), roots)
 
 
-def pushes(policy: Policy) -> bool:
-    """Whether there is anything for a judge to look into."""
-    return any(s.git and (s.git.push or s.git.tags) for s in policy.services)
-
-
 def intercept(
     book: Rulebook,
     secrets: Mapping[str, Secret],
@@ -64,13 +60,16 @@ def intercept(
     trust: Trust,
     judge: Judge | None = None,
     quarantine: Path | None = None,
+    hidden: Mapping[str, tuple[Secret, ...]] = MappingProxyType({}),
 ) -> Interception:
     """Render each service's secret for each of its hosts; raises Refused.
 
     `stand_ins` are the placeholders of each service, the usual one first. Pushes wait in
-    `quarantine` while `judge` looks into them.
+    `quarantine` while `judge` looks into them. What is `hidden` belongs to a service's secret and
+    is searched for in answers alone.
     """
     rendered: dict[tuple[str, tuple[HostPattern, ...], bool], Credential | Minting] = {}
+    alike: dict[tuple[object, ...], Credential | Minting] = {}
     for service in book.policy.services:
         for host in service.hosts:
             secret = host.credential or secrets.get(service.name)
@@ -78,11 +77,18 @@ def intercept(
                 continue
             placeholder = "\n".join(stand_ins.get(service.name, NO_PLACEHOLDER))
             for git, ways in ((False, host.inject), (True, host.git_inject)):
-                try:
-                    made = _render(book, replace(host, inject=ways), secret, placeholder)
-                except (Unusable, Unparsable) as error:
-                    raise Refused(f"the secret of {service.rule} cannot be used: {error}") from None
-                rendered[service.name, host.patterns, git] = made
+                # A forge has a dozen hosts that get the same: all forms of a secret take a while.
+                way = (service.name, id(secret), ways, host.merge)
+                made = alike.get(way)
+                if made is None or isinstance(made, Minting):
+                    one = replace(host, inject=ways)
+                    concealed = hidden.get(service.name, ())
+                    try:
+                        made = _render(book, one, secret, placeholder, concealed)
+                    except (Unusable, Unparsable) as error:
+                        why = f"the secret of {service.rule} cannot be used: {error}"
+                        raise Refused(why) from None
+                rendered[service.name, host.patterns, git] = alike[way] = made
 
     def credential_of(rules: HostRules, *, git: bool = False) -> Credential | Minting | None:
         return rendered.get((rules.service.name, rules.host.patterns, git))
@@ -98,9 +104,13 @@ def intercept(
 
 
 def _render(
-    book: Rulebook, host: ServiceHost, secret: Secret, placeholder: str
+    book: Rulebook,
+    host: ServiceHost,
+    secret: Secret,
+    placeholder: str,
+    hidden: tuple[Secret, ...],
 ) -> Credential | Minting:
     for way in host.inject:
         if isinstance(way, GoogleInjection):
             return Minting(read_account(secret, way), host, placeholder, book)
-    return make_credential(secret, host.inject, host.merge, placeholder)
+    return make_credential(secret, host.inject, host.merge, placeholder, hidden)

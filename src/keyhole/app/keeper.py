@@ -60,11 +60,11 @@ class Keeper:
         link: socket.socket,
         judges: socket.socket,
         provider: Provider,
-        frames: Frames | None = None,
+        frames: Frames,
     ) -> None:
         """`frames` has what came with the first one, of one that was not whole yet."""
         self._link = link
-        self._frames = frames or Frames()
+        self._frames = frames
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
@@ -130,21 +130,26 @@ class Keeper:
         wanted = Wanted(
             Path(asked["policy"]), str(asked["search_path"]), tuple(map(Path, asked["writable"]))
         )
-        with self._turns:
-            stock = self._provider.provide(wanted)
+        try:
+            with self._turns:
+                stock = self._provider.provide(wanted)
+        except BaseException:
+            with self._lock:
+                self._opening.discard(session)
+            raise
 
         def tell(what: str) -> Callable[..., None]:
             return lambda *words: self._send((what, session, *words))
 
         told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
-        following = Following(self._provider, wanted, stock, told)
         with self._lock:
             awaited = session in self._opening
+            self._opening.discard(session)
             if awaited:
-                self._opening.discard(session)
-                self._followed[session] = following
-        if not awaited:
-            following.close()
+                self._followed[session] = Following(self._provider, wanted, stock, told)
+        if not awaited:  # whoever asked has left meanwhile
+            stock.vault.close()
+            raise Refused("the session has ended")
         return stock.provision
 
     def _reload(self) -> object:
@@ -221,16 +226,17 @@ def main() -> None:
     link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     for each in (link, judges):
         os.set_inheritable(each.fileno(), False)
-    frames: list[bytes] = []
-    reader = Frames()
-    while not frames:
+    heard: list[bytes] = []
+    frames = Frames()
+    while not heard:
         data = link.recv(65536)
         if not data:
             return
-        frames = reader.feed(data)
+        heard = frames.feed(data)
     gc.freeze()
-    first, *heard = frames
-    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), reader).serve(heard)
+    # A gateway that was asked something while this process started has asked already.
+    first, *others = heard
+    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), frames).serve(others)
 
 
 def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:

@@ -204,7 +204,7 @@ class Kept:
             if what != "answer":
                 if what == "reloaded":
                     values = [self._sharing(each) for each in values]
-                self._changed(what, name, tuple(values))
+                self._tell(what, name, tuple(values))
                 continue
             waiting = self._asked.get(name)
             if waiting is None or waiting.done():
@@ -214,6 +214,15 @@ class Kept:
                 waiting.set_exception(Refused(why))
             else:
                 waiting.set_result(value)
+
+    def _tell(self, what: str, session: str, values: tuple[Any, ...]) -> None:
+        """A fault in one session must not lose what others wait for behind it (I9)."""
+        try:
+            self._changed(what, session, values)
+        except Exception as error:  # noqa: BLE001 - told where every fault of the loop is
+            if self._loop is not None:
+                context = {"message": "a change of a session failed", "exception": error}
+                self._loop.call_exception_handler(context)
 
     def _judge_came(self) -> None:
         try:

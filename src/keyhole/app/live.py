@@ -80,6 +80,7 @@ class LiveSession:
         self._report = report
         self._ended = ended
         self._born = now()
+        self._book: Rulebook | None = None
         self.ending: Ending | None = None
         # Before the first secret is written anywhere: one that cannot be stops it here.
         session = self._session(tenant)
@@ -107,13 +108,13 @@ class LiveSession:
 
     # ── what it may do ────────────────────────────────────────────────────────────────────────────
 
-    def rotate(self, ref: SecretRef, secret: Secret) -> None:
+    def rotate(self, ref: SecretRef, secret: Secret, hidden: tuple[Secret, ...] = ()) -> None:
         """Write this secret from now on; the old one is still searched for in answers (I7)."""
         services = self.provision.services_of(ref)
         if self.ending or not services:
             return
         try:
-            self._change(self._tenant.with_secret(ref, secret))
+            self._change(self._tenant.with_secret(ref, secret, hidden))
         except Refused as refused:
             self.keep(f"the new secret of {', '.join(services)} is not used: {refused}")
             return
@@ -152,11 +153,17 @@ class LiveSession:
     def _change(self, tenant: Tenant) -> None:
         session = self._session(tenant)
         self._tenant = tenant
-        self._handle.change(session)
+        try:
+            self._handle.change(session)
+        except BaseException:
+            self.close(Ending.REVOKED)  # its door is closed already, and everybody is to know
+            raise
 
     def _session(self, tenant: Tenant) -> Session:
         house, policy = self._house, tenant.provision.policy
-        book = Rulebook(policy)
+        # A new secret under the same policy is decided by the same book.
+        book = self._book if self._book and self._book.policy is policy else Rulebook(policy)
+        self._book = book
         judge = None
         if any(s.git and (s.git.push or s.git.tags) for s in policy.services):
             house.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keyhole.model.event import Event
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of the histogram of how long requests took: from a cached answer to a long one."""
+"""Upper bounds of the histogram of waiting: from an origin on this host to a model that thinks."""
 
 MAX_SERIES = 512
 """Combinations of kind, verdict and reason: all are words of ours, and fewer than that."""
@@ -59,7 +59,7 @@ class Metrics:
             Family(
                 "keyhole_request_seconds",
                 "histogram",
-                "How long inspected requests took, from their head to the end of the answer.",
+                "How long inspected requests waited for the head of their answer.",
                 self._histogram(),
             ),
             Family(

@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from keyhole import __version__
@@ -23,9 +24,10 @@ from keyhole.app.session import new_session, refused_event, session_event
 from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
+from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
 from keyhole.gateway.door import Door
-from keyhole.gateway.gateway import SameNamespace
+from keyhole.gateway.gateway import GatewayFull, SameNamespace
 from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.secret import Source
 from keyhole.policy.grants import Ungrantable
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from keyhole.control.peer import Peer, Stranger
     from keyhole.control.prometheus import Family
     from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
+    from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant as Granted
 
 PREPARED_SECONDS = 60.0
@@ -119,6 +122,7 @@ class Entry:
             stored=tuple(sorted(self.stored)),
             secrets=tuple(sorted(provision.secrets)),
             grants=tuple(map(_shown, live.handle.grants)) if live and not live.ending else (),
+            budgets=_budgets(live.handle.budgets) if live else (),
         )
 
 
@@ -142,8 +146,12 @@ class GatewayOperations:
         self._stop = stop
         self._most = most
         self._entries: dict[str, Entry] = {}
-        self._opening = 0
+        self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
+        """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
         self._since = int(time.time())
+        self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
@@ -188,12 +196,13 @@ class GatewayOperations:
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
-        if len(self._entries) + self._opening >= self._most:
+        if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
         if not self._house.log.admitting:
             raise interface.Refused(NOT_ADMITTING)
         session = new_session()
-        self._opening += 1
+        early: list[tuple[str, tuple[Any, ...]]] = []
+        self._opening[session] = early
         try:
             provision = await self._kept.open(
                 session, opening.policy, opening.search_path, opening.writable
@@ -212,8 +221,10 @@ class GatewayOperations:
                 raise interface.Refused(_line(str(error))) from None
             raise
         finally:
-            self._opening -= 1
+            del self._opening[session]
         self._entries[session] = entry
+        for what, heard in early:
+            self.changed(what, session, heard)
         loop = self._house.loop
         loop.add_reader(entry.pidfd, self._holder_ended, entry)
         entry.timer = loop.call_later(PREPARED_SECONDS, self._end, entry)
@@ -255,11 +266,12 @@ class GatewayOperations:
             raise interface.Refused(_line(str(error))) from None
 
     async def reload(self, peer: Peer) -> values.Reloaded:
-        """Read the policies again; what changed was applied before the keeper answered."""
+        """Read the policies again, and answer when what changed holds."""
         try:
             outcomes = await self._kept.reload()
         except Refused as error:
             raise interface.Refused(_line(str(error))) from None
+        await self._settled.wait()
         self._house.log.record("", session_event("reload-asked", by=peer.pid))
         found: dict[str, values.PolicyReload] = {}
         for session, (changed, why) in outcomes.items():
@@ -287,9 +299,29 @@ class GatewayOperations:
     # ── heard ─────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
-        """The keeper saw something change under a session."""
+        """The keeper saw something change under a session.
+
+        One at a time: a secret that hundreds of sessions have must not keep their requests waiting.
+        """
+        self._changes.append((what, session, heard))
+        if self._settled.is_set():
+            self._settled.clear()
+            self._house.loop.call_later(0, self._change_next)
+
+    def _change_next(self) -> None:
+        try:
+            self._change(*self._changes.popleft())
+        finally:
+            if self._changes:
+                self._house.loop.call_later(0, self._change_next)
+            else:
+                self._settled.set()
+
+    def _change(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
         entry = self._entries.get(session)
         if entry is None:
+            if session in self._opening:
+                self._opening[session].append((what, heard))
             return
         if entry.live is None:
             # It has no door yet; what is new is there when it opens.
@@ -355,7 +387,7 @@ class GatewayOperations:
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
             )
-        except (Refused, SameNamespace, OSError) as error:
+        except (Refused, SameNamespace, GatewayFull, OSError) as error:
             door.close()
             if sockets.line is not None:
                 sockets.line.close()
@@ -406,6 +438,8 @@ class GatewayOperations:
         except TimeoutError:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+            if entry.live is not None:
+                entry.live.record(session_event("ended", why="its supervisor was killed"))
             self._end(entry)
 
     def _end(self, entry: Entry) -> None:
@@ -445,6 +479,12 @@ def _shown(grant: Granted) -> GrantView:
     left = grant.expires - asyncio.get_running_loop().time()
     port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
+
+
+def _budgets(uses: Iterable[BudgetUse]) -> tuple[values.BudgetView, ...]:
+    """As many as an answer has room for; `keyhole check` names all."""
+    found = [values.BudgetView(use.name, use.used, use.limit) for use in uses]
+    return tuple(found[:MAX_OF_SESSION])
 
 
 def _line(words: str) -> str:

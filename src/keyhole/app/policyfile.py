@@ -12,7 +12,7 @@ from keyhole.host.suffixes import covered_suffix
 from keyhole.model.value import dataclass
 from keyhole.policy.build import World
 from keyhole.policy.document import MAX_DOCUMENT_SIZE
-from keyhole.policy.load import File, Loaded, load
+from keyhole.policy.load import File, Loaded, load, load_gateway_limits
 from keyhole.policy.presets import join_presets
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from keyhole.app.catalogue import FileCatalogue
     from keyhole.app.places import Places
     from keyhole.inject.preset import Preset
+    from keyhole.policy.budget import GatewayLimits
     from keyhole.policy.policy import Policy
 
 
@@ -67,6 +68,12 @@ def open_policy(path: Path, places: Places, catalogue: FileCatalogue) -> PolicyF
     world = World(catalogue, covered_suffix, presets.NAMES)
     loaded = load(File(str(path), data), user, world)
     return PolicyFile(path.resolve(), data, loaded)
+
+
+def open_gateway_limits(places: Places) -> GatewayLimits:
+    """What all sandboxes of one gateway may use together; raises PolicyFaults or Unreadable."""
+    path = places.user_defaults
+    return load_gateway_limits(File(str(path), read_bounded(path)) if path.exists() else None)
 
 
 @dataclass(frozen=True, slots=True)

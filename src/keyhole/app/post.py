@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keyhole.audit.log import AuditLog
     from keyhole.gateway.gateway import Gateway
     from keyhole.gateway.pushes import Judge
+    from keyhole.policy.budget import GatewayLimits
     from keyhole.sandbox.launch import Launch
 
 
@@ -68,6 +69,7 @@ class OwnGateway:
         quarantine: Path,
         report: Callable[[str], None],
         sourced: Callable[[], Sourced],
+        limits: GatewayLimits,
         log: AuditLog | None = None,
     ) -> None:
         """`log` is open, with the session begun in it, where the helper was let go on ahead."""
@@ -75,6 +77,7 @@ class OwnGateway:
         self._audit = audit
         self._quarantine = quarantine
         self._report = report
+        self._limits = limits
         self._log = log
         self._sourced = sourced
         self._door: list[socket.socket] = []
@@ -102,7 +105,7 @@ class OwnGateway:
         from keyhole.gateway.resolver import SystemResolver
 
         loop = asyncio.get_running_loop()
-        self._gateway = Gateway(loop, SystemResolver(loop))
+        self._gateway = Gateway(loop, SystemResolver(loop), limits=self._limits)
         house = House(loop, self._gateway, self._opened_log, self._make_judge, self._quarantine)
         door = Door(*self._door)
         self._door = []

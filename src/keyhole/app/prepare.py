@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from keyhole.app.gitsettings import Host, git_settings
 from keyhole.app.kit import Certificates, Kit, StandIns, build, inspects
 from keyhole.model.secret import Source
+from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import build_environment
 from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
-from keyhole.sandbox.files.fileplan import FilePlan, Refused, Text
+from keyhole.sandbox.files.fileplan import Bind, FilePlan, Kind, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.vault.command import trusted_paths
@@ -111,6 +112,7 @@ def survey(intent: Intent) -> Site:
             git=found.git,
         ),
     )
+    _refuse_shown_logins(policy, plan, places.home, intent.env)
     # Nothing that is run or trusted on the host may lie where the sandbox can write (I11).
     referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
     roots = _roots(policy)
@@ -191,11 +193,36 @@ def _user_name(uid: int) -> str:
         return UNNAMED_USER
 
 
+def _logins(policy: Policy, home: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Files of logins that the policy uses."""
+    refs = [s.secret for s in policy.services if s.secret and s.secret.source is Source.LOGIN]
+    if not refs:
+        return ()
+    from keyhole.vault.providers import locate_login
+
+    return tuple(locate_login(ref, home, env) for ref in refs)
+
+
+def _refuse_shown_logins(
+    policy: Policy, plan: FilePlan, home: Path, env: Mapping[str, str]
+) -> None:
+    """A login is replaced when it is renewed, by us or by its client. Where its directory is shown,
+    the new file, and the one that is being written, would not be masked (I1)."""
+    shown = [Path(e.source) for e in plan.entries if isinstance(e, Bind) and e.kind is Kind.DIR]
+    for path in _logins(policy, home, env):
+        directory = Path(os.path.realpath(path)).parent
+        if any(directory.is_relative_to(tree) for tree in shown):
+            raise Refused(
+                f"{visible(str(directory))} is shown in the sandbox, and the login in it is "
+                "replaced while a run lasts; list the files that are needed from there one by one"
+            )
+
+
 def _secret_files(
     dossier: Dossier, policy: Policy, home: Path, env: Mapping[str, str]
 ) -> tuple[Path, ...]:
     """Files that secrets are read from: never seen inside, wherever they lie."""
-    found = []
+    found = list(_logins(policy, home, env))
     for service in policy.services:
         if service.secret and service.secret.source is Source.FILE:
             with contextlib.suppress(NoPlace):  # the vault refuses it

@@ -14,10 +14,13 @@ from keyhole.app.policyfile import open_policy, with_presets
 from keyhole.app.provision import Provision
 from keyhole.app.roots import open_roots
 from keyhole.app.trust import TrustStore, examine
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, field
+from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.vault.command import trusted_paths
+from keyhole.vault.logins import Failures
+from keyhole.vault.tokenendpoint import Reach
 from keyhole.vault.vault import Ground, Vault
 
 if TYPE_CHECKING:
@@ -66,6 +69,8 @@ class Provider:
     catalogue: FileCatalogue
     ask: Ask | None
     """Asks for the store's passphrase."""
+    failures: Failures = field(default_factory=Failures)
+    """Of logins that could not be renewed: many sessions do not ask a dead endpoint each."""
 
     def accepted(self, policy: Path) -> Path:
         """The file that changes when a policy is accepted."""
@@ -97,15 +102,28 @@ class Provider:
                 store=self.places.store,
                 env=self.env,
                 programs=_programs(policy, dossier),
+                lives={
+                    s.secret: s.secret_life for s in policy.services if s.secret_life and s.secret
+                },
                 writable=writable,
                 ask=self.ask,
+                reach=_reach(policy, dossier),
+                failures=self.failures,
             )
         )
         given = vault.fetch_all(wanted.values())
         notes = tuple(dict.fromkeys(one.warning for one in given.values() if one.warning))
         secrets = {name: given[ref].secret for name, ref in wanted.items()}
-        provision = Provision(dossier.digest, policy, roots, secrets, notes)
+        hidden = {name: given[ref].hidden for name, ref in wanted.items()}
+        provision = Provision(dossier.digest, policy, roots, secrets, hidden, notes)
         return Stock(provision, dossier, vault, given)
+
+
+def _reach(policy: Policy, dossier: Dossier) -> Reach:
+    """How logins are renewed: by this policy's roots, addresses and proxy, and by no sandbox."""
+    return Reach(
+        book=lambda: Rulebook(policy), context=lambda: open_roots(policy, dossier).context()
+    )
 
 
 def _programs(policy: Policy, dossier: Dossier) -> dict[SecretRef, Path]:

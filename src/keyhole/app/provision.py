@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, field
 from keyhole.policy.disclose import disclose
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Provision:
     """None where the policy has nothing to inspect."""
     secrets: Mapping[str, Secret]
     """By service."""
+    hidden: Mapping[str, tuple[Secret, ...]] = field(default_factory=dict)
+    """By service: what belongs to its secret, is never sent, and must not come back (I7)."""
     notes: tuple[str, ...] = ()
     """What the person should know of the secrets."""
 

@@ -101,12 +101,12 @@ class Tried:
 
 
 def find_probes(policy: Policy, catalogue: Catalogue, name: str, path: str) -> tuple[Probe, ...]:
-    """What to ask for each service that uses `store:NAME`, or that is called NAME.
+    """What to ask for each service that uses `store:NAME` or `login:NAME`, or is called NAME.
 
     `path` is asked instead of what the catalogue knows. Raises Untestable.
     """
-    stored = SecretRef(Source.STORE, name)
-    using = [s for s in policy.services if s.secret == stored]
+    refs = (SecretRef(Source.STORE, name), SecretRef(Source.LOGIN, name))
+    using = [s for s in policy.services if s.secret in refs]
     using = using or [s for s in policy.services if s.name == name and s.secret is not None]
     if not using:
         raise Untestable("no service of this policy uses it; write one that does, and try again")

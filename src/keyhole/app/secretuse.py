@@ -17,6 +17,7 @@ from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.reader import read_settings
 from keyhole.policy.schema import USER_KEYS
 from keyhole.vault.files import NoPlace, locate
+from keyhole.vault.providers import locate_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,6 +34,7 @@ _KINDS = {
     Source.FILE: "file",
     Source.EXEC: "command",
     Source.UNSAFE_ENV: "variable",
+    Source.LOGIN: "login",
 }
 
 
@@ -108,7 +110,7 @@ def known_secrets(
         entry = stored.get(ref)
         if entry:
             rows.append(Known(ref, entry.kept, entry.since, tuple(users)))
-        elif ref.source is Source.FILE:
+        elif ref.source in (Source.FILE, Source.LOGIN):
             written = _written(ref, places, directory, env)
             kept = MISSING if written is None else _KINDS[ref.source]
             rows.append(Known(ref, kept, written, tuple(users)))
@@ -121,6 +123,8 @@ def _written(
     ref: SecretRef, places: Places, directory: Path, env: Mapping[str, str]
 ) -> float | None:
     try:
+        if ref.source is Source.LOGIN:
+            return os.stat(locate_login(ref, places.home, env)).st_mtime
         return os.stat(locate(ref.locator, directory, places.home, env)).st_mtime
     except (NoPlace, OSError, ValueError):
         return None

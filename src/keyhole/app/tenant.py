@@ -37,11 +37,15 @@ class Tenant:
         """The same under another policy."""
         return replace(self, provision=provision)
 
-    def with_secret(self, ref: SecretRef, secret: Secret) -> Tenant:
+    def with_secret(self, ref: SecretRef, secret: Secret, hidden: tuple[Secret, ...]) -> Tenant:
         """The same with another secret, for the services that name it."""
-        services = self.provision.services_of(ref)
-        secrets = dict(self.provision.secrets) | dict.fromkeys(services, secret)
-        return replace(self, provision=replace(self.provision, secrets=secrets))
+        before, services = self.provision, self.provision.services_of(ref)
+        provision = replace(
+            before,
+            secrets=dict(before.secrets) | dict.fromkeys(services, secret),
+            hidden=dict(before.hidden) | dict.fromkeys(services, hidden),
+        )
+        return replace(self, provision=provision)
 
     def interception(
         self, book: Rulebook, judge: Judge | None, quarantine: Path | None
@@ -51,8 +55,8 @@ class Tenant:
             return None
         from keyhole.app.interception import intercept
 
-        secrets = self.provision.secrets
-        return intercept(book, secrets, self.stand_ins, self.trust, judge, quarantine)
+        secrets, hidden = self.provision.secrets, self.provision.hidden
+        return intercept(book, secrets, self.stand_ins, self.trust, judge, quarantine, hidden)
 
 
 def make_tenant(

@@ -8,7 +8,6 @@ that is really there.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 from typing import TYPE_CHECKING
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from keyhole.audit.directory import Directory
 
 OPENED, ROTATED, CLOSED = "opened", "rotated", "closed"
-
-ROOM = 1024 * 1024
-"""Bytes that must be free before a disk that refused something is taken for mended: in the last
-block of a file there is often room for a line, and each would admit what does not fit behind it."""
 
 _ROTATION_ROOM = 1024
 """Bytes that a file keeps free for its last line."""
@@ -88,10 +83,6 @@ class Chain:
     def sync(self) -> None:
         """Have the disk say that it holds what was written."""
         self._file.sync()
-
-    def require_room(self) -> None:
-        """OSError unless the disk has room for more than a few lines."""
-        self._file.require_room()
 
     def close(self) -> None:
         """Write the last line and let go of the file."""
@@ -187,11 +178,6 @@ class _File:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
-
-    def require_room(self) -> None:
-        found = os.fstatvfs(self._fd)
-        if found.f_bavail * found.f_frsize < ROOM:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         os.close(self._fd)

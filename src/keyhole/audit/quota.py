@@ -34,7 +34,8 @@ SPENT_FOLD_SECONDS = 60.0
 """For a session that spent its bytes: its counts go on, but a day of them stays in megabytes."""
 
 OTHER_REASONS = "other-reasons"
-RATE, TOTAL = "audit_per_second", "audit_bytes"
+RATE, TOTAL = "limits.audit_per_second", "limits.audit_bytes"
+COMMON = "gateway.audit_per_second"
 
 _ALLOW = Verdict.ALLOW
 
@@ -79,7 +80,7 @@ class Folds:
             draft(
                 counted.last,
                 session,
-                Event(kind, verdict, reason, rule=f"limits.{rule}"),
+                Event(kind, verdict, reason, rule=rule),
                 Fold(counted.count, counted.first, counted.last),
             )
             for (kind, verdict, reason), counted in self._counts.items()
@@ -97,6 +98,8 @@ class _Session:
     """None: there is no rate."""
     used: int = 0
     spent: bool = False
+    common: bool = False
+    """Whether it was within its own rate, and all sessions together were not within theirs."""
     folds: Folds = field(default_factory=Folds)
     due: float = 0.0
 
@@ -109,7 +112,11 @@ def is_change(event: Event) -> bool:
 class Quota:
     """Every session's share, and the other that it has for what its pushes change."""
 
-    def __init__(self, per_second: int, max_bytes: int) -> None:
+    def __init__(self, per_second: int, max_bytes: int, all_per_second: int | None = None) -> None:
+        """`all_per_second` is for all sessions together, where that is bounded."""
+        self._common: Bucket | None = None
+        if all_per_second is not None:
+            self._common = Bucket.full("audit_per_second", all_per_second, 0.0, table="gateway")
         self._per_second = per_second
         self._max_bytes = max_bytes
         self._sessions: dict[str, _Session] = {}
@@ -125,7 +132,7 @@ class Quota:
             return draft(at, session, event)
         state = self._state_for(session, event, now)
         bucket = state.bucket
-        if (bucket is None or bucket.take(now).verdict is _ALLOW) and not state.spent:
+        if (bucket is None or self._may_write(state, bucket, now)) and not state.spent:
             line = draft(at, session, event)
             used = state.used + len(line.body)
             if used <= self._max_bytes:
@@ -135,6 +142,14 @@ class Quota:
         self._open_window(state, now)
         state.folds.add(at, event)
         return None
+
+    def _may_write(self, state: _Session, bucket: Bucket, now: float) -> bool:
+        if bucket.take(now).verdict is not _ALLOW:
+            return False
+        if self._common is None or self._common.take(now).verdict is _ALLOW:
+            return True
+        state.common = True
+        return False
 
     def add_counted(self, session: str, folds: Folds, now: float) -> None:
         """Take over what was counted before it came here."""
@@ -191,7 +206,8 @@ class Quota:
 
     @staticmethod
     def _take(session: str, state: _Session) -> list[Draft]:
-        lines = state.folds.drafts(session, TOTAL if state.spent else RATE)
-        state.folds = Folds()
+        rule = COMMON if state.common else RATE
+        lines = state.folds.drafts(session, TOTAL if state.spent else rule)
+        state.folds, state.common = Folds(), False
         state.used += sum(len(line.body) for line in lines)
         return lines

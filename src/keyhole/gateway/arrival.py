@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.host import Host
+    from keyhole.policy.budget import Meter
 
 HELLO_TIMEOUT = 10.0
 """Seconds from the connection to the end of the handshake."""
@@ -70,7 +71,7 @@ class Arrival(TlsSide):
 
     __slots__ = (
         "_began", "_bound", "_down", "_ended", "_held", "_hello", "_leaf", "_linger", "_loop",
-        "_opened", "_phase", "_requests", "_seen", "_since", "_state", "_up", "host",
+        "_meter", "_opened", "_phase", "_requests", "_seen", "_since", "_state", "_up", "host",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,8 @@ class Arrival(TlsSide):
         self._hello: HelloReader | None = HelloReader()
         self._held = b""
         self._linger: asyncio.TimerHandle | None = None
+        self._meter: Meter | None = None
+        """Of the service that the present request is for, where it has bounds of its own."""
         self._opened = False
         self._requests = 0
         self._up = 0
@@ -215,6 +218,9 @@ class Arrival(TlsSide):
         self._bound = bound
         self._leaf = interception.leaf
 
+    def end_if_slow(self, now: float) -> None:
+        """End it when whoever is waited for moves too little; asked by the sweep."""
+
     def _finish(self, why: str) -> None:
         """Write the totals down, once, and leave the session."""
         ended, self._ended = self._ended, None
@@ -244,6 +250,8 @@ class Arrival(TlsSide):
     def count_up(self, amount: int) -> None:
         """Count bytes sent. Raises OverLimit."""
         over = self._state.count_up(amount)
+        if over is None and self._meter is not None:
+            over = self._meter.count_up(amount)
         if over is not None:
             raise OverLimit(over)
         self._up += amount
@@ -251,6 +259,8 @@ class Arrival(TlsSide):
     def count_down(self, amount: int) -> None:
         """Count bytes received. Raises OverLimit."""
         over = self._state.count_down(amount)
+        if over is None and self._meter is not None:
+            over = self._meter.count_down(amount)
         if over is not None:
             raise OverLimit(over)
         self._down += amount

@@ -12,6 +12,7 @@ from keyhole.gateway.answer import Answer
 from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.largefiles import Elsewhere, TransferReading
 from keyhole.gateway.relay import FrameScan
+from keyhole.gateway.session import OverLimit
 from keyhole.gateway.upstream import still_allowed
 from keyhole.inject.encoded import Reflected, Undecodable
 from keyhole.model.decision import Decision, Verdict
@@ -20,6 +21,7 @@ from keyhole.wire.httpfield import Malformed
 from keyhole.wire.websocket import accept_for
 
 if TYPE_CHECKING:
+    from keyhole.gateway.budgets import Tally
     from keyhole.gateway.inspected import Inspected
     from keyhole.gateway.inspection import Dressed, Inspection
     from keyhole.gateway.lfs import Transfer
@@ -51,10 +53,9 @@ class Exchange:
 
     __slots__ = (
         "_answer", "_begun", "_client", "_credentialed", "_decision", "_form", "_frames", "_grant",
-        "_head", "_message",
-        "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded", "_retried", "_spool",
-        "_total", "_websocket_key", "left", "method", "sent", "service", "status", "trailers",
-        "transfer",
+        "_head", "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
+        "_retried", "_since", "_spool", "_total", "_websocket_key", "left", "method", "sent",
+        "service", "status", "tally", "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +97,9 @@ class Exchange:
         """Whether all of the request has gone up."""
         self._recorded = False
         self._retried = False
+        self._since = client.now()
+        self.tally: Tally | None = None
+        """Who counts its tokens."""
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,6 +131,8 @@ class Exchange:
     def attach(self, origin: Origin, first: bytes) -> bytes:
         """Send the request and what is here of its body; what is behind it comes back."""
         self._origin = origin
+        if self.tally is not None:
+            self.tally.sent = True
         origin.serve(self)
         if self._spool is not None:
             self._message, message = b"", self._message
@@ -145,6 +151,8 @@ class Exchange:
         while spool.left and self._origin is not None and not self._origin.slow:
             self._origin.send(spool.read())
         self.sent = not spool.left
+        if self._client is not None:
+            self._client.progress()
 
     def upload(self, data: bytes) -> bytes:
         """Send bytes of the body on; what follows the request comes back."""
@@ -192,6 +200,7 @@ class Exchange:
     def relay_up(self, data: bytes) -> None:
         """Bytes of a WebSocket, as they are."""
         if self._origin is not None:
+            self._total += len(data)
             self._origin.send(data)
 
     def origin_caught_up(self) -> None:
@@ -242,8 +251,10 @@ class Exchange:
         if client is None:
             return
         self.status = head.status
-        if self._credentialed and _SUCCESS <= head.status < _ERRORS:
-            client.succeeded()
+        if body is None and self._credentialed and _SUCCESS <= head.status < _ERRORS:
+            client.succeeded()  # and once more when it is whole, which may be much later
+        if self.tally is not None:
+            self.tally.begin(head)
         if head.status == _SWITCHING:
             self._switch(client, head)
             return
@@ -284,6 +295,8 @@ class Exchange:
         if body is None:
             text = answer.begin()
         else:
+            if self.tally is not None:
+                self.tally.feed(body)
             try:
                 text = answer.whole(body)
             except (Reflected, Undecodable, Malformed) as error:
@@ -330,6 +343,8 @@ class Exchange:
         if client is None or answer is None:
             return
         client.count_down(len(data))
+        if self.tally is not None:
+            self.tally.feed(data)
         try:
             data = answer.body(data)
         except (Reflected, Undecodable, Malformed) as error:
@@ -345,7 +360,7 @@ class Exchange:
             return
         client.count_down(len(data))
         try:
-            passed = frames.feed(data)
+            passed = frames.feed(data, self._read_message if self.tally is not None else None)
         except (Reflected, Malformed) as error:
             self._cut_answer(error)
             return
@@ -353,6 +368,23 @@ class Exchange:
             client.send(passed)
             if client.slow and self._origin is not None:
                 self._origin.pause()
+
+    def _read_message(self, payload: bytes, ends: bool) -> None:
+        """What a WebSocket's messages say of tokens. Raises OverLimit."""
+        if self.tally is not None:
+            spent = self.tally.message(payload, ends=ends, sent=self._total)
+            if spent is not None:
+                raise OverLimit(spent)
+
+    def _settle(self, *, whole: bool = False) -> None:
+        """The tokens that it took are known now, or never will be."""
+        tally, self.tally = self.tally, None
+        if tally is None:
+            return
+        if self._frames is not None:
+            tally.end_messages(self._total)
+        else:
+            tally.end(max(self._head.length, self._total), whole=whole)
 
     def flush(self) -> None:
         """Send what was queued for the client."""
@@ -372,6 +404,7 @@ class Exchange:
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
+        self._settle(whole=True)
         if not self._begun:
             self._begin(client, answer)
         if rest:
@@ -410,6 +443,7 @@ class Exchange:
         client, self._client = self._client, None
         origin, self._origin = self._origin, None
         self._drop(origin)
+        self._settle()
         if client is None:
             return
         self._client = client
@@ -429,6 +463,7 @@ class Exchange:
         client, self._client = self._client, None
         origin, self._origin = self._origin, None
         self._drop(origin)
+        self._settle()
         if client is not None:
             client.over(decision)
 
@@ -436,6 +471,7 @@ class Exchange:
         """The client is gone."""
         if not self._recorded:
             self.record(refusal.CLIENT_LEFT)
+        self._settle()
         self._client = None
         origin, self._origin = self._origin, None
         if self._frames is not None and origin is not None:
@@ -447,6 +483,7 @@ class Exchange:
 
     def relay_ended(self) -> None:
         """The origin has ended a WebSocket properly."""
+        self._settle()
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -461,6 +498,7 @@ class Exchange:
             self.failed(reason, str(error))
             return
         self._note(reason, Verdict.DENY)
+        self._settle()
         client, self._client = self._client, None
         origin, self._origin = self._origin, None
         self._drop(origin)
@@ -506,7 +544,8 @@ class Exchange:
             details += (("storage", self.transfer.host.name), ("oid", large.oid))
             details += (("size", large.size),)
         if self.status:
-            details += (("status", self.status),)
+            waited = int((client.now() - self._since) * 1000)
+            details += (("status", self.status), ("ms", waited))
         said = reason or spoken.reason
         client.note(Event(_REQUEST, spoken.verdict, said, spoken.rule, client.host, details))
 

@@ -7,6 +7,7 @@ as any other answer.
 from __future__ import annotations
 
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.gathering import Gathered, Gathering
@@ -16,16 +17,25 @@ from keyhole.wire.httpfield import Malformed
 from keyhole.wire.uploadpack import MAX_REQUEST, Refused, read_fetch
 
 if TYPE_CHECKING:
+    import asyncio
+
     from keyhole.gateway.inspection import Asked
     from keyhole.gateway.session import SessionState
 
 MAX_FETCH = MAX_REQUEST
 """Bytes of a fetch, also when it came compressed."""
 
+LARGE = 128 * 1024
+"""Bytes of a fetch from which on it is read in a thread, and the loop serves others meanwhile: they
+would wait for 6 ms otherwise, and for 0.4 s at the largest."""
+
 MAX_RATIO, SMALL = 16, 4096
 """How much a compressed fetch may grow, beyond a little: object ids deflate to about a half."""
 
 _GZIP = 31  # a window of 15 and gzip's own frame
+
+# One, whoever asks: each that is at work takes as much of the interpreter as the loop.
+_reader = ThreadPoolExecutor(1, thread_name_prefix="fetch")
 
 
 class FetchBody(Gathering):
@@ -43,16 +53,29 @@ class FetchBody(Gathering):
         """Bytes that it may have."""
         return MAX_FETCH
 
+    @property
+    def large(self) -> bool:
+        """Whether reading it takes long."""
+        return len(self._body) * (MAX_RATIO if self._gzip else 1) > LARGE
+
     def finish(self) -> Gathered:
         """The fetch as it goes on, uncompressed."""
+        return Gathered(self.asked, self._set_length(self._read()))
+
+    async def finish_apart(self, loop: asyncio.AbstractEventLoop) -> Gathered:
+        """The same, read in a thread; what it belongs to may change meanwhile."""
+        plain = await loop.run_in_executor(_reader, self._read)
+        return Gathered(self.asked, self._set_length(plain))
+
+    def _read(self) -> bytes:
+        # Taken only now: what was forgotten while it waited for its turn takes no memory (I9).
         body = self._whole()
         try:
-            plain = read_fetch(_inflate(body) if self._gzip else body, self._version)
+            return read_fetch(_inflate(body) if self._gzip else body, self._version)
         except Malformed as error:
             raise Unfit(Reason.FETCH_REFUSED, f"the fetch is malformed: {error.why}") from None
         except Refused as error:
             raise Unfit(Reason.FETCH_REFUSED, error.why) from None
-        return Gathered(self.asked, self._set_length(plain))
 
 
 def _inflate(body: bytes) -> bytes:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.gateway.budgets import Commons
 from keyhole.gateway.door import namespace_cookie
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
 from keyhole.gateway.upstream import Upstream
+from keyhole.policy.budget import GatewayLimits
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,15 +24,16 @@ if TYPE_CHECKING:
 IDLE_TIMEOUT = 15 * 60.0
 """Seconds without a byte either way after which a tunnel is cut."""
 
-MAX_CONNECTIONS = 8192
-"""Connections of all doors; each takes two descriptors, so RLIMIT_NOFILE is to be above 17,000."""
-
 SWEEP_INTERVAL = 5.0
 """Seconds between two looks at what is silent: one timer for all, none per connection."""
 
 
 class SameNamespace(Exception):
     """A door to this namespace is open already, or its sockets are of several (I5)."""
+
+
+class GatewayFull(Exception):
+    """It serves as many sandboxes as `gateway.sessions` says."""
 
 
 class Gateway:
@@ -41,22 +44,33 @@ class Gateway:
         loop: asyncio.AbstractEventLoop,
         resolver: Resolver,
         *,
-        max_connections: int = MAX_CONNECTIONS,
+        limits: GatewayLimits | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
     ) -> None:
         self._loop = loop
         self._idle_timeout = idle_timeout
         self._interval = min(SWEEP_INTERVAL, idle_timeout / 4)
-        self._shared = Shared(loop, Upstream(loop, resolver), Slots(max_connections))
+        # Each connection takes two descriptors, so RLIMIT_NOFILE is to be above twice their limit.
+        self._limits = limits or GatewayLimits()
+        self._shared = Shared(
+            loop,
+            Upstream(loop, resolver),
+            Slots(self._limits.connections),
+            Commons(self._limits, loop.time()),
+        )
         self._doors: set[DoorHandle] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def open_door(self, door: Door, session: Session) -> DoorHandle:
         """Accept on a door for a session until the handle is closed; the sockets are now ours.
 
-        Raises SameNamespace, and leaves them to the caller. Two doors of one namespace would make
-        it a matter of chance whose session a connection is of.
+        Raises SameNamespace or GatewayFull, and leaves them to the caller. Two doors of one
+        namespace would make it a matter of chance whose session a connection is of.
         """
+        if len(self._doors) >= self._limits.sessions:
+            raise GatewayFull(
+                f"the gateway has {self._limits.sessions} sessions, which is its most"
+            )
         cookies = {namespace_cookie(each) for each in (*door.listeners, door.udp)}
         if len(cookies) != 1 or any(handle.cookie in cookies for handle in self._doors):
             raise SameNamespace("the sockets of a door are of one namespace, which has no other")

@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.gateway.arrival import Arrival
+    from keyhole.gateway.budgets import Commons
     from keyhole.gateway.session import Figures, Interception
     from keyhole.gateway.slots import Slots
     from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
+    from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant
 
 ACCEPTS_PER_TICK = 16
@@ -71,6 +73,7 @@ class Shared:
     loop: asyncio.AbstractEventLoop
     upstream: Upstream
     slots: Slots
+    commons: Commons
 
 
 class DoorHandle:
@@ -84,7 +87,7 @@ class DoorHandle:
         self._door = door
         self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
-        self._names = NameServer(shared.loop, self._state)
+        self._names = NameServer(shared.loop, self._state, shared.commons.questions)
         self._granting = Granting(shared.loop, self._state, self._grant_over)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
@@ -102,13 +105,18 @@ class DoorHandle:
 
     @property
     def session(self) -> Session:
-        """Whose door it is."""
-        return self._state.session
+        """Whose door it is, as it was handed over last."""
+        return self._state.given
 
     @property
     def usage(self) -> tuple[int, int]:
         """Bytes sent and received in the session so far."""
         return self._state.up, self._state.down
+
+    @property
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """What was used of each service's budget."""
+        return self._state.budgets()
 
     @property
     def figures(self) -> Figures:
@@ -197,6 +205,8 @@ class DoorHandle:
             tunnel.cut(refusal.IDLE)
         for inspected in [i for i in self._inspected if i.is_stale(now, idle_timeout)]:
             inspected.cut(refusal.IDLE)
+        for inspected in list(self._inspected):
+            inspected.end_if_slow(now)
         for inspection in self._inspections.values():
             inspection.sweep(now)
 
@@ -231,6 +241,11 @@ class DoorHandle:
                 state.over_rate(state.connects, now)
                 self._pause(max(MIN_PAUSE, wait))
                 return
+            common = self._shared.commons.connects
+            if common is not None and (wait := common.wait(now)):
+                state.over_rate(common, now)
+                self._pause(max(MIN_PAUSE, wait))
+                return
             if not state.may_open():
                 state.over_count(now)
                 self._pause()
@@ -243,6 +258,8 @@ class DoorHandle:
                 self._shared.slots.free()
                 return
             state.connects.take(now)
+            if common is not None:
+                common.take(now)
             state.open += 1
             if not self._admit(sock):
                 reset(sock)
@@ -351,14 +368,21 @@ class DoorHandle:
             if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
             state.requested += 1
-            limited = state.requests.take(self._loop.time())
-            if not limited.allowed:
-                return limited.reason
+            now = self._loop.time()
+            common = self._shared.commons.requests
+            for bucket in (state.requests, common) if common is not None else (state.requests,):
+                limited = bucket.take(now)
+                if not limited.allowed:
+                    return limited.reason
             if not state.session.admitting():
                 return refusal.NOT_ADMITTING
             request = Request(head.method, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
-            return None if decision.allowed else decision.reason
+            if not decision.allowed:
+                return decision.reason
+            meter = state.meters.get(decision.service or "")
+            refused = meter.pass_by(now) if meter is not None else None
+            return refused.reason if refused is not None else None
 
         return judge
 

@@ -17,7 +17,7 @@ from keyhole.gateway.upstream import AddressRefused, Unreachable
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from keyhole.gateway.inspection import Inspection
     from keyhole.gateway.origin import Origin
@@ -47,10 +47,11 @@ class Asking:
         self,
         loop: asyncio.AbstractEventLoop,
         upstream: Upstream,
-        book: Rulebook,
+        book: Callable[[], Rulebook],
         trust: ssl.SSLContext,
         inspection: Inspection,
     ) -> None:
+        """`book` is what is in force when an address is dialled."""
         self._loop = loop
         self._upstream = upstream
         self._book = book
@@ -89,7 +90,11 @@ class Asking:
     async def _reach(self) -> Origin:
         try:
             return await reach(
-                self._loop, self._upstream, self._book, self._trust, self._inspection.destination()
+                self._loop,
+                self._upstream,
+                self._book(),
+                self._trust,
+                self._inspection.destination(),
             )
         except AddressRefused as error:
             raise NoAnswer(f"its address is refused: {error.decision.reason}") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.arrival import Arrival, Phase
+from keyhole.gateway.budgets import body_limit, tally_for
 from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.fetches import FetchBody
 from keyhole.gateway.gathering import Body, Gathering
@@ -27,10 +28,11 @@ from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
-from keyhole.model.decision import Decision, Verdict
+from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.policy.budget import PLACE_WAIT
 from keyhole.policy.forge import GitEndpoint
-from keyhole.policy.limit import decide_total
+from keyhole.policy.limit import Pace, decide_total
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.pktline import FLUSH
@@ -57,6 +59,8 @@ BODY_LIMIT = "limits.body"
 _, _, _HEAD, _GATHER, _BODY, _WAIT, _RELAY, _ = Phase
 _ALLOW = Verdict.ALLOW
 
+_TOO_MANY = Decision(reason=Reason.OVER_LIMIT, rule="limits.concurrent_requests")
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -64,8 +68,9 @@ class Inspected(Arrival):
     """One connection."""
 
     __slots__ = (
-        "_dials", "_exchange", "_gathering", "_inspection", "_interception", "_limits", "_lookup",
-        "_outdated", "_queue", "_searched", "_shared", "_task",
+        "_body_limit", "_body_rule", "_busy", "_dials", "_exchange", "_gathering", "_inspection",
+        "_interception", "_limits", "_lookup", "_outdated", "_pace", "_queue", "_searched",
+        "_shared", "_task",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +93,12 @@ class Inspected(Arrival):
         self._limits = state.session.book.policy.limits
         self._outdated = False
         """Whether the next request is to be judged by another policy."""
+        self._body_limit = self._limits.body
+        """Bytes that the present request's body may have, and who says so."""
+        self._body_rule = BODY_LIMIT
+        self._busy = False
+        """Whether a request of this connection is among those that are counted."""
+        self._pace: Pace | None = None
         self._searched = 0
         self._queue: list[bytes | memoryview] = []
         self._exchange: Exchange | None = None
@@ -182,17 +193,30 @@ class Inspected(Arrival):
         self._seen = (self._up, self._down, now)
         limited = state.requests.take(now)
         if limited.verdict is not _ALLOW:
-            wait = 1 + int(state.requests.wait(now))
-            return self.refuse_request(head, limited, rest, f"Retry-After: {wait}\r\n")
+            return self._refuse_for_now(head, limited, rest, state.requests.wait(now))
+        common = self._shared.commons.requests
+        if common is not None and (limited := common.take(now)).verdict is not _ALLOW:
+            return self._refuse_for_now(head, limited, rest, common.wait(now))
+        if state.busy >= self._limits.concurrent_requests:
+            return self._refuse_for_now(head, _TOO_MANY, rest, PLACE_WAIT)
         # Attack: fill the disk that the log is on, and go on unseen over what is open (I8).
         if not state.session.admitting():
             return self.refuse_request(head, Decision(), rest, reason=refusal.NOT_ADMITTING)
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
             return self.refuse_request(head, decision, rest)
+        if self._busy:
+            self._request_over()  # judged again
+        state.busy += 1
+        self._busy = True
+        self._body_limit, self._body_rule = self._limits.body, BODY_LIMIT
+        if state.meters:
+            refused = self._meter_in(head, decision, len(raw), now)
+            if refused is not None:
+                return self._refuse_for_now(head, refused[0], rest, refused[1])
         # 2. Validate.
-        if head.length > self._limits.body:
-            return self.refuse_request(head, decision, rest, reason=refusal.BODY_TOO_LARGE)
+        if head.length > self._body_limit:
+            return self._refuse_large(head, decision, rest)
         # 3. Touch: what the request still needs, then the client's credentials off, ours on (I6).
         try:
             asked = inspection.asked(raw, head, decision)
@@ -207,6 +231,33 @@ class Inspected(Arrival):
         if aging is not None:
             aging.renew(self._shared.upstream, self._interception.trust)
         return self._begin(asked, rest)
+
+    def _meter_in(
+        self, head: RequestHead, decision: RequestDecision, size: int, now: float
+    ) -> tuple[Decision, float] | None:
+        """Count a request to its service; else why not, and when to ask again."""
+        meter = self._state.meters.get(decision.service or "")
+        if meter is None:
+            return None
+        refused = meter.admit(now, size + max(0, head.length))
+        if refused is not None:
+            return refused
+        self._meter = meter
+        meter.count_up(size)
+        if head.length:
+            most = body_limit(meter, head.method, head.path)
+            if most is not None:
+                self._body_limit, self._body_rule = most, f"services.{decision.service}.bodies"
+        return None
+
+    def _request_over(self) -> None:
+        """Another may take its place. It may be said more than once."""
+        if self._busy:
+            self._busy = False
+            self._state.busy -= 1
+            meter, self._meter = self._meter, None
+            if meter is not None:
+                meter.leave()
 
     def _begin(self, asked: Asked, rest: bytes) -> bytes:
         """Send a request on its way, or take its body first where that must be seen."""
@@ -247,6 +298,8 @@ class Inspected(Arrival):
         except Unfit as error:
             return self._refuse_unfit(error, head, decision, rest)
         exchange = self._exchange = Exchange(self, head, decision, dressed, spool)
+        if self._meter is not None:
+            exchange.tally = tally_for(self._meter, self._inspection.usage(asked.service))
         self._phase = _WAIT
         origin = self._inspection.take_idle(exchange.pool)
         if origin is None:
@@ -259,16 +312,34 @@ class Inspected(Arrival):
         """Take bytes of a body; once it is whole, go on."""
         asked = body.asked
         try:
-            rest = body.feed(data, self._limits.body)
+            rest = body.feed(data, self._body_limit)
             if isinstance(body, PushBody):
                 return self._gather_push(body, rest)
             if not body.done or not isinstance(body, Gathering):
                 return rest
+            if isinstance(body, FetchBody) and body.large:
+                self._phase = _WAIT
+                self._held = rest
+                self._start(self._read_apart(body))
+                return b""
             whole = body.finish()
         except Unfit as error:
             self._forsake(error.reason)
             return self._refuse_unfit(error, asked.head, asked.decision, b"")
         return self._proceed(whole.asked, whole.digest, whole.body + rest)
+
+    async def _read_apart(self, body: FetchBody) -> None:
+        """Read a long body where it holds nobody up; the connection is not read from meanwhile."""
+        try:
+            whole = await body.finish_apart(self._loop)
+        except Unfit as error:
+            self.go_on_with(partial(self._refuse_gathered, body, error))
+            return
+        self.go_on_with(lambda rest: self._proceed(whole.asked, whole.digest, whole.body + rest))
+
+    def _refuse_gathered(self, body: Body, error: Unfit, rest: bytes) -> bytes:
+        self._forget_body()
+        return self._refuse_unfit(error, body.asked.head, body.asked.decision, b"")
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
@@ -288,8 +359,8 @@ class Inspected(Arrival):
 
     def check_body(self, total: int) -> None:
         """A body of unknown length grows. Raises OverLimit."""
-        if total > self._limits.body:
-            raise OverLimit(decide_total("body", 0, total, self._limits.body))
+        if total > self._body_limit:
+            raise OverLimit(decide_total("body", 0, total, self._body_limit))
 
     # ── another policy ────────────────────────────────────────────────────────────────────────────
 
@@ -321,6 +392,10 @@ class Inspected(Arrival):
             self._outdated = False
             self._interception = interception
             self._inspection = self._lookup(self._bound, interception)
+
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
 
     def succeeded(self) -> None:
         """A request with a credential was answered with success."""
@@ -362,7 +437,7 @@ class Inspected(Arrival):
         asking = Asking(
             self._loop,
             self._shared.upstream,
-            self._state.session.book,
+            lambda: self._state.session.book,
             self._interception.trust,
             inspection,
         )
@@ -385,6 +460,7 @@ class Inspected(Arrival):
     def answer_push(self, body: PushBody, text: bytes, rest: bytes) -> bytes:
         """Answer a push ourselves; all of it was read."""
         self._forget_body()
+        self._request_over()
         reply = refusal.push_reply(text)
         if body.asked.head.close:
             self._last_words(reply)
@@ -392,6 +468,40 @@ class Inspected(Arrival):
         self._phase = _HEAD
         self.send(reply)
         return rest
+
+    # ── how long it may take ──────────────────────────────────────────────────────────────────────
+
+    def progress(self) -> None:
+        """Something of a push that waited here was taken."""
+        self._since = self._loop.time()
+
+    def end_if_slow(self, now: float) -> None:
+        """End it when whoever is waited for moves too little (I9)."""
+        whose, moved = self._waits_for()
+        pace = self._pace
+        if pace is None:
+            if not whose:
+                return
+            pace = self._pace = Pace()
+        if not pace.lags(whose, moved, now, self._limits.body_time):
+            return
+        exchange = self._exchange
+        if whose == refusal.UPSTREAM_SLOW and exchange is not None:
+            exchange.failed(whose, "")
+            return
+        if exchange is not None:
+            exchange.record(whose)
+        self.cut(whose)
+
+    def _waits_for(self) -> tuple[str, int]:
+        """Who holds a body up, if anyone, and how far it has come. What an origin says is not
+        hurried: models think."""
+        exchange, transport = self._exchange, self.transport
+        if self.slow and transport is not None:
+            return refusal.CLIENT_SLOW, self._down - transport.get_write_buffer_size()
+        if self._phase is _BODY and exchange is not None and exchange.origin_is_slow():
+            return refusal.UPSTREAM_SLOW, self._up
+        return (refusal.CLIENT_SLOW if self._phase in (_BODY, _GATHER) else ""), self._up
 
     # ── what a request waits for ──────────────────────────────────────────────────────────────────
 
@@ -504,6 +614,7 @@ class Inspected(Arrival):
         """The answer is whole: the next request may be read."""
         self.flush()
         self._exchange = None
+        self._request_over()
         if self._gathering is not None:
             self._forget_body()
         if close:
@@ -557,6 +668,7 @@ class Inspected(Arrival):
     ) -> None:
         """No answer came from the origin: give one ourselves, and close."""
         self._exchange = None
+        self._request_over()
         self._forget_body()
         # Of a large file the person learns where it is, and the client does not.
         place = self._inspection.destination(transfer)
@@ -580,7 +692,9 @@ class Inspected(Arrival):
         rule = decision.rule
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
         self._forget_body()
-        self._state.tell_request(head.method, self.host, head.path, reason)
+        self._request_over()
+        if reason != Reason.OVER_BUDGET:
+            self._state.tell_request(head.method, self.host, head.path, reason)
         why = why or refusal.request_why(head.method, self.host, head.path, reason)
         close = head.close or head.length != 0 or head.websocket
         body = head.method != "HEAD"
@@ -594,6 +708,22 @@ class Inspected(Arrival):
         self._phase = _HEAD
         self.send(reply)
         return rest
+
+    def _refuse_for_now(
+        self, head: RequestHead, decision: Decision, rest: bytes, wait: float
+    ) -> bytes:
+        """Refuse by a limit; without a `wait` asking again does not help."""
+        if wait:
+            return self.refuse_request(head, decision, rest, f"Retry-After: {1 + int(wait)}\r\n")
+        self._state.tell(decision.rule, 0, decision.reason)
+        why = f"{decision.rule} is used up in this session; asking again does not help"
+        return self.refuse_request(head, decision, rest, why=why)
+
+    def _refuse_large(self, head: RequestHead, decision: Decision, rest: bytes) -> bytes:
+        own = self._body_rule != BODY_LIMIT
+        said = Decision(rule=self._body_rule) if own else decision
+        why = f"the body is over {self._body_rule}" if own else ""
+        return self.refuse_request(head, said, rest, reason=refusal.BODY_TOO_LARGE, why=why)
 
     def _refuse_unfit(
         self, error: Unfit, head: RequestHead, decision: Decision, rest: bytes
@@ -626,11 +756,14 @@ class Inspected(Arrival):
 
     def over(self, decision: Decision) -> None:
         """A limit on bytes is reached: everything of this connection ends."""
-        self._state.over_limit(decision, self.host)
         exchange, gathering = self._exchange, self._gathering
-        if decision.rule == BODY_LIMIT and exchange is not None:
-            exchange.failed(refusal.BODY_TOO_LARGE, "", decision)
-        elif decision.rule == BODY_LIMIT and gathering is not None:
+        of_body = decision.rule == BODY_LIMIT
+        if of_body and self._body_rule != BODY_LIMIT:
+            decision = Decision(reason=decision.reason, rule=self._body_rule)
+        self._state.over_limit(decision, self.host)
+        if of_body and exchange is not None:
+            exchange.failed(refusal.BODY_TOO_LARGE, f"the body is over {decision.rule}", decision)
+        elif of_body and gathering is not None:
             self._forsake(refusal.BODY_TOO_LARGE)
             self.refuse_request(gathering.asked.head, decision, b"", reason=refusal.BODY_TOO_LARGE)
         else:
@@ -648,6 +781,7 @@ class Inspected(Arrival):
             for event in abandoned_events(self._gathering, self.host, reason):
                 self.note(event)
         self._forget_body()
+        self._request_over()
         if self._task is not None:
             self._task.cancel()
         self._queue.clear()

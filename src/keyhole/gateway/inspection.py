@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.session import Interception
     from keyhole.inject.credential import Credential
     from keyhole.inject.scrub import Needles
+    from keyhole.inject.usage import Usage
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
     from keyhole.wire.lfs import BatchRequest
@@ -158,7 +159,8 @@ class Inspection:
         self._minted = [each.needles for each in self._minting]
         self._searched = searched
         self._needles = searched.of(host)
-        self._scanned = bool(self._needles or self._minting)
+        counted = any(_counts_tokens(rules) for rules in self._rules.values())
+        self._scanned = bool(self._needles or self._minting or counted)
         self._retired = False
         scanned = any(credentials) or self._scanned
         merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
@@ -230,6 +232,10 @@ class Inspection:
     def service(self, name: str) -> Service:
         """A service of this host."""
         return self._rules[name].service
+
+    def usage(self, name: str) -> tuple[Usage, ...]:
+        """How answers of a service of this host say their tokens."""
+        return self._rules[name].host.usage
 
     def decoys(self, head: bytes) -> list[str]:
         """Services whose placeholder turned up here, where it stands for nothing."""
@@ -480,6 +486,12 @@ class Inspection:
             for origin in kept:
                 origin.close()
         self._idle.clear()
+
+
+def _counts_tokens(rules: HostRules) -> bool:
+    """Whether answers must come so that they can be read."""
+    limits = rules.service.limits
+    return bool(rules.host.usage and limits is not None and limits.budget.tokens)
 
 
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})

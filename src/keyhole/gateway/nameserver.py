@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.gateway.session import SessionState
+    from keyhole.policy.limit import Bucket
 
 ANSWERS_PER_TICK = 16
 """Questions that one door may have answered before the loop looks at the others."""
@@ -42,24 +43,35 @@ _ANCILLARY = socket.CMSG_SPACE(_PKTINFO.size)
 class NameServer:
     """Answers the questions of one session."""
 
-    __slots__ = ("_loop", "_state")
+    __slots__ = ("_common", "_loop", "_state")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, state: SessionState) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, state: SessionState, common: Bucket | None = None
+    ) -> None:
+        """`common` is the rate of all sessions together."""
         self._loop = loop
         self._state = state
+        self._common = common
 
     def wait(self) -> float:
         """Seconds until the next question may be answered."""
         now = self._loop.time()
         wait = self._state.questions.wait(now)
-        if not wait:
+        if wait:
+            self._state.over_rate(self._state.questions, now)
+            return max(MIN_PAUSE, wait)
+        common = self._common
+        if common is None or not (wait := common.wait(now)):
             return 0.0
-        self._state.over_rate(self._state.questions, now)
+        self._state.over_rate(common, now)
         return max(MIN_PAUSE, wait)
 
     def answer(self, data: bytes) -> bytes | None:
         """Decide one message, write the decision down, and make the reply."""
-        self._state.questions.take(self._loop.time())
+        now = self._loop.time()
+        self._state.questions.take(now)
+        if self._common is not None:
+            self._common.take(now)
         question = dns.parse(data)
         session = self._state.session
         if isinstance(question, dns.Malformed):

@@ -24,6 +24,7 @@ NOT_TLS = "not-tls"
 HELLO_MALFORMED = "hello-malformed"
 CLIENT_LEFT = "client-left"
 CLIENT_SILENT = "client-silent"
+CLIENT_SLOW = "client-slow"
 HTTP_MALFORMED = "http-malformed"
 HTTP_UPGRADE = "http-upgrade"
 HOST_MISMATCH = "host-mismatch"
@@ -46,6 +47,7 @@ UPSTREAM_TLS = "upstream-tls"
 UPSTREAM_CERTIFICATE = "upstream-certificate"
 UPSTREAM_MALFORMED = "upstream-malformed"
 UPSTREAM_CLOSED = "upstream-closed"
+UPSTREAM_SLOW = "upstream-slow"
 ENCODING_REFUSED = "encoding-refused"
 SECRET_SCRUBBED = "secret-scrubbed"  # noqa: S105 - a code
 SECRET_REFLECTED = "secret-reflected"  # noqa: S105 - a code
@@ -84,6 +86,7 @@ _WORDS: dict[str, str] = {
     Reason.LITERAL_ADDRESS: "an address that no name was asked for",
     Reason.NAME_MALFORMED: "not a host's name",
     Reason.OVER_LIMIT: "over the limit",
+    Reason.OVER_BUDGET: "the session's budget is used up",
     Reason.ADDRESS_PRIVATE: "it resolves to a private address",
     Reason.ADDRESS_LOOPBACK: "it resolves to a loopback address",
     Reason.ADDRESS_LINK_LOCAL: "it resolves to a link-local address",
@@ -110,6 +113,8 @@ _WORDS: dict[str, str] = {
     UPSTREAM_CERTIFICATE: "the origin's certificate is not accepted",
     UPSTREAM_MALFORMED: "the origin's answer is malformed",
     UPSTREAM_CLOSED: "the origin closed the connection before it answered",
+    UPSTREAM_SLOW: "the origin takes the body too slowly",
+    CLIENT_SLOW: "the client sends or reads too slowly",
     ENCODING_REFUSED: "the answer is encoded so that it cannot be scanned for the secret",
     SECRET_REFLECTED: "the answer holds the secret where it cannot be replaced",
     CREDENTIAL_IN_THE_CLEAR: "a credential, or a field that redirects, in plain HTTP",
@@ -170,8 +175,9 @@ _ALERTS = {
 _FAILURES = frozenset(
     {
         NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED, UPSTREAM_TLS, UPSTREAM_CERTIFICATE,
-        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, ENCODING_REFUSED, SECRET_REFLECTED, INTERNAL,
-        CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED, DISK_FULL,
+        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, UPSTREAM_SLOW, ENCODING_REFUSED, SECRET_REFLECTED,
+        INTERNAL, CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED,
+        DISK_FULL,
     }
 )  # fmt: skip
 """Reasons that are nobody's decision: policy allowed it, the network did not."""
@@ -199,8 +205,9 @@ def _hint(host: str, port: int, reason: str) -> str:
             return f'allow it with upstream.private = ["{host}"]'
         case Reason.ADDRESS_LOOPBACK | Reason.ADDRESS_LINK_LOCAL | Reason.ADDRESS_RESERVED:
             return f'allow it with upstream.connect: "{host}:{port}" = "ADDRESS:PORT"'
-        case Reason.OVER_LIMIT:
-            return f"raise {host} in the policy if this is expected"
+        case Reason.OVER_LIMIT | Reason.OVER_BUDGET:
+            where = "your config.toml" if host.startswith("gateway.") else "the policy"
+            return f"raise {host} in {where} if this is expected"
         case _ if reason == CLIENT_DISTRUSTS:
             return (
                 "point it at /etc/keyhole/bundle.pem (SSL_CERT_FILE, REQUESTS_CA_BUNDLE, "

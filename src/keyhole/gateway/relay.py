@@ -7,6 +7,7 @@ each message is scanned as one text, over its fragments, and a match ends the co
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keyhole.inject.encoded import Reflected
@@ -17,6 +18,8 @@ from keyhole.wire.websocket import FrameReader
 if TYPE_CHECKING:
     from keyhole.inject.scrub import Needles
 
+Hear = Callable[[bytes, bool], None]
+"""Told a part of a message, and whether it is the last."""
 
 MAX_EMPTY = 64
 """Frames without payload that wait behind a message whose end is held back: pings and empty
@@ -37,9 +40,14 @@ class FrameScan:
         self._unsent = 0
         self._empty = 0
 
-    def feed(self, data: bytes) -> bytes:
-        """Wire bytes that may go on. Raises Malformed or Reflected."""
+    def feed(self, data: bytes, hear: Hear | None = None) -> bytes:
+        """Wire bytes that may go on; `hear` is told what messages say. Raises Malformed, Reflected
+        or what that raises."""
         pieces = self._reader.feed(data)
+        if hear is not None:
+            for piece in pieces:
+                if not piece.control:
+                    hear(piece.payload, piece.ends_message)
         if not self._needles:
             return data
         passed: list[bytes] = []

@@ -6,6 +6,7 @@ reads reaches the sandbox.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.inquiry import NoAnswer
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 MAX_ADVERTISEMENT = 1 << 20
 """Bytes of a version 2 advertisement, which lists abilities and no refs."""
 
+AT_ONCE = 16 * 1024
+"""Bytes of a list of refs that are read before the loop looks at others: 2 ms."""
+
 MAX_REMEMBERED = 256
 """Repositories whose abilities are remembered; a client may spell one name in many ways."""
 
@@ -57,7 +61,10 @@ class RemoteRepository:
         request = ls_refs_request(abilities.object_format, unborn=abilities.unborn)
         try:
             async for piece in self._post(request):
-                reader.feed(piece)
+                for at in range(0, len(piece), AT_ONCE):
+                    reader.feed(piece[at : at + AT_ONCE])
+                    # A large repository tells for a second; others have their turn meanwhile.
+                    await asyncio.sleep(0)
             return reader.end()
         except (Malformed, RemoteError) as error:
             raise NoAnswer(f"the list of its refs: {error}") from None

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
+from keyhole.gateway.budgets import change_meters, meters_for, uses
 from keyhole.gateway.lfs import LargeFiles
 from keyhole.gateway.searched import Searched
 from keyhole.gateway.synthetic import SyntheticNames
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.pushes import Judge
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
+    from keyhole.policy.budget import BudgetUse
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 RATE_NOTE_INTERVAL = 10.0
@@ -110,13 +112,16 @@ class SessionState:
         "_noted",
         "_push_lines",
         "_reported",
+        "busy",
         "connects",
         "credentialed",
         "denied",
         "down",
         "gathered",
+        "given",
         "grants",
         "large_files",
+        "meters",
         "names",
         "open",
         "quarantined",
@@ -130,6 +135,8 @@ class SessionState:
 
     def __init__(self, session: Session, now: float) -> None:
         limits = self._limits = session.book.policy.limits
+        self.given = session
+        """As it was handed over."""
         self.session = self._counted(session)
         self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
@@ -137,7 +144,11 @@ class SessionState:
         self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
         self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
         self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
+        self.meters = meters_for(session.book.policy, now)
+        """Of services with bounds of their own."""
         self.open = 0
+        self.busy = 0
+        """Requests to services at this moment."""
         self.gathered = 0
         """Bytes of request bodies in memory."""
         self.large_files = LargeFiles()
@@ -166,10 +177,11 @@ class SessionState:
     def change(self, session: Session, now: float) -> None:
         """Go on by another policy and other credentials; what was counted stays counted."""
         limits = self._limits = session.book.policy.limits
-        self.session = self._counted(session)
+        self.given, self.session = session, self._counted(session)
         self.connects.adjust(limits.connections_per_second, now)
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
+        change_meters(self.meters, session.book.policy, now)
         self.searched.change(session.book, session.interception)
 
     @property
@@ -178,6 +190,10 @@ class SessionState:
         return Figures(
             self.open, self.requested, self.denied, self.up, self.down, self.credentialed
         )
+
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """What was used of each budget."""
+        return uses(self.meters)
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
@@ -248,18 +264,18 @@ class SessionState:
     def over_limit(self, decision: Decision, host: str) -> None:
         """Write down that a limit on bytes was reached."""
         self.session.record(Event.of(EventKind.LIMIT, decision, host))
-        self.tell(decision.rule, 0, Reason.OVER_LIMIT)
+        self.tell(decision.rule, 0, decision.reason)
 
     def over_rate(self, bucket: Bucket, now: float) -> None:
         """Write down, now and then, that a door waits. What waits was not refused."""
-        self._note(bucket.name, now)
+        self._note(bucket.rule, now)
 
     def over_count(self, now: float) -> None:
         """The same for the number of open connections."""
-        self._note("connections", now)
+        self._note("limits.connections", now)
 
-    def _note(self, limit: str, now: float) -> None:
-        if now < self._noted.get(limit, now):
+    def _note(self, rule: str, now: float) -> None:
+        if now < self._noted.get(rule, now):
             return
-        self._noted[limit] = now + RATE_NOTE_INTERVAL
-        self.over_limit(Decision(reason=Reason.OVER_LIMIT, rule=f"limits.{limit}"), "")
+        self._noted[rule] = now + RATE_NOTE_INTERVAL
+        self.over_limit(Decision(reason=Reason.OVER_LIMIT, rule=rule), "")

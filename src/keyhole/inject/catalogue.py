@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from keyhole.inject.injection import Injection, parse_injection
 from keyhole.inject.placeholder import Shape
 from keyhole.inject.slots import Slot
+from keyhole.inject.usage import Usage
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.model.repository import Forge
@@ -62,6 +63,8 @@ class HostTemplate:
     probe: AccessRule | None = None
     """The cheapest request that only an accepted credential has answered well."""
     probe_headers: tuple[tuple[str, str], ...] = ()
+    usage: tuple[Usage, ...] = ()
+    """How its answers say how many tokens they took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ _TOP_KEYS = frozenset(
 )
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges probe probe_headers".split()
+    "ranges probe probe_headers usage".split()
 )
 
 
@@ -157,6 +160,7 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         ranges=_at(f"{place}.ranges", _flag, table.get("ranges", False)),
         probe=probe,
         probe_headers=_at(f"{place}.probe_headers", _merge, table.get("probe_headers", {})),
+        usage=_each(f"{place}.usage", Usage, table.get("usage", [])),
     )
 
 

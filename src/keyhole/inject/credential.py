@@ -70,8 +70,11 @@ def make_credential(
     injections: Iterable[Injection],
     merge: Iterable[tuple[str, str]],
     placeholder: str,
+    hidden: Iterable[Secret] = (),
 ) -> Credential:
     """Render a secret for one host. Of a Google injection it is the token that was minted.
+
+    What is `hidden` belongs to the same login and is looked for in answers; it is never written.
 
     A secret of several parts has them on lines of their own, and so may the placeholder.
     """
@@ -81,6 +84,8 @@ def make_credential(
     written = _Written(parts, placeholder, names=1 if signs else 0)
     for way in ways:
         written.add(way, secret)
+    for other in hidden:
+        written.needles |= Needles.of(other.reveal(), written.stand)
     if written.needles.found_in(placeholder.encode()):
         raise Unusable("the secret is a placeholder: store the real one")
     return Credential(
@@ -124,6 +129,11 @@ class _Written:
         for i, part in enumerate(parts):
             make = Needles.of if i >= names else Needles.of_name
             self.needles |= make(part, self._stand(i))
+
+    @property
+    def stand(self) -> str:
+        """The usual placeholder."""
+        return self._stands[0]
 
     def add(self, injection: Injection, secret: Secret) -> None:
         match injection:

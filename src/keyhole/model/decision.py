@@ -86,6 +86,7 @@ class Reason(enum.StrEnum):
     # limits
     WITHIN_LIMIT = "within-limit"
     OVER_LIMIT = "over-limit"
+    OVER_BUDGET = "over-budget"
 
 
 @dataclass(frozen=True, slots=True)

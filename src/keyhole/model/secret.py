@@ -53,7 +53,11 @@ class Source(enum.StrEnum):
     FILE = "file"
     EXEC = "exec"
     UNSAFE_ENV = "unsafe-env"
+    LOGIN = "login"
 
+
+LOGINS = ("claude", "codex", "google")
+"""Whose logins on this host can be used: Claude Code's, Codex's and Gemini CLI's."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
@@ -121,6 +125,11 @@ def _check_variable(locator: str) -> None:
         raise Unparsable("'unsafe-env:' wants the name of one variable")
 
 
+def _check_login(locator: str) -> None:
+    if locator not in LOGINS:
+        raise Unparsable(f"'login:' wants one of {', '.join(LOGINS)}")
+
+
 def _check_nothing(locator: str) -> None:
     """A file's path is judged by whoever opens it."""
 
@@ -131,4 +140,5 @@ _CHECKS = {
     Source.FILE: _check_nothing,
     Source.EXEC: _check_exec,
     Source.UNSAFE_ENV: _check_variable,
+    Source.LOGIN: _check_login,
 }

@@ -88,9 +88,9 @@ class Builder:
                 continue
             prefix = ("services", name)
             written = {
-                str(path[2]): setting
+                ".".join(map(str, path[2:])): setting
                 for path, setting in self.project.items()
-                if path[:2] == prefix and len(path) == 3
+                if path[:2] == prefix
             }
             words = Words(
                 name, frozenset(table), written, self.user.get((*prefix, "secret")), self._fault

@@ -18,6 +18,8 @@ Its keys, of which one may be added under the same version but none changes its 
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
              `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
              keyhole.toml
+  `limits`   null, or `requests_per_second`, `concurrent_requests`, `bodies` and `budget` of this
+             service, as in keyhole.toml; null: no other bound than the session's
 `limits`     as in keyhole.toml; sizes in bytes, durations in seconds
 """
 
@@ -27,18 +29,21 @@ import json
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import field_names
+from keyhole.policy.budget import Budget
 from keyhole.policy.policy import Limits, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.policy.budget import ServiceLimits
     from keyhole.policy.policy import GitGrant, Policy, Service, ServiceHost
 
 VERSION = 1
 
 NOTE = (
     "Whatever is not named here is refused, and trying again does not help. Only the person who "
-    "started this sandbox can grant more: they change keyhole.toml and start it anew. "
+    "started this sandbox can grant more: they change keyhole.toml and accept that, which holds at "
+    "once, though this file stays as it was. "
     "`keyhole why TARGET`, typed on the host, tells what would."
 )
 
@@ -73,6 +78,17 @@ def _service(service: Service) -> dict[str, object]:
         "tunnelled": _texts(service.passthrough),
         "hosts": [_host(host) for host in service.hosts],
         "git": _git(service.git) if service.git else None,
+        "limits": _limits(service.limits) if service.limits else None,
+    }
+
+
+def _limits(limits: ServiceLimits) -> dict[str, object]:
+    budget = limits.budget
+    return {
+        "requests_per_second": limits.requests_per_second,
+        "concurrent_requests": limits.concurrent_requests,
+        "bodies": {rule.text: size for rule, size in limits.bodies},
+        "budget": {name: getattr(budget, name) for name in field_names(Budget)},
     }
 
 

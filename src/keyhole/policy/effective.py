@@ -8,7 +8,7 @@ from keyhole.model.quantity import format_duration, format_size
 from keyhole.model.value import dataclass
 from keyhole.policy import kinds
 from keyhole.policy.policy import Service, Tier
-from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, Key
+from keyhole.policy.schema import KEYS, SERVICE, Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,8 @@ def _service(loaded: Loaded, service: Service) -> list[Value]:
     values = []
     catalogue = f"catalogue {service.template}" if service.template else "default"
     for key in (k for k in KEYS if SERVICE in k.path):
-        name = key.path[-1]
-        path: Path = ("services", service.name, name)
+        name = ".".join(key.path[2:])
+        path: Path = ("services", service.name, *key.path[2:])
         setting = loaded.project.get(path) or loaded.user.get(path)
         if setting:
             values.append(Value(".".join(map(str, path)), _text(key, setting.value), setting.place))
@@ -60,7 +60,7 @@ def _service(loaded: Loaded, service: Service) -> list[Value]:
             if name in _PER_HOST and len(service.hosts) > 1:
                 text = f"by host: `keyhole services show {service.template}`"
             values.append(Value(".".join(map(str, path)), text, catalogue))
-        elif service.git and BY_PATH["services", SERVICE, name].default is not None:
+        elif service.git and key.default is not None:
             values.append(Value(".".join(map(str, path)), key.shown.replace("`", ""), "default"))
     return values
 
@@ -86,6 +86,8 @@ def _text(key: Key, value: object) -> str:
         return format_size(value)
     if key.kind is kinds.DURATION and isinstance(value, float):
         return format_duration(value)
+    if key.kind is kinds.BODIES and isinstance(value, tuple):
+        return describe(tuple(f"{rule.text}: {format_size(size)}" for rule, size in value))
     return describe(value)
 
 

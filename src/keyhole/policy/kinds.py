@@ -15,6 +15,7 @@ from keyhole.inject.injection import Injection, parse_injection
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host, parse_port
 from keyhole.model.quantity import parse_duration, parse_size
+from keyhole.model.rule import AccessRule
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
@@ -126,6 +127,18 @@ MAX_COUNT = 10_000_000
 SUPPORTED_VERSION = 1
 
 
+MAX_TOTAL = 10**12
+"""The largest number that a session may be given to use up: tokens are counted in millions."""
+
+
+def _read_total(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Unparsable(f"a whole number is expected, not {_called(value)}")
+    if not 0 < value <= MAX_TOTAL:
+        raise Unparsable(f"a number from 1 to {MAX_TOTAL} is expected")
+    return value
+
+
 def _read_version(value: object) -> int:
     if value != SUPPORTED_VERSION or isinstance(value, bool):
         raise Unparsable("this Keyhole reads version 1 of the policy", "version = 1")
@@ -171,6 +184,10 @@ def _read_connect(pair: tuple[str, object]) -> tuple[Endpoint, SocketAddress]:
     return _read_endpoint(pair[0]), _read_socket_address(read_text(pair[1]))
 
 
+def _read_body(pair: tuple[str, object]) -> tuple[AccessRule, int]:
+    return AccessRule.parse(pair[0]), parse_size(read_text(pair[1]))
+
+
 def _read_endpoint(value: str) -> Endpoint:
     name, colon, port = value.rpartition(":")
     if not colon:
@@ -212,7 +229,9 @@ def _as_list(value: object) -> str | None:
 VERSION = Kind("1", _read_version, {"const": SUPPORTED_VERSION})
 BOOL = Kind("bool", _read_bool, {"type": "boolean"})
 COUNT = Kind("number", _read_count, {"type": "integer", "minimum": 1, "maximum": MAX_COUNT})
-SIZE = text("size", parse_size, "^[0-9]{1,12} ?(B|[KMGT]iB|[kMGT]B)$")
+TOTAL = Kind("number", _read_total, {"type": "integer", "minimum": 1, "maximum": MAX_TOTAL})
+_SIZE_PATTERN = "^[0-9]{1,12} ?(B|[KMGT]iB|[kMGT]B)$"
+SIZE = text("size", parse_size, _SIZE_PATTERN)
 DURATION = text("duration", parse_duration, "^([0-9]{1,9}(ms|s|m|h|d))+$")
 TEXT = text("text", lambda value: value)
 PATH = text("path", lambda value: value)
@@ -231,6 +250,15 @@ ENV = Kind(
     "table",
     _read_env,
     {"type": "object", "additionalProperties": {"type": "string"}},
+    _table_items,
+)
+BODIES = Kind(
+    '`"METHOD /path" = "size"`',
+    _read_body,
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string", "pattern": _SIZE_PATTERN},
+    },
     _table_items,
 )
 CONNECT = Kind(

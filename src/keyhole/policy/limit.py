@@ -17,12 +17,27 @@ class Bucket:
     burst: float
     tokens: float
     stamp: float
+    table: str = "limits"
+    """Where the policy has it."""
 
     @classmethod
-    def full(cls, name: str, rate: float, now: float, burst: float | None = None) -> Bucket:
+    def full(
+        cls,
+        name: str,
+        rate: float,
+        now: float,
+        burst: float | None = None,
+        *,
+        table: str = "limits",
+    ) -> Bucket:
         """A bucket that has not been used; the burst is one second's worth unless given."""
         size = rate if burst is None else burst
-        return cls(name, rate, size, size, now)
+        return cls(name, rate, size, size, now, table)
+
+    @property
+    def rule(self) -> str:
+        """The id under which it refuses."""
+        return f"{self.table}.{self.name}"
 
     def take(self, now: float, amount: float = 1.0) -> Decision:
         """Take tokens, or refuse and leave them; a clock that goes back earns nothing."""
@@ -32,7 +47,11 @@ class Bucket:
             self.stamp = now
         allowed = 0 <= amount <= tokens
         self.tokens = tokens - amount if allowed else tokens
-        return _decided(self.name, allowed)
+        return _decided(self.table, self.name, allowed)
+
+    def earned(self, now: float) -> float:
+        """Tokens that can be taken now."""
+        return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
     def adjust(self, rate: float, now: float) -> None:
         """Go on at another rate, with one second's worth at once; what was taken stays taken."""
@@ -44,17 +63,37 @@ class Bucket:
 
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""
-        earned = max(0.0, now - self.stamp) * self.rate
-        missing = amount - min(self.burst, self.tokens + earned)
-        return max(0.0, missing / self.rate)
+        return max(0.0, (amount - self.earned(now)) / self.rate)
+
+
+LEAST_PROGRESS = 64 * 1024
+"""Bytes that a body must move within `limits.body_time`: at five minutes no more than 220 a second,
+which the slowest of lines has, and enough that a place cannot be held for a byte now and then."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Whether whoever is waited for moves enough. Looked at now and then, so that bytes cost
+    nothing; a wait begins, and is measured, from one look to the next."""
+
+    whose: str = ""
+    moved: int = 0
+    since: float = 0.0
+
+    def lags(self, whose: str, moved: int, now: float, allowed: float) -> bool:
+        """Take note of who is waited for (nobody: empty), and how far they are."""
+        if not whose or whose != self.whose or moved - self.moved >= LEAST_PROGRESS:
+            self.whose, self.moved, self.since = whose, moved, now
+        return bool(whose) and now - self.since > allowed
 
 
 @functools.cache
-def _decided(name: str, allowed: bool) -> Decision:
+def _decided(table: str, name: str, allowed: bool) -> Decision:
     """The same value each time: one is needed for every request, and there are few limits."""
+    rule = f"{table}.{name}"
     if allowed:
-        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, f"limits.{name}")
-    return Decision(reason=Reason.OVER_LIMIT, rule=f"limits.{name}")
+        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
+    return Decision(reason=Reason.OVER_LIMIT, rule=rule)
 
 
 def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:

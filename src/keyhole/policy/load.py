@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
+from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.build import Builder, World
 from keyhole.policy.document import Document, Path, parse_document
 from keyhole.policy.fault import Fault, PolicyFaults
@@ -72,6 +73,17 @@ def load(policy: File, user: File | None, world: World) -> Loaded:
     if faults:
         raise PolicyFaults(tuple(sorted(set(faults), key=lambda f: (f.file, f.span, f.message))))
     return Loaded(built, document, settings, defaults, tuple(builder.notes))
+
+
+def load_gateway_limits(user: File | None) -> GatewayLimits:
+    """What holds over all sandboxes, from the user's own defaults; raises PolicyFaults."""
+    if user is None:
+        return GatewayLimits()
+    settings, faults = read_settings(parse_document(user.name, user.data), USER_KEYS)
+    if faults:
+        raise PolicyFaults(tuple(faults))
+    written = {path[1]: s.value for path, s in settings.items() if path[0] == "gateway"}
+    return GatewayLimits(**{str(name): value for name, value in written.items()})
 
 
 def _key_of(path: Path) -> Key:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from keyhole.inject.injection import Injection
     from keyhole.inject.placeholder import Shape
     from keyhole.inject.slots import Slot
+    from keyhole.inject.usage import Usage
     from keyhole.model.glob import Glob
     from keyhole.model.host import HostPattern
     from keyhole.model.person import Person
     from keyhole.model.repository import Forge, Repository
     from keyhole.model.rule import AccessRule
     from keyhole.model.secret import Secret, SecretRef
+    from keyhole.policy.budget import ServiceLimits
     from keyhole.policy.kinds import Endpoint, SocketAddress
 
 
@@ -64,6 +66,8 @@ class ServiceHost:
     """Whether pieces of answers may be asked for although a secret in two pieces is not seen."""
     credential: Secret | None = None
     """Of a preset: found in the host's own settings rather than named by a reference."""
+    usage: tuple[Usage, ...] = ()
+    """How its answers say how many tokens they took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,10 @@ class Service:
     """Of a preset: where its settings were read on this host."""
     chose_hosts: bool = False
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
+    limits: ServiceLimits | None = None
+    """Bounds of its own; None: the session's alone."""
+    secret_life: float | None = None
+    """Seconds that what an `exec:` source printed is used; None: it says so, or for ever."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:
@@ -136,12 +144,14 @@ class Limits:
     """Bounds on what a sandbox can use up; sizes in bytes, durations in seconds (I9)."""
 
     requests_per_second: int
+    concurrent_requests: int
     connections: int
     connections_per_second: int
     dns_per_second: int
     upload: int
     download: int
     body: int
+    body_time: float
     memory: int
     processes: int
     ttl: float

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.model.errors import Unparsable
 from keyhole.model.value import dataclass
 from keyhole.policy.kinds import nearest
-from keyhole.policy.schema import BY_PATH, SERVICE, Key, read_service_name
+from keyhole.policy.schema import BY_PATH, GATEWAY_KEYS, SERVICE, Key, read_service_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from keyhole.policy.fault import Fault
 
 _Node = dict[str, Any]
+
+_USERS_TABLES = frozenset(key.path[0] for key in GATEWAY_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,9 @@ class _Reader:
     def _unknown(self, name: str, prefix: Path, node: _Node) -> None:
         where = f"in [{_dotted(prefix)}]" if prefix else "at the top of the policy"
         close = nearest(name, list(node))
-        if close:
+        if not prefix and name in _USERS_TABLES:
+            hint: str | None = "it speaks of all sandboxes, and belongs to your own config.toml"
+        elif close:
             hint = f"did you mean '{close}'?"
         else:
             homes = [k.dotted for k in BY_PATH.values() if k.path[-1] == name]

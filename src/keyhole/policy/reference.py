@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keyhole.policy.schema import KEYS, SERVICE, Arrives, Key
+from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, Arrives, Key
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect that TOML editors understand."""
@@ -54,4 +54,11 @@ def key_table() -> str:
         state = "yes" if key.arrives is Arrives.NOW else f"arrives with {key.arrives.value}"
         cells = (f"`{key.dotted}`", key.kind.name, key.shown, key.meaning, state)
         rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def gateway_table() -> str:
+    """The keys that stand in the user's own config.toml alone, in Markdown."""
+    rows = ["| key | default | meaning |", "|---|---|---|"]
+    rows += [f"| `{key.dotted}` | {key.shown} | {key.meaning} |" for key in GATEWAY_KEYS]
     return "\n".join(rows)

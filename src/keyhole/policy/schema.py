@@ -49,7 +49,6 @@ class Arrives(enum.Enum):
     """What a key's effect still waits for; `keyhole check` says so (I10)."""
 
     NOW = "in force"
-    GATEWAY = "the long-lived gateway"
     CONTAINERS = "container runtimes"
 
 
@@ -125,7 +124,9 @@ _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
-_SECRET = kinds.text("reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env):.+$")
+_SECRET = kinds.text(
+    "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
+)
 _SHAPE = kinds.text("shape", Shape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
 
@@ -224,8 +225,11 @@ KEYS = (
     _key("services.*.hosts", _PATTERNS, "catalogue's",
          "required for a service of your own"),
     _key("services.*.secret", _SECRET, "none",
-         "`store:`, `keyring:`, `file:`, `exec:` or `unsafe-env:`; absent: inspected without a "
-         "credential", user=True),
+         "`store:`, `keyring:`, `file:`, `exec:`, `login:` or `unsafe-env:`; absent: inspected "
+         "without a credential", user=True),
+    _key("services.*.secret_life", kinds.DURATION, "–",
+         "how long what an `exec:` command printed is used before it is run again, where it does "
+         "not say so itself; absent: as long as the session lives"),
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that are let through, on the hosts that get the credential; required for a "
@@ -262,18 +266,35 @@ KEYS = (
          "options that a push may carry (`git push -o`), as exact texts", default=()),
     _key("services.*.api", kinds.choice(Api), "read", "how much of the forge's REST is open",
          default=Api.READ),
+    _key("services.*.requests_per_second", kinds.COUNT, "–",
+         "requests to this service, within `limits.requests_per_second`"),
+    _key("services.*.concurrent_requests", kinds.COUNT, "–",
+         "requests to this service at once, within `limits.concurrent_requests`"),
+    _key("services.*.bodies", kinds.BODIES, "`{}`",
+         "bytes of one request's body at some endpoints, in place of `limits.body`; of several "
+         "that match, the most exact speaks", default=()),
+    _key("services.*.budget.requests", kinds.TOTAL, "–",
+         "requests in a session; what comes after is refused for good"),
+    _key("services.*.budget.upload", kinds.SIZE, "–", "bytes sent in a session"),
+    _key("services.*.budget.download", kinds.SIZE, "–", "bytes received in a session"),
+    _key("services.*.budget.tokens", kinds.TOTAL, "–",
+         "tokens of language models in a session, in and out, as their answers say"),
     _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.NOW),
+    _limit("concurrent_requests", kinds.COUNT, "256", "requests to services at once",
+           Arrives.NOW),
     _limit("connections", kinds.COUNT, "256", "open at once", Arrives.NOW),
     _limit("connections_per_second", kinds.COUNT, "100", "new connections", Arrives.NOW),
     _limit("dns_per_second", kinds.COUNT, "100", "DNS questions", Arrives.NOW),
     _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.NOW),
     _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.NOW),
     _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.NOW),
+    _limit("body_time", kinds.DURATION, "5m",
+           "in which 64 KiB of a body, or its end, must be sent or taken", Arrives.NOW),
     _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
     _limit("idle", kinds.DURATION, "4h",
-           "a session's life without an allowed request that used a credential", Arrives.GATEWAY),
+           "a session's life without an allowed request that used a credential", Arrives.NOW),
     _limit("audit_per_second", kinds.COUNT, "200",
            "audit lines; beyond it they are counted in one", Arrives.NOW),
     _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
@@ -285,7 +306,31 @@ KEYS = (
          default=()),
 )  # fmt: skip
 
-BY_PATH = {key.path: key for key in KEYS}
 
-USER_KEYS = tuple(key for key in KEYS if key.user or key.path == ("version",))
-"""Keys of the user's own defaults: secrets by service name, and limits."""
+def _gateway(name: str, shown: str, meaning: str) -> Key:
+    default = None if shown == UNBOUNDED else int(shown)
+    return Key(("gateway", name), kinds.COUNT, shown, meaning, default=default, user=True)
+
+
+UNBOUNDED = "–"
+"""How the default of a limit is shown that is only there where it is set."""
+
+GATEWAY_KEYS = (
+    _gateway("sessions", "1000", "sandboxes that are served at once"),
+    _gateway("connections", "8192", "of all sandboxes, open at once; each takes two descriptors"),
+    _gateway("connections_per_second", UNBOUNDED, "new connections of all sandboxes"),
+    _gateway("requests_per_second", UNBOUNDED, "requests of all sandboxes to services"),
+    _gateway("dns_per_second", UNBOUNDED, "DNS questions of all sandboxes"),
+    _gateway("audit_per_second", UNBOUNDED,
+             "audit lines of all sandboxes; beyond it they are counted"),
+)  # fmt: skip
+"""What holds over all sandboxes of one gateway. A policy speaks for one, so these stand in the
+user's own config.toml alone."""
+
+BY_PATH = {key.path: key for key in (*KEYS, *GATEWAY_KEYS)}
+
+USER_KEYS = (
+    *(key for key in KEYS if key.user or key.path == ("version",)),
+    *GATEWAY_KEYS,
+)
+"""Keys of the user's own defaults: secrets by service name, limits, and the gateway's."""

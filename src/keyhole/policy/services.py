@@ -11,7 +11,9 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
-from keyhole.model.value import dataclass
+from keyhole.model.secret import Source
+from keyhole.model.value import dataclass, field_names
+from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
 from keyhole.policy.schema import BY_PATH, SERVICE, Api
@@ -64,13 +66,14 @@ class Words:
     def get(self, key: str) -> Any:  # noqa: ANN401 - of the key's kind
         """The written value, or the key's default."""
         found = self.written.get(key)
-        return found.value if found else BY_PATH[("services", SERVICE, key)].default
+        return found.value if found else BY_PATH[("services", SERVICE, *key.split("."))].default
 
     def fault(self, key: str, message: str, hint: str | None = None, index: int = -1) -> None:
         """A fault at a key, at one item of its list, or at the service where it is absent."""
         path: Path = ("services", self.name)
-        if key in self.attempted:
-            path = (*path, key) if index < 0 else (*path, key, index)
+        names = key.split(".")
+        if names[0] in self.attempted:
+            path = (*path, *names) if index < 0 else (*path, *names, index)
         self.complain(path, f"services.{self.name}: {message}", hint)
 
 
@@ -97,6 +100,8 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         passthrough=words.get("unsafe_passthrough"),
         git=git,
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
+        limits=_limits(words),
+        secret_life=_secret_life(words),
     )
     _check(words, service)
     return service
@@ -164,6 +169,7 @@ def _host(
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
         ranges=entry.ranges,
+        usage=entry.usage,
     )
 
 
@@ -283,6 +289,14 @@ def _repositories(words: Words, forge: Forge) -> frozenset[Repository]:
     return frozenset(found)
 
 
+def _secret_life(words: Words) -> float | None:
+    life: float | None = words.get("secret_life")
+    secret: SecretRef | None = words.get("secret")
+    if life is not None and (secret is None or secret.source is not Source.EXEC):
+        words.fault("secret_life", "only what an `exec:` command of this service prints has one")
+    return life
+
+
 def _secret(words: Words) -> SecretRef | None:
     own: SecretRef | None = words.get("secret")
     if own or words.user_secret is None:
@@ -301,7 +315,26 @@ def _secret(words: Words) -> SecretRef | None:
     return default
 
 
+def _limits(words: Words) -> ServiceLimits | None:
+    """Its own bounds, where the policy sets one."""
+    limits = ServiceLimits(
+        requests_per_second=words.get("requests_per_second"),
+        concurrent_requests=words.get("concurrent_requests"),
+        bodies=words.get("bodies"),
+        budget=Budget(**{name: words.get(f"budget.{name}") for name in field_names(Budget)}),
+    )
+    return None if limits == ServiceLimits() else limits
+
+
 def _check(words: Words, service: Service) -> None:
+    limits = service.limits
+    if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
+        # Silence would be a budget that never ends (I10).
+        words.fault(
+            "budget.tokens",
+            "it is not known how its answers say their tokens",
+            'use = "openai" for a server that answers as OpenAI\'s does',
+        )
     for index, pattern in enumerate(service.passthrough):
         if not any(_within(pattern, own) for own in service.patterns):
             words.fault("unsafe_passthrough", f"{pattern} is not one of its hosts", None, index)

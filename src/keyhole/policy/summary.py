@@ -22,6 +22,7 @@ _REACHES = {
     Source.FILE: "reads a file of this host",
     Source.UNSAFE_ENV: "reads a variable of this host",
     Source.KEYRING: "reads the keyring of this host",
+    Source.LOGIN: "uses and renews a login of this host",
 }
 
 _CI_DEFINITIONS = tuple(Glob(tuple(path.split("/"))) for path in DEFAULT_DENY_PATHS)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
+from keyhole.model.value import replace
 from keyhole.vault.custody import MAX_SIZE
 from keyhole.vault.interface import Reading, Unavailable
-from keyhole.vault.lives import now, read_printed
+from keyhole.vault.lives import Life, now, read_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +58,10 @@ class CommandSource:
         home: Path,
         env: Mapping[str, str],
         children: Children,
+        lives: Mapping[SecretRef, float] = MappingProxyType({}),
     ) -> None:
+        """`lives` has the seconds that are meant where a command declares none."""
+        self._lives = lives
         self._programs = programs
         self._directory = directory
         self._home = home
@@ -105,7 +110,11 @@ class CommandSource:
             raise Unavailable(ref, failed)
         if not ended.printed:
             raise Unavailable(ref, f"the command printed nothing{_said(ended)}")
-        return read_printed(ended.printed, asked)
+        reading = read_printed(ended.printed, asked)
+        seconds = self._lives.get(ref)
+        if reading.secret is None or reading.life or seconds is None:
+            return reading
+        return replace(reading, life=Life(asked, asked + seconds))
 
     def _located(self, word: str) -> str:
         """The file that a word names by a path, as it was judged: beside the policy, not in `/`."""

@@ -46,7 +46,7 @@ def admit(ref: SecretRef, reading: Reading, *, unsafe_short: bool = False) -> Gi
     if reading.secret is None:
         raise Unavailable(ref, reading.flaw or "nothing was read")
     if not reading.short:
-        return Given(reading.secret, reading.warning, life=reading.life)
+        return Given(reading.secret, reading.warning, life=reading.life, hidden=reading.hidden)
     if not (unsafe_short or reading.insisted):
         raise Unavailable(
             ref,
@@ -58,7 +58,7 @@ def admit(ref: SecretRef, reading: Reading, *, unsafe_short: bool = False) -> Gi
     warning = f"{name} is shorter than {MIN_SCRUBBED} characters and is not removed from answers"
     if reading.warning:
         warning = f"{reading.warning}; {warning}"
-    return Given(reading.secret, warning, unscrubbed=True, life=reading.life)
+    return Given(reading.secret, warning, unscrubbed=True, life=reading.life, hidden=reading.hidden)
 
 
 def _is_short(lines: list[str]) -> bool:

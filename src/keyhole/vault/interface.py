@@ -46,6 +46,8 @@ class Reading:
     warning: str = ""
     life: Life | None = None
     """As its source declared it; None: as long as whoever asked wants it."""
+    hidden: tuple[Secret, ...] = ()
+    """What lies beside it and is never sent, such as a refresh token: it must not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Given:
     life: Life | None = None
     mark: object = None
     """Its source's mark when it was read; another one means that the secret may have changed."""
+    hidden: tuple[Secret, ...] = ()
+    """Searched for in answers like the secret itself, and written into no request (I7)."""
 
 
 def mark_of(path: Path | str) -> object:

@@ -18,6 +18,7 @@ from keyhole.vault.custody import admit
 from keyhole.vault.files import FileSource
 from keyhole.vault.interface import Given, SeveralUnavailable, Unavailable
 from keyhole.vault.keyrings import Keyrings, KeyringSource
+from keyhole.vault.logins import Failures, LoginSource
 from keyhole.vault.store import Store
 from keyhole.vault.stored import Ask, StoreSource
 from keyhole.vault.variable import VariableSource
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.vault.interface import SecretSource
+    from keyhole.vault.tokenendpoint import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,17 @@ class Ground:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold tokens
     programs: Mapping[SecretRef, Path] = field(default_factory=dict)
     """For each `exec:` reference the program that was accepted with the policy."""
+    lives: Mapping[SecretRef, float] = field(default_factory=dict)
+    """For each `exec:` reference the seconds that it lives, where the command does not say."""
     writable: tuple[Path, ...] = ()
     """Trees that the sandbox can write."""
     ask: Ask | None = None
     """Asks for the store's passphrase; None without a terminal."""
     keyrings: Keyrings = field(default_factory=Keyrings)
+    reach: Reach | None = None
+    """By which a login is renewed; None: it is used as it is, while it lasts."""
+    failures: Failures = field(default_factory=Failures)
+    """Of renewals. One for all vaults of a process."""
 
 
 class Vault:
@@ -53,14 +61,23 @@ class Vault:
     def __init__(self, ground: Ground) -> None:
         self._children = Children()
         self._stored = StoreSource(Store(ground.store, ground.keyrings), ground.ask)
+        self._logins = LoginSource(
+            ground.home, ground.env, ground.writable, ground.reach, ground.failures
+        )
         self._sources: dict[Source, SecretSource] = {
             Source.FILE: FileSource(ground.directory, ground.home, ground.writable, ground.env),
             Source.EXEC: CommandSource(
-                ground.programs, ground.directory, ground.home, ground.env, self._children
+                ground.programs,
+                ground.directory,
+                ground.home,
+                ground.env,
+                self._children,
+                ground.lives,
             ),
             Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
             Source.STORE: self._stored,
             Source.KEYRING: KeyringSource(ground.keyrings),
+            Source.LOGIN: self._logins,
         }
 
     def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> Given:
@@ -79,13 +96,16 @@ class Vault:
         self._stored.hush()
 
     def close(self) -> None:
-        """End the commands that are under way; none is started any more."""
+        """End the commands that are under way; none is started any more. The renewal of a login is
+        waited for."""
         self._children.close()
+        self._logins.close()
 
     def fetch_all(
         self, refs: Iterable[SecretRef], *, unsafe_short: bool = False
     ) -> dict[SecretRef, Given]:
-        """Each once, all commands at the same time; Unavailable names all that cannot be had."""
+        """Each once, all commands and logins at the same time; Unavailable names all that cannot
+        be had."""
         wanted = tuple(dict.fromkeys(refs))
         found: dict[SecretRef, Given | Unavailable] = {}
 
@@ -95,7 +115,7 @@ class Vault:
             except Unavailable as error:
                 found[ref] = error
 
-        slow = [ref for ref in wanted if ref.source is Source.EXEC]
+        slow = [ref for ref in wanted if ref.source in (Source.EXEC, Source.LOGIN)]
         threads = [threading.Thread(target=fetch, args=(ref,)) for ref in slow]
         try:
             for thread in threads:

@@ -2,9 +2,9 @@
 
 Made by `app` with what a vault gave; the gateway is handed the new secret by `Followers.changed`
 and goes on with the old one until then. Files and the store are looked at, since the kernel's
-notices are lost over links, bind mounts and networks; what a command printed is renewed before its
-life is over. What is read again is judged again, as the first time (I11). Nobody is asked anything:
-the terminal is the command's by now.
+notices are lost over links, bind mounts and networks; what a command printed, and a login, is
+renewed before its life is over. What is read again is judged again, as the first time (I11). Nobody
+is asked anything: the terminal is the command's by now.
 """
 
 from __future__ import annotations
@@ -141,10 +141,8 @@ class _Followed:
 
     def is_due(self, mark: object, moment: float) -> bool:
         """Whether its source is to be read now."""
-        if self.touched:
+        if self.touched or (self.given.life and moment >= self._not_before):
             return True
-        if self.given.life:
-            return moment >= self._not_before
         if mark is None:
             return False
         # Seen twice: whoever writes it is done, and a later write has a later time.

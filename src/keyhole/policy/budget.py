@@ -1,0 +1,192 @@
+"""What one service may use of a session, and what it has used: pure, and handed the time (I9).
+
+The values are made by `services.py`; the gateway keeps a `Meter` for each service that has some.
+Rates and places are there again later, so what is over them is told to wait. A budget is for the
+whole session: what is over it is refused for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.model.decision import Decision, Reason
+from keyhole.model.value import dataclass, field, field_names
+from keyhole.policy.limit import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.model.rule import AccessRule
+
+PLACE_WAIT = 1.0
+"""Seconds after which to ask again for a place among concurrent requests: nobody knows better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a session may use up of a service; None: as much as the session may."""
+
+    requests: int | None = None
+    upload: int | None = None
+    download: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Bounds on one service, below the session's."""
+
+    requests_per_second: int | None = None
+    concurrent_requests: int | None = None
+    bodies: tuple[tuple[AccessRule, int], ...] = ()
+    budget: Budget = field(default_factory=Budget)
+
+    def body(self, method: str, readings: Iterable[tuple[str, ...]]) -> int | None:
+        """Bytes that a body may have at an endpoint, by its path's folded segments in each way
+        that a server may read them; None: what the session's limits say."""
+        found = [size for path in readings if (size := self._body_at(method, path)) is not None]
+        return min(found, default=None)
+
+    def _body_at(self, method: str, path: tuple[str, ...]) -> int | None:
+        matching = [
+            (rule, size)
+            for rule, size in self.bodies
+            if rule.speaks_of(method) and rule.path.folded().matches(path)
+        ]
+        # The order of a table's keys says nothing: the most exact rule speaks, and among rules of
+        # which none is within another, the smallest size.
+        exact = [
+            size
+            for rule, size in matching
+            if not any(rule.covers(other) and not other.covers(rule) for other, _ in matching)
+        ]
+        return min(exact, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """What was used of one budget, for a listing."""
+
+    name: str
+    used: int
+    limit: int
+
+
+class Meter:
+    """What one service has used in a session, against what it may."""
+
+    __slots__ = ("_bucket", "_limits", "_rule", "busy", "download", "requests", "tokens", "upload")
+
+    def __init__(self, service: str, limits: ServiceLimits, now: float) -> None:
+        self._rule = f"services.{service}"
+        self._limits = limits
+        self._bucket: Bucket | None = None
+        self.busy = 0
+        """Requests at this moment."""
+        self.requests = 0
+        self.upload = 0
+        self.download = 0
+        self.tokens = 0
+        self.change(limits, now)
+
+    @property
+    def limits(self) -> ServiceLimits:
+        """What holds now."""
+        return self._limits
+
+    def change(self, limits: ServiceLimits, now: float) -> None:
+        """From now on this holds; what was counted stays counted."""
+        rate, bucket = limits.requests_per_second, self._bucket
+        self._limits = limits
+        if rate is None:
+            self._bucket = None
+        elif bucket is None:
+            self._bucket = Bucket.full("requests_per_second", rate, now, table=self._rule)
+        else:
+            bucket.adjust(rate, now)
+
+    def admit(self, now: float, size: int) -> tuple[Decision, float] | None:
+        """Count one request in, of so many bytes; else why not, and in how many seconds it may be
+        asked again (0: never)."""
+        budget, limits = self._limits.budget, self._limits
+        spent = self.spent()
+        if spent is not None:
+            return spent, 0.0
+        if budget.upload is not None and self.upload + size > budget.upload:
+            return self._over("upload"), 0.0
+        most = limits.concurrent_requests
+        if most is not None and self.busy >= most:
+            rule = f"{self._rule}.concurrent_requests"
+            return Decision(reason=Reason.OVER_LIMIT, rule=rule), PLACE_WAIT
+        bucket = self._bucket
+        if bucket is not None:
+            decision = bucket.take(now)
+            if not decision.allowed:
+                return decision, bucket.wait(now)
+        self.requests += 1
+        self.busy += 1
+        return None
+
+    def pass_by(self, now: float) -> Decision | None:
+        """Count a request whose bytes and end are not seen: one in the clear."""
+        refused = self.admit(now, 0)
+        if refused is None:
+            self.busy -= 1
+            return None
+        return refused[0]
+
+    def leave(self) -> None:
+        """A request is over."""
+        self.busy -= 1
+
+    def spent(self) -> Decision | None:
+        """Which budget is used up, if one is."""
+        budget = self._limits.budget
+        for name in _BUDGETS:
+            limit = getattr(budget, name)
+            if limit is not None and getattr(self, name) >= limit:
+                return self._over(name)
+        return None
+
+    def count_up(self, amount: int) -> Decision | None:
+        """Count bytes sent; a decision when they are over the budget."""
+        limit = self._limits.budget.upload
+        if limit is not None and self.upload + amount > limit:
+            return self._over("upload")
+        self.upload += amount
+        return None
+
+    def count_down(self, amount: int) -> Decision | None:
+        """Count bytes received; a decision when they are over the budget."""
+        limit = self._limits.budget.download
+        if limit is not None and self.download + amount > limit:
+            return self._over("download")
+        self.download += amount
+        return None
+
+    def uses(self) -> tuple[BudgetUse, ...]:
+        """Use against budget."""
+        budget = self._limits.budget
+        return tuple(
+            BudgetUse(f"{self._rule}.budget.{name}", getattr(self, name), limit)
+            for name in _BUDGETS
+            if (limit := getattr(budget, name)) is not None
+        )
+
+    def _over(self, name: str) -> Decision:
+        return Decision(reason=Reason.OVER_BUDGET, rule=f"{self._rule}.budget.{name}")
+
+
+_BUDGETS = field_names(Budget)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """Bounds over all sandboxes of one gateway; a rate that is None is only each sandbox's own."""
+
+    sessions: int = 1000
+    connections: int = 8192
+    connections_per_second: int | None = None
+    requests_per_second: int | None = None
+    dns_per_second: int | None = None
+    audit_per_second: int | None = None

@@ -1,0 +1,108 @@
+"""The keeper and the gateway's end of it: nothing that is asked is lost, and nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from keyhole.app.keeper import Keeper
+from keyhole.app.kept import Kept, Sources
+from keyhole.app.message import Frames, framed, packed, unpacked
+from keyhole.app.places import Places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.app.provider import Provider, Stock, Wanted
+
+PATIENCE = 30.0
+
+
+def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> None:
+    """Its interpreter takes longer to start than the first question to come."""
+    places = Places(tmp_path, tmp_path / "config", tmp_path / "state", tmp_path / "run")
+    kept = Kept.start(Sources(places, {}, None))
+
+    async def ask() -> object:
+        kept.attach(asyncio.get_running_loop(), lambda *_: None)
+        return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
+
+    try:
+        assert asyncio.run(ask()) == []
+    finally:
+        kept.close()
+
+
+def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
+    """I9: what one session's change breaks is told, and others are answered."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kept = Kept(ours, judges, 0)
+    told: list[str] = []
+
+    def changed(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def ask() -> object:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context["message"])))
+        kept.attach(loop, changed)
+        theirs.sendall(packed(("kept", "x", "why")) + packed(("answer", 1, ["y"], "")))
+        return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
+
+    with ours, theirs, judges, their_judges:
+        assert asyncio.run(ask()) == ["y"]
+    assert told == ["a change of a session failed"]
+
+
+class SlowProvider:
+    """Gives a session when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on, self.closed = (threading.Event() for _ in range(3))
+
+    def provide(self, wanted: Wanted) -> Stock:
+        self.asked.set()
+        assert self.go_on.wait(PATIENCE)
+        return cast("Stock", SimpleNamespace(vault=SimpleNamespace(close=self.closed.set)))
+
+
+def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
+    """I9: whoever asks and leaves, again and again, leaves no secret and no thread behind."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    provider = SlowProvider()
+    keeper = Keeper(theirs, their_judges, cast("Provider", provider), Frames())
+    thread = threading.Thread(target=keeper.serve)
+    thread.start()
+    with ours, theirs, judges, their_judges:
+        opening = {"number": 1, "session": "x", "policy": "/p", "search_path": "", "writable": []}
+        _say(ours, {"do": "open"} | opening)
+        assert provider.asked.wait(PATIENCE)
+        _say(ours, {"do": "end", "session": "x"})
+        # Heard when what comes after it is answered.
+        _say(ours, {"do": "touch", "number": 2, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 2, [], "")
+        provider.go_on.set()
+        assert _answer(ours) == ("answer", 1, None, "the session has ended")
+        assert provider.closed.is_set()
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def _say(sock: socket.socket, words: dict[str, object]) -> None:
+    sock.sendall(framed(json.dumps(words).encode()))
+
+
+def _answer(sock: socket.socket) -> Any:  # noqa: ANN401 - whatever was packed
+    sock.settimeout(PATIENCE)
+    frames = Frames()
+    while not (found := frames.feed(sock.recv(65536))):
+        """The rest is under way."""
+    (frame,) = found
+    return unpacked(frame)
