@@ -69,6 +69,8 @@ OTHER_SURROUNDINGS = (
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
 NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
+ENDING = "the gateway is about to end"
+REVOKED_EARLY = "all sessions were revoked while this one was opened"
 CHANGED = "the policy was changed after it was read; run again"
 
 
@@ -148,6 +150,7 @@ class GatewayOperations:
         self._entries: dict[str, Entry] = {}
         self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
         """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
+        self._ending = False
         self._since = int(time.time())
         self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._settled = asyncio.Event()
@@ -198,6 +201,8 @@ class GatewayOperations:
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
+        if self._ending:
+            raise interface.Refused(ENDING)
         if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
         if not self._house.log.admitting:
@@ -209,6 +214,8 @@ class GatewayOperations:
             provision = await self._kept.open(
                 session, opening.policy, opening.search_path, opening.writable
             )
+            if self._ending or session not in self._opening:
+                raise Refused(ENDING if self._ending else REVOKED_EARLY)
             # What a person saw and accepted is what holds (I11).
             if provision.digest != opening.trusted:
                 raise Refused(CHANGED)
@@ -225,7 +232,7 @@ class GatewayOperations:
                 raise interface.Refused(_line(str(error))) from None
             raise
         finally:
-            del self._opening[session]
+            self._opening.pop(session, None)
         self._entries[session] = entry
         for what, heard in early:
             self.changed(what, session, heard)
@@ -258,6 +265,8 @@ class GatewayOperations:
         """The kill switch, for those that are being opened, too."""
         self._switched += 1
         entries = list(self._entries.values())
+        # Those that are being opened do not come any more.
+        self._opening.clear()
         return values.Revoked(sum(self._revoke(entry, peer.pid) for entry in entries))
 
     async def grant(self, session: str, grant: Grant, peer: Peer) -> GrantView:
@@ -471,7 +480,8 @@ class GatewayOperations:
         gc.collect()
 
     async def close(self) -> int:
-        """End every session and its sandbox; how many there were."""
+        """End every session and its sandbox; how many there were. None comes any more."""
+        self._ending = True
         entries = list(self._entries.values())
         for entry in entries:
             self._begin_stop(entry, os.getpid())
