@@ -155,8 +155,6 @@ class GatewayOperations:
         self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._settled = asyncio.Event()
         self._settled.set()
-        self._switched = 0
-        """How often all were revoked."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
@@ -207,7 +205,7 @@ class GatewayOperations:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
         if not self._house.log.admitting:
             raise interface.Refused(NOT_ADMITTING)
-        session, switched = new_session(), self._switched
+        session = new_session()
         early: list[tuple[str, tuple[Any, ...]]] = []
         self._opening[session] = early
         try:
@@ -221,8 +219,6 @@ class GatewayOperations:
                 raise Refused(CHANGED)
             if provision.granted != opening.granted:
                 raise Refused(OTHER_SURROUNDINGS)
-            if switched != self._switched:
-                raise Refused("all sessions were revoked meanwhile")
             stand_ins = {each.service: each.texts for each in opening.stand_ins}
             tenant = make_tenant(session, provision, stand_ins)
             entry = Entry(tenant, opening, peer)
@@ -263,7 +259,6 @@ class GatewayOperations:
 
     async def revoke_all(self, peer: Peer) -> values.Revoked:
         """The kill switch, for those that are being opened, too."""
-        self._switched += 1
         entries = list(self._entries.values())
         # Those that are being opened do not come any more.
         self._opening.clear()
