@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from benchmarks import audit, git, intercept, policy, sandbox, startup, tunnel
+from benchmarks import audit, git, intercept, policy, sandbox, sessions, startup, tunnel
 
 
 def main() -> int:
@@ -22,6 +22,7 @@ def main() -> int:
         ("git, against the same server directly", git.measure),
         ("A sandbox's start", sandbox.measure_start),
         ("Two hundred sandboxes on one gateway", sandbox.measure_many),
+        ("Five hundred sessions on a gateway that stays up", sessions.measure),
     ):
         print(f"\n{title}")
         for row in measure():

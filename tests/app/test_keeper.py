@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from types import SimpleNamespace
@@ -43,7 +44,7 @@ def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
     """I9: what one session's change breaks is told, and others are answered."""
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = Kept(ours, judges, 0)
+    kept = Kept(ours, judges, os.getpid())
     told: list[str] = []
 
     def changed(*_: object) -> None:

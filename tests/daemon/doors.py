@@ -78,6 +78,7 @@ class Tenancy:
     """A session with a door and a line, held by this process, as a supervisor holds one."""
 
     def __init__(self, estate: Estate, doors: Doors, number: int) -> None:
+        self._lines = estate.lines
         self._doors = doors
         self._number = number
         opened = estate.client.open_session(estate.opened_as)
@@ -86,6 +87,7 @@ class Tenancy:
         door = doors.make(number)
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line.settimeout(PATIENCE)
+        estate.lines.append(self.line)
         with theirs:
             handed = [*door, theirs]
             names = [*NAMES[: len(door)], "line"]
@@ -116,6 +118,7 @@ class Tenancy:
 
     def hang_up(self) -> None:
         """As a run that was killed does it."""
+        self._lines.remove(self.line)
         self.line.close()
         self._doors.drop(self._number)
 

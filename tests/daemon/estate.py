@@ -266,6 +266,8 @@ class Estate:
         self.state = self.project.home / "state" / "keyhole"
         self.client = Client(self.runtime, PATIENCE)
         self._held: list[Inside] = []
+        self.lines: list[socket.socket] = []
+        """Of sessions that this process holds. A gateway that ends kills who holds on to one."""
 
     def __enter__(self) -> Self:
         return self
@@ -274,6 +276,8 @@ class Estate:
         for each in self._held:
             if each.process.poll() is None:
                 each.process.kill()
+        for line in self.lines:
+            line.close()
         self("down")
         self.service.close()
         shutil.rmtree(self.ground)

@@ -21,7 +21,7 @@ from tests.daemon.estate import Estate, Holding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WARM_UP = 40
+WARM_UP = 24
 """Sessions until what is loaded once, and what allocators keep, is there."""
 
 GROWTH = 6 << 20

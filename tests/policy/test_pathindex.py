@@ -57,6 +57,18 @@ def test_a_folding_rule_is_held_in_folded_form() -> None:
     assert index.find("GET", ("Repos", "x.JSON")) is None
 
 
+def test_globs_that_begin_and_end_alike_are_told_apart() -> None:
+    index = PathIndex()
+    texts = ("GET /a*c", "GET /a*b*c", "GET /x*y", "GET /a*b*c/d")
+    rules = [RankedRule(AccessRule.parse(text), Tier.ALLOW, text) for text in texts]
+    for rule in rules:
+        index.add(rule)
+    assert index.find("GET", ("axc",)) is rules[0]
+    assert index.find("GET", ("xzy",)) is rules[2]
+    assert index.find("GET", ("abc", "d")) is rules[3]
+    assert index.find("GET", ("axc", "d")) is None
+
+
 def test_the_first_of_two_equal_rules_speaks() -> None:
     index = PathIndex()
     first = RankedRule(AccessRule.parse("GET /x"), Tier.ALLOW, "first")

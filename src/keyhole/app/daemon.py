@@ -38,6 +38,7 @@ from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
+from keyhole.vault.stored import MAX_TRIES
 
 if TYPE_CHECKING:
     import socket
@@ -125,10 +126,20 @@ def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
 
 
 def _passphrase(serving: Serving) -> Secret | None:
-    """Asked for once, where something in the store is encrypted."""
-    if Store(serving.places.store).key_file is None or serving.ask is None:
+    """Asked for where something in the store is encrypted, and seen to be the right one."""
+    file = Store(serving.places.store).key_file
+    if file is None or serving.ask is None:
         return None
-    return serving.ask(False)
+    from keyhole.vault.envelope import Damaged, open_key  # it brings a cipher library
+
+    for attempt in range(MAX_TRIES):
+        passphrase = serving.ask(attempt > 0)
+        try:
+            if passphrase is None or open_key(file, passphrase) is not None:
+                return passphrase
+        except Damaged:
+            return None  # sessions that want something of it are told so
+    raise DaemonFailed("that is not the store's passphrase")
 
 
 def _raise_descriptor_limit() -> None:

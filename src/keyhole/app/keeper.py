@@ -45,7 +45,13 @@ MAX_OPENINGS = 16
 
 NO_THREAD = "this host has no process or thread left for the gateway's keeper; try again"
 
+SWEEP_SHARE = 50
+"""How many times as long as a sweep took passes until the next one: it is to take 2 % at most."""
+
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8
+"""From <malloc.h>. Threads come and go here, each with the roots of a host for a moment: an arena
+for each of them would keep tens of MiB."""
 
 
 class Keeper:
@@ -69,6 +75,7 @@ class Keeper:
         self._opening: set[str] = set()
         self._followed: dict[str, Following] = {}
         self._forgotten = False
+        self._next_sweep = 0.0
         self._bailiff = Bailiff()
 
     def serve(self, heard: Sequence[bytes] = ()) -> None:
@@ -180,10 +187,12 @@ class Keeper:
             with contextlib.suppress(Exception):
                 following.look()
         self._bailiff.bury()
-        if self._forgotten:
+        begun = time.monotonic()
+        if self._forgotten and begun >= self._next_sweep:
             # What was followed hangs together in cycles, secrets included (I1).
             self._forgotten = False
             gc.collect()
+            self._next_sweep = begun + SWEEP_SHARE * (time.monotonic() - begun)
 
     def _start_judge(self) -> bool:
         """In this thread: a judge dies with the one that started it. False: the gateway is gone."""
@@ -224,6 +233,8 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
+    with contextlib.suppress(AttributeError):  # musl has no arenas
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     guard_memory()
     # The terminal's signals are for the gateway, which ends us.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

@@ -119,6 +119,11 @@ class DoorHandle:
         return self._state.budgets()
 
     @property
+    def kept(self) -> int:
+        """Connections to origins that wait for the next request."""
+        return sum(inspection.kept for inspection in self._inspections.values())
+
+    @property
     def figures(self) -> Figures:
         """What the session has done so far."""
         return self._state.figures
