@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -174,3 +175,31 @@ def test_a_policy_whose_way_is_gone_is_told_in_words(estate: Estate) -> None:
             policy.rmdir()
         else:
             policy.unlink()
+
+
+def test_a_look_that_finds_no_thread_is_looked_at_again(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: neither lost nor the end of who looks. Both a policy and a secret."""
+    estate.keep("key", "0123456789abcdefghij-one")
+    policy = estate.policy("project", service("file:~/key"))
+    following = estate.follow(policy)
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    estate.keep("key", "0123456789abcdefghij-two")
+    estate.policy("project", service("file:~/key") + "# another")
+    for _ in range(3):
+        following.look()
+    assert (estate.rotated, estate.reloaded) == ([], [])
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for _ in range(1000):
+        following.look()
+        if estate.reloaded:
+            break
+        threading.Event().wait(0.01)
+    assert estate.reloaded
+    following.close()

@@ -10,13 +10,15 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from keyhole.app.keeper import Keeper
+from keyhole.app.keeper import NO_THREAD, Keeper
 from keyhole.app.kept import Kept, Sources
 from keyhole.app.message import Frames, framed, packed, unpacked
 from keyhole.app.places import Places
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from keyhole.app.provider import Provider, Stock, Wanted
 
@@ -94,6 +96,32 @@ def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
         provider.go_on.set()
         assert _answer(ours) == ("answer", 1, None, "the session has ended")
         assert provider.closed.is_set()
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_host_without_threads_costs_an_answer_and_not_the_keeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I9: sandboxes that take all processes of the user must not end the keeper of all others."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper = Keeper(theirs, their_judges, cast("Provider", SlowProvider()), Frames())
+    thread = threading.Thread(target=keeper.serve)
+    thread.start()
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ours, theirs, judges, their_judges:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        _say(ours, {"do": "touch", "number": 1, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 1, None, NO_THREAD)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        _say(ours, {"do": "touch", "number": 2, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 2, [], "")
         ours.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)
         assert not thread.is_alive()

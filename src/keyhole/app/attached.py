@@ -183,7 +183,7 @@ class Attached:
         match message:
             case {"say": str(line)}:
                 self._report(line)
-            case {"closed": str(why)}:
+            case {"closed": str(why)} if why in tuple(Ending):
                 self._ended(Ending(why))
             case {"head": str(digest)} if self._head is not None and not self._head.done():
                 self._head.set_result(digest)

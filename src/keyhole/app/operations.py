@@ -26,6 +26,7 @@ from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
 from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
+from keyhole.gateway import granting
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import GatewayFull, SameNamespace
 from keyhole.model.host import DEFAULT_PORT
@@ -486,7 +487,7 @@ class GatewayOperations:
 
 def _shown(grant: Granted) -> GrantView:
     """A grant as a person sees it, whose clock is the wall's."""
-    left = grant.expires - asyncio.get_running_loop().time()
+    left = grant.expires - granting.now()
     port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
 
