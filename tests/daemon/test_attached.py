@@ -49,6 +49,9 @@ def test_a_terminal_is_as_in_a_run_of_its_own(quarters: Home) -> None:
         screen.until("31 80\r\n")
         screen.until("ready")
         screen.until_raw()
+        # A shell that has started `cat` by vfork and is stopped before its exec is not seen to be.
+        screen.type("zero\r")
+        screen.until("zero\r\nzero\r\n")
         screen.type(CTRL_Z)
         screen.until_stopped()
         assert screen.settings == screen.before
