@@ -8,16 +8,21 @@ import os
 import shutil
 import subprocess
 import time
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from keyhole.control import conversation, values
+from keyhole.control import conversation, desk, values
 from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
-from keyhole.control.desk import PERFORMED
+from keyhole.control.desk import PERFORMED, Call, perform
 from keyhole.control.interface import Operations
+from keyhole.control.request import Asked
 from keyhole.control.table import BY_NAME, OPERATIONS
 from keyhole.model.host import HostPattern
-from tests.control.rig import KNOWN, OPENING, UNKNOWN, Rig, request, status_of, until
+from tests.control.rig import KNOWN, OPENING, UNKNOWN, FakeGateway, Rig, request, status_of, until
+
+if TYPE_CHECKING:
+    from keyhole.control.peer import Peer
 
 
 def test_every_operation_of_the_table_is_a_method_and_is_performed() -> None:
@@ -247,3 +252,25 @@ def test_at_the_end_what_does_not_finish_is_cut(rig: Rig) -> None:
         until(lambda: bool(rig.gateway.calls))
         rig.wait(rig.server.close(0.05))
         assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(3600.0, 3), (-1.0, values.PAGE + 3)])
+def test_a_long_list_gives_way_to_the_loop_by_the_time_it_takes(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, most: int
+) -> None:
+    """A busy loop has turns of ten milliseconds: one for each session would be half a second."""
+    monkeypatch.setattr(desk, "TURN_SECONDS", seconds)
+    gateway = FakeGateway([f"{number:012x}" for number in range(values.PAGE)])
+
+    async def turns() -> int:
+        call = Call(Asked(BY_NAME["list_sessions"], {}, values.Paging()), None, cast("Peer", None))
+        task = asyncio.ensure_future(perform(gateway, call))
+        count = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            count += 1
+        assert task.result().count(b'"policy"') == values.PAGE
+        return count
+
+    taken = asyncio.run(turns())
+    assert most - 3 <= taken <= most

@@ -7,6 +7,7 @@ a fault, which the conversation answers without its words.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from keyhole.control import prometheus
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from keyhole.control.peer import Peer
     from keyhole.control.request import Asked
     from keyhole.control.shape import Record
+
+
+TURN_SECONDS = 0.002
+"""How long an answer may be written before the loop looks at doors again. A turn of a busy loop
+takes longer than a session takes to be written: a turn for each would be half a second a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,11 @@ async def perform(operations: Operations, call: Call) -> bytes:
 
 
 async def _written(record: Record | None, value: object) -> dict[str, object] | None:
-    """An answer by its shape, whose Misshapen is a fault of ours. Lists are written in turns."""
+    """An answer by its shape, whose Misshapen is a fault of ours. Long lists take several turns."""
     if record is None:
         return None
     found: dict[str, object] = {}
+    begun = time.monotonic()
     for name, field in record.fields.items():
         member, shape = getattr(value, name), field.shape
         if not isinstance(shape, ListOf):
@@ -84,7 +91,9 @@ async def _written(record: Record | None, value: object) -> dict[str, object] | 
         found[name] = items = []
         for item in shape.bounded(member, f"answer.{name}"):
             items.append(shape.shape.write(item, f"answer.{name}[]"))
-            await asyncio.sleep(0)
+            if time.monotonic() - begun > TURN_SECONDS:
+                await asyncio.sleep(0)
+                begun = time.monotonic()
     return found
 
 
