@@ -165,6 +165,12 @@ def test_a_value_that_no_service_has_is_passed_over_and_the_next_is_read() -> No
             assert said(data + honest, piece=piece) == 9
 
 
+def test_an_escape_that_is_cut_in_two_does_not_end_a_text() -> None:
+    data = b'{"usage": {"note": "x\\"} y", "more": {"a": {}}, "total_tokens": 9}}'
+    for piece in (None, 1, data.index(b"\\") + 1):
+        assert said(data, Usage.OPENAI, piece=piece) == 9
+
+
 def test_a_member_without_a_number_yet_is_noted() -> None:
     reader = UsageReader((Usage.OPENAI,))
     reader.feed(b'{"id": "r", "status": "queued", "usage": nu')

@@ -390,7 +390,7 @@ def test_a_rule_has_its_line() -> None:
 def test_keys_without_effect_yet_are_named() -> None:
     """I10: nothing pretends."""
     text = "[sandbox]\nruntime = 'docker'\nimage = 'debian'\n[egress]\nallow = ['a.example']\n"
-    waiting = loaded(text).waiting()
+    waiting = loaded(text + "[services.model]\nsecret = 'store:m'").waiting()
     assert [key.dotted for key, _ in waiting] == ["sandbox.image"]
 
 

@@ -667,6 +667,10 @@ def test_a_line_that_varies_is_read_as_one_that_was_never_seen(rest: bytes) -> N
     assert VARIED.parse(head(b"X-Id: 7f")).lines == [b"X-Id: 7f\r\n"]
 
 
+def test_a_line_that_varies_and_is_not_written_as_usual_is_written_anew() -> None:
+    assert VARIED.parse(head(b"X-Id:\t 7f \t")).lines == [b"X-Id: 7f\r\n"]
+
+
 def test_a_request_does_not_share_its_lines_with_the_next() -> None:
     shared = reader()
     first = shared.parse(head(b"X: y"))
