@@ -83,6 +83,10 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="run a gateway for this command alone, though `keyhole up` has started one",
     )
+    run.add_argument(
+        "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
+    )
+    run.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
     _policy_flag(run)
     trust_flag(run)
     run.add_argument(
@@ -236,7 +240,8 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     if options.verb == "run" and options.command:
         from keyhole.cli.ahead import begin
 
-        options.helper = begin()
+        # An engine makes a container's network, so no helper has to.
+        options.helper = begin() if options.runtime in (None, "bwrap") else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
