@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from keyhole.app.kit import Stores
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
+from keyhole.sandbox import programs
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
 from keyhole.sandbox.containers.image import look
+from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Launch
+
+
+_BOXES = "boxes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,28 @@ class Berth:
         return Containers(self.engine, launch, self.image, console, session, self.directory)
 
 
+def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
+    """Remove what killed runs left in every engine of this host. EngineFailed when there is none,
+    or one does not answer."""
+    addresses, failures = [], []
+    for name in ("docker", "podman"):
+        try:
+            addresses.append(address_of(name, env))
+        except EngineFailed as failed:
+            failures.append(failed)
+    if not addresses:
+        raise failures[0]
+    nft = str(programs.find(contained=True).nft)
+    found: list[Orphan] = []
+    for address in dict.fromkeys(addresses):
+        engine = Engine(address)
+        try:
+            found += prune(engine, state / _BOXES, nft)
+        finally:
+            engine.close()
+    return found
+
+
 def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
     """The engine and the image that the policy names. Refused, in a line, when there are none."""
     name = sandbox.image
@@ -87,6 +114,6 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
                 f"{visible(name)}` gets it"
             ) from None
-        return Berth(engine, image, look(engine, image, state / "images"), state / "boxes")
+        return Berth(engine, image, look(engine, image, state / "images"), state / _BOXES)
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

@@ -203,6 +203,9 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     stop = _verb(verbs, "stop", "end sessions and their sandboxes")
     stop.add_argument("ids", nargs="+", metavar="ID", help="of a session (its first letters do)")
 
+    prune = _verb(verbs, "prune", "remove what killed runs left in Docker or Podman")
+    _json_flag(prune)
+
     allow = _verb(verbs, "allow", "let a running session connect to one host more, for a while")
     allow.add_argument("id", metavar="ID", help="of the session (its first letters do)")
     allow.add_argument("host", metavar="HOST", help="name, or name:port; it is tunnelled")

@@ -19,7 +19,7 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox.containers.spec import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SECONDS = 60.0
 """How long one answer may take; what takes longer is waited for in another way."""
@@ -59,6 +59,16 @@ class State:
     pid: int
     """Of its first process, as the host numbers it; 0 when there is none."""
     labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container of ours, in a list."""
+
+    id: str
+    labels: Mapping[str, str]
+    created: int
+    """In seconds since 1970."""
 
 
 def address_of(engine: str, env: Mapping[str, str]) -> str:
@@ -142,6 +152,34 @@ class Engine:
             self._client.tag(name, repository, tag)
             self._client.remove_image(name)
 
+    def images(self) -> list[str]:
+        """The names of every image that carries our label."""
+        with _translated(self.path):
+            found = self._client.images(filters={"label": LABEL})
+        return [str(name) for image in found for name in image.get("RepoTags") or ()]
+
+    def volumes(self) -> list[str]:
+        """The names of every volume that carries our label."""
+        with _translated(self.path):
+            found = self._client.volumes(filters={"label": LABEL}).get("Volumes") or ()
+        return [str(volume["Name"]) for volume in found]
+
+    def forget_image(self, name: str) -> bool:
+        """Remove an image, unless it is used."""
+        return self._forget(lambda: self._client.remove_image(name))
+
+    def forget_volume(self, name: str) -> bool:
+        """Remove a volume, unless it is used."""
+        return self._forget(lambda: self._client.remove_volume(name))
+
+    def _forget(self, removal: Callable[[], object]) -> bool:
+        try:
+            with _translated(self.path):
+                removal()
+        except EngineFailed:
+            return False
+        return True
+
     # ── containers ────────────────────────────────────────────────────────────────────────────────
 
     def create(self, config: Mapping[str, Any], name: str | None = None) -> str:
@@ -195,12 +233,11 @@ class Engine:
             # Volumes without a name go along; that with our programs has one.
             self._client.remove_container(container, v=True, force=True)
 
-    def ours(self) -> Iterator[tuple[str, Mapping[str, str], bool]]:
-        """Every container that carries our label: its id, its labels, whether it runs."""
+    def containers(self) -> list[Listed]:
+        """Every container that carries our label."""
         with _translated(self.path):
             found = self._client.containers(all=True, filters={"label": LABEL})
-        for each in found:
-            yield str(each["Id"]), each.get("Labels") or {}, each.get("State") == "running"
+        return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
 
     # ── files in a container that need not run ────────────────────────────────────────────────────
 

@@ -31,11 +31,13 @@ class Config:
         uid: int,
         gid: int,
         mounts: tuple[str, ...],
+        linked: tuple[str, ...],
         read_only: tuple[str, ...],
         same: dict[str, tuple[int, int]],
         seeds: tuple[tuple[str, str, int], ...],
         program: bytes,
         open_files: int,
+        memory: int,
     ) -> None:
         self.namespace = namespace
         self.command = command
@@ -44,6 +46,9 @@ class Config:
         self.uid = uid
         self.gid = gid
         self.mounts = mounts
+        self.linked = linked
+        """Those that an engine may have mounted where a link of the image leads: nothing that must
+        stay covered lies under them."""
         self.read_only = read_only
         self.same = same
         """By mount point: the device and inode of what was judged."""
@@ -52,6 +57,7 @@ class Config:
         self.program = program
         """The filter."""
         self.open_files = open_files
+        self.memory = memory
 
     def packed(self) -> bytes:
         """As `main` reads it, in the same interpreter."""
@@ -73,9 +79,10 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"keyhole: nothing was run: {config.directory}: {error.strerror}\n")
         return inside.FAILED
-    # Processes and memory are bounded by the engine, for all processes together (I9).
+    # For each process; for all together, processes and memory are bounded by the engine (I9).
     inside.lower(resource.RLIMIT_CORE, 0)
     inside.lower(resource.RLIMIT_NOFILE, config.open_files)
+    inside.lower(resource.RLIMIT_DATA, config.memory)
     # Number for number: an engine leaves out what its libseccomp has no name for.
     syscalls.load_filter(config.program)
     return inside.become(config.command, config.environment)
@@ -88,9 +95,9 @@ def failures(config: Config) -> list[str]:
         found.append(f"the user is {os.getuid()}:{os.getgid()}")
     if set(os.getgroups()) - {config.gid}:
         found.append(f"the user is in the groups {os.getgroups()}")
-    # An engine mounts where the image's links lead.
-    mounts = tuple(os.path.realpath(target) for target in config.mounts)
-    fixed = tuple(os.path.realpath(target) for target in config.read_only)
+    led = {target: os.path.realpath(target) for target in config.linked}
+    mounts = (*config.mounts, *led.values())
+    fixed = tuple(led.get(target, target) for target in config.read_only)
     found += inside.mount_failures(mounts, fixed, (*ENGINES, *mounts))
     for target, expected in config.same.items():
         status = os.stat(target)

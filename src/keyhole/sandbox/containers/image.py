@@ -64,7 +64,7 @@ def _ask(engine: Engine, image: Image) -> Contents:
         {
             "Image": image.id,
             "Entrypoint": ["/never-started"],
-            "Labels": labels("look", ""),
+            "Labels": labels("look"),
             "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"]},
         }
     )

@@ -12,7 +12,7 @@ from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.entry import Config
 from keyhole.sandbox.containers.holder import REGISTRATION
-from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs
+from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.files.paths import is_within
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from keyhole.sandbox.launch import Launch
 
-LABEL, SESSION_LABEL = "keyhole", "keyhole.session"
-"""On everything that Keyhole makes in an engine: what it is, and of which session."""
+LABEL, SESSION_LABEL, AT_LABEL = "keyhole", "keyhole.session", "keyhole.at"
+"""On everything that Keyhole makes in an engine: what it is, and, for a container, of which session
+and whose: the directory of whoever made it."""
 
 CONFIG = "/etc/keyhole/entry"
 """Where `entry.py` finds what to assert."""
@@ -34,6 +35,13 @@ _HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SE
 """To make the door, and then to give all of them up."""
 _HOLDER_BYTES = 128 << 20
 _HOLDER_PROCESSES = 8
+
+_SYSCTLS = {
+    # Engines turn it off; with it, what means an address of IPv6 is refused and told.
+    "net.ipv6.conf.all.disable_ipv6": "0",
+    # Engines let everybody make sockets of ICMP; here nobody can.
+    "net.ipv4.ping_group_range": "1 0",
+}
 
 _WRITABLE = (*MEMORY_TREES, ("/run", 256 << 20), ("/var/tmp", 1 << 30))  # noqa: S108 - inside
 _OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
@@ -54,14 +62,16 @@ class Box:
     kit: str
     """The volume with our own programs."""
     profile: str
+    at: str
+    """The directory of whoever makes it."""
 
 
-def labels(what: str, session: str) -> dict[str, str]:
+def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
     """What we mark everything with."""
-    return {LABEL: what, SESSION_LABEL: session}
+    return {LABEL: what, SESSION_LABEL: session, AT_LABEL: at}
 
 
-def holder(image: str, session: str, registration: str, kit: str) -> dict[str, Any]:
+def holder(image: str, session: str, at: str, registration: str, kit: str) -> dict[str, Any]:
     """The holder's container, before anything of the sandbox exists."""
     return {
         "Image": image,
@@ -70,7 +80,7 @@ def holder(image: str, session: str, registration: str, kit: str) -> dict[str, A
         ),
         "User": "0:0",
         "Hostname": HOSTNAME,
-        "Labels": labels("holder", session),
+        "Labels": labels("holder", session, at),
         "HostConfig": {
             "NetworkMode": "none",
             "Dns": [NAMESERVER],
@@ -82,12 +92,11 @@ def holder(image: str, session: str, registration: str, kit: str) -> dict[str, A
             "Memory": _HOLDER_BYTES,
             "AutoRemove": True,
             "LogConfig": {"Type": "none"},
-            # Engines turn it off; with it, what means an address of IPv6 is refused and told.
-            "Sysctls": {"net.ipv6.conf.all.disable_ipv6": "0"},
+            "Sysctls": _SYSCTLS,
             "Mounts": [
                 _mount(registration, REGISTRATION, read_only=False),
                 # The first holder that mounts it fills it from the image.
-                {"Type": "volume", "Source": kit, "Target": closure.TREE},
+                _volume(kit),
             ],
         },
     }
@@ -98,11 +107,11 @@ def filler(image: str, kit: str) -> dict[str, Any]:
     return {
         "Image": image,
         "Entrypoint": ["/never-started"],
-        "Labels": labels("filler", ""),
+        "Labels": labels("filler"),
         "HostConfig": {
             "NetworkMode": "none",
             "CapDrop": ["ALL"],
-            "Mounts": [{"Type": "volume", "Source": kit, "Target": closure.TREE}],
+            "Mounts": [_volume(kit)],
         },
     }
 
@@ -116,7 +125,7 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
             continue
         writable = isinstance(entry, Bind) and entry.writable
         binds.append(_mount(sources[number], entry.target, read_only=not writable))
-    kit = {"Type": "volume", "Source": box.kit, "Target": closure.TREE, "ReadOnly": True}
+    kit = _volume(box.kit) | {"ReadOnly": True}
     bounds = launch.bounds
     return {
         "Image": box.image,
@@ -125,7 +134,7 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
         "User": f"{launch.uid}:{launch.gid}",
         "WorkingDir": "/",
         "Env": [f"{name}={value}" for name, value in _around(launch.environment).items()],
-        "Labels": labels("sandbox", box.session),
+        "Labels": labels("sandbox", box.session, box.at),
         "Tty": launch.interactive,
         "OpenStdin": True,
         "StdinOnce": True,
@@ -166,6 +175,7 @@ def assertions(
     launch = box.launch
     entries = [entry for _, entry in visible(launch.files)]
     fixed = [e.target for e in entries if _is_fixed(e)]
+    guarded = guarding(entries)
     return Config(
         namespace=namespace,
         command=launch.command,
@@ -173,18 +183,24 @@ def assertions(
         environment=launch.environment | {"PWD": launch.directory},
         uid=launch.uid,
         gid=launch.gid,
-        mounts=(
-            closure.TREE,
-            CONFIG,
-            *(e.target for e in entries),
-            *(path for path in _memory(box) if not path.startswith("/dev/")),
-            *_volumes(box),
+        mounts=guarded,
+        linked=tuple(
+            path
+            for path in (
+                closure.TREE,
+                CONFIG,
+                *(e.target for e in entries),
+                *_memory(box),
+                *_volumes(box),
+            )
+            if path not in guarded and not path.startswith("/dev/")
         ),
         read_only=("/", closure.TREE, CONFIG, *fixed),
         same=dict(same),
         seeds=tuple((s.target, s.content, s.mode) for s in launch.files if isinstance(s, Seed)),
         program=program,
         open_files=launch.bounds.open_files,
+        memory=launch.bounds.memory,
     )
 
 
@@ -237,6 +253,15 @@ def _around(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: "" if name.startswith(_OF_THE_LOADER) else value
         for name, value in environment.items()
+    }
+
+
+def _volume(kit: str) -> dict[str, Any]:
+    return {
+        "Type": "volume",
+        "Source": kit,
+        "Target": closure.TREE,
+        "VolumeOptions": {"Labels": {LABEL: "kit"}},
     }
 
 

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from keyhole.sandbox.containers import closure, spec
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
+from keyhole.sandbox.containers.orphans import hold, remove_files
 from keyhole.sandbox.containers.registration import Registration, check_peer, receive_door
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
 from keyhole.sandbox.seccomp import build_filter, profile
@@ -110,10 +110,14 @@ class Containers:
         self._directory = at / session
         self._made: list[str] = []
         self._control: socket.socket | None = None
+        self._alive = -1
 
     async def ready(self) -> None:
         """Have the holder's image in the engine."""
-        await asyncio.to_thread(self._ensure_image)
+        try:
+            await asyncio.to_thread(self._ensure_image)
+        except EngineFailed as failed:
+            raise SetupFailed(str(failed)) from None
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
         """Make the door, hand it to `admit`, and start the command behind it."""
@@ -128,6 +132,7 @@ class Containers:
     async def _start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
         self._top.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory.mkdir(mode=0o700)
+        self._alive = hold(self._directory)
         engine = self._engine
         # 1. The holder, and who it is.
         registration = Registration(self._directory)
@@ -163,7 +168,10 @@ class Containers:
         for container in self._made:
             with contextlib.suppress(EngineFailed):
                 self._engine.remove(container)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        remove_files(self._directory)
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
         self._engine.close()
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────
@@ -195,7 +203,9 @@ class Containers:
         return True
 
     def _start_holder(self, registration: str) -> str:
-        config = spec.holder(self._holder_image, self._session, registration, self._kit)
+        config = spec.holder(
+            self._holder_image, self._session, str(self._top), registration, self._kit
+        )
         holder = self._engine.create(config, f"keyhole-{self._session}-holder")
         self._made.append(holder)
         self._engine.start(holder)
@@ -224,6 +234,7 @@ class Containers:
             self._image.volumes,
             self._kit,
             profile(),
+            str(self._top),
         )
         try:
             filled = fill(self._directory, spec.visible(self.launch.files))
