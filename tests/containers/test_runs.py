@@ -6,20 +6,21 @@ import json
 import os
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.sandbox.identity import UNPRIVILEGED
 from tests.cli.terminals import on_terminal
+from tests.containers.conftest import Boxed
 from tests.control.rig import until
 from tests.sandbox.people import PATIENCE, this_person
 from tests.sandbox.projects import line_of, until_nobody_is_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from tests.containers.conftest import Boxed
     from tests.containers.engines import OwnEngine
 
 pytestmark = pytest.mark.outside
@@ -37,7 +38,7 @@ def test_a_command_has_its_streams_its_exit_code_and_files_that_belong_to_the_pe
     assert done.lines[2] == str(plain.home)
     made = plain.directory / "made"
     assert (made.stat().st_uid, made.stat().st_gid) == (who.uid, who.gid)
-    assert dockerd.left() == []
+    until(lambda: dockerd.left() == [])  # the engine removes the holder by itself
     assert not [each for each in (plain.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
 
 
@@ -71,6 +72,25 @@ def test_root_runs_it_for_the_projects_owner_and_a_terminal_is_the_containers_ow
     assert code == 5, text
     assert {"0", "ptmx"} <= set(text.split())
     assert str(plain.person.uid) in text.split()
+
+
+def test_a_project_of_roots_is_its_users_inside_and_stays_roots(
+    dockerd: OwnEngine, image: str, ground: Path
+) -> None:
+    """By a mount that is gone when the command runs: what is removed after a run is not in it."""
+    directory = ground / "root"
+    directory.mkdir()
+    project = Boxed.make(this_person(directory), 0)
+    os.symlink(dockerd.socket, project.home.parent / "engine.sock")
+    project.write("sub/kept", "kept\n")
+    project.write("sub/.env", "TOKEN=hunter2hunter2hunter2\n")
+    flags = ("--runtime", "docker", "--image", image, "-q")
+    done = project.shell("id -u; cat sub/.env sub/kept; echo new >sub/made; exit 3", flags=flags)
+    assert (done.code, done.lines) == (3, [str(UNPRIVILEGED), "kept"]), done
+    assert (project.directory / "sub/made").stat().st_uid == 0
+    assert (project.directory / "sub/kept").read_text() == "kept\n"
+    assert "mapped-" not in Path("/proc/self/mountinfo").read_text()
+    until(lambda: dockerd.left() == [])
 
 
 def test_signals_are_the_commands(plain: Boxed) -> None:

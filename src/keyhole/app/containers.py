@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
-    from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Launch
 
 
@@ -53,13 +52,8 @@ class Berth:
         """Where the image's programs look for authorities."""
         return Stores(self.contents.bundles, self.contents.truststores)
 
-    def refuse_unfit(self, who: Identity) -> None:
-        """Refuse what this engine cannot do for whom the sandbox is to be."""
-        if who.maps_root:
-            raise Refused(
-                "the project belongs to root, and an engine would show it as root's; give it to "
-                "a user of this host (chown), or use runtime bwrap"
-            )
+    def refuse_unfit(self) -> None:
+        """Refuse an engine by which what the sandbox writes would be somebody else's."""
         try:
             options = self.engine.options()
         except EngineFailed as failed:

@@ -105,7 +105,7 @@ def survey(intent: Intent) -> Site:
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
-        berth.refuse_unfit(who)
+        berth.refuse_unfit()
     user = _user_name(who.uid)
     plan = plan_files(
         policy.sandbox,

@@ -33,6 +33,7 @@ _MOUNT_ATTR_IDMAP = 0x00100000
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _MS_NOSUID, _MS_NODEV = 2, 4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _NS_GET_USERNS = 0xB701
 
@@ -159,6 +160,12 @@ def attach_tree(tree: int, target: str) -> None:
         number, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH
     )
     _check(result, f"move_mount({target})")
+
+
+def detach_mount(target: str) -> None:
+    """Take away a mount, at once and whoever uses it; a link is not followed."""
+    flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount2({target})")
 
 
 def map_owner(tree: int, user_namespace: int) -> None:

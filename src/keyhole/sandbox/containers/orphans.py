@@ -8,14 +8,15 @@ own directory.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers.mapped import unmap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +46,20 @@ def hold(directory: Path) -> int:
 
 
 def remove_files(directory: Path) -> None:
-    """Leave nothing of a session's files; some of them nobody may write."""
-    shutil.rmtree(directory, ignore_errors=True)
+    """Leave nothing of a session's files.
+
+    Nothing is removed below what lies in the directory itself: a project may be mounted there.
+    """
+    unmap(directory)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            place = directory / name
+            with contextlib.suppress(OSError):
+                if place.is_dir() and not place.is_symlink():
+                    place.rmdir()
+                else:
+                    place.unlink()
+        directory.rmdir()
 
 
 def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:

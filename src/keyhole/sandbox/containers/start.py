@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from keyhole.sandbox.containers import closure, spec
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
+from keyhole.sandbox.containers.mapped import map_trees, unmap
 from keyhole.sandbox.containers.orphans import hold, remove_files
 from keyhole.sandbox.containers.registration import Registration, check_peer, receive_door
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
@@ -149,6 +150,7 @@ class Containers:
         sandbox = await asyncio.to_thread(self._create_sandbox, holder, namespace)
         stream = await asyncio.to_thread(engine.attach, sandbox)
         await asyncio.to_thread(engine.start, sandbox)
+        unmap(self._directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: engine.another().wait(sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
         running = Contained(pid, ended, control)
@@ -237,16 +239,20 @@ class Containers:
             str(self._top),
         )
         try:
-            filled = fill(self._directory, spec.visible(self.launch.files))
+            files = spec.visible(self.launch.files)
+            filled = fill(self._directory, files)
+            sources = filled.sources
+            if self.launch.maps_root:
+                sources |= map_trees(self._directory, files, self.launch.uid)
             config = self._directory / "entry"
             config.write_bytes(
                 spec.assertions(box, namespace, filled.same, build_filter()).packed()
             )
             config.chmod(0o444)
         except OSError as error:
-            raise SetupFailed(f"{error.filename}: {error.strerror}") from None
+            raise SetupFailed(str(error)) from None
         made = self._engine.create(
-            spec.sandbox(box, filled.sources, str(config)), f"keyhole-{self._session}"
+            spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
         self._made.insert(0, made)
         return made
