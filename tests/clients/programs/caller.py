@@ -7,7 +7,7 @@ import os
 import sys
 
 import anthropic  # type: ignore[import-not-found]
-import requests  # type: ignore[import-untyped]
+import requests
 
 if __name__ == "__main__":
     client = anthropic.Anthropic(max_retries=0)

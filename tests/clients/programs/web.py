@@ -6,7 +6,7 @@ import json
 import sys
 
 import httpx  # type: ignore[import-not-found]
-import requests  # type: ignore[import-untyped]
+import requests
 
 URL = "https://billing.example/v1/echo?page=2"
 OWN = {"Authorization": "Bearer of-the-client", "X-Kept": "yes"}

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 """How long one answer may take; what takes longer is waited for in another way."""
+_MAX_WORDS = 400
+"""Characters of what an engine says: some repeat all that they were asked."""
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
 
@@ -123,6 +125,12 @@ class Engine:
             told = self._client.info().get("SecurityOptions") or []
         return tuple(map(str, told))
 
+    def is_podman(self) -> bool:
+        """Whether it only speaks as Docker does."""
+        with _translated(self.path):
+            told = self._client.version().get("Components") or ()
+        return any("podman" in str(part.get("Name", "")).lower() for part in told)
+
     # ── images ────────────────────────────────────────────────────────────────────────────────────
 
     def image(self, name: str) -> Image:
@@ -140,10 +148,10 @@ class Engine:
 
     def import_image(self, archive: bytes, name: str, labels: Mapping[str, str]) -> None:
         """Make an image of a tar archive."""
-        repository, _, tag = name.rpartition(":")
         changes = [f"LABEL {key}={value}" for key, value in labels.items()]
         with _translated(self.path):
-            self._client.import_image_from_data(archive, repository, tag, changes)
+            # With the tag in the name: Podman reads no other.
+            self._client.import_image_from_data(archive, name, None, changes)
 
     def rename(self, name: str, to: str) -> None:
         """Give an image another name."""
@@ -283,7 +291,8 @@ def _translated(path: str) -> Iterator[None]:
 
 
 def _line(error: Any) -> str:  # noqa: ANN401 - of an untyped package
-    return visible(" ".join(str(error.explanation or error).split()))
+    text = " ".join(str(error.explanation or error).split())
+    return visible(text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …")
 
 
 def _cause(error: BaseException) -> str:

@@ -67,8 +67,9 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
 
     `at` is where this user's runs have their files; `nft` is what today's holder is made with.
     """
-    for container in engine.containers():
-        what, session = container.labels.get(spec.LABEL, ""), container.labels[spec.SESSION_LABEL]
+    # Holders last: Podman keeps one for as long as something hangs on it.
+    for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
+        what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
         if what in ("look", "filler"):
             orphaned = time.time() - container.created > _FRESH_SECONDS
         else:
@@ -86,7 +87,8 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
         if name != f"{spec.IMAGE}-{key}" and engine.forget_volume(name):
             yield Orphan(name, "volume")
     for name in engine.images():
-        if name != f"{spec.IMAGE}:{key}" and engine.forget_image(name):
+        short = name.rpartition("/")[2]  # Podman names a registry before it
+        if short != f"{spec.IMAGE}:{key}" and engine.forget_image(name):
             yield Orphan(name, "image")
 
 

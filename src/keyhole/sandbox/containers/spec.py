@@ -62,8 +62,12 @@ class Box:
     kit: str
     """The volume with our own programs."""
     profile: str
+    """The filter, as the engine wants to be told."""
     at: str
     """The directory of whoever makes it."""
+    owns_memory: bool = True
+    """Whether the engine gives a tree in memory to a user; Podman does not, so there it is
+    everybody's, of whom there is one."""
 
 
 def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
@@ -236,9 +240,9 @@ def _memory(box: Box) -> dict[str, str]:
     }
     for entry in taken:
         if isinstance(entry, Tmpfs):
-            found[entry.target] = (
-                f"{common},size={entry.size},mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
-            )
+            whose = f"mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
+            whose = whose if box.owns_memory else "mode=1777"
+            found[entry.target] = f"{common},size={entry.size},{whose}"
     return found
 
 

@@ -227,7 +227,16 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
+    def _profile(self, *, podman: bool) -> str:
+        """Docker takes the profile itself, Podman the path of a file."""
+        if not podman:
+            return profile()
+        file = self._directory / "profile"
+        file.write_text(profile(), "utf-8")
+        return str(file)
+
     def _create_sandbox(self, holder: str, namespace: str) -> str:
+        podman = self._engine.is_podman()
         box = spec.Box(
             self.launch,
             self._session,
@@ -235,8 +244,9 @@ class Containers:
             self._image.id,
             self._image.volumes,
             self._kit,
-            profile(),
+            self._profile(podman=podman),
             str(self._top),
+            owns_memory=not podman,
         )
         try:
             files = spec.visible(self.launch.files)
