@@ -133,6 +133,8 @@ def _as_typed(joined: Joined, options: argparse.Namespace) -> Joined:
     contained = runtime is not Runtimes.BWRAP
     if options.image and not contained:
         raise CliError("--image is for containers: add --runtime docker", EXIT_REFUSED)
+    if options.self_test and contained:
+        raise CliError("--self-test is for bubblewrap; in a container nothing is tried ahead")
     image = (options.image or sandbox.image) if contained else None
     changed = replace(sandbox, runtime=runtime, image=image)
     return replace(joined, policy=replace(joined.policy, sandbox=changed))

@@ -89,10 +89,9 @@ def address_of(engine: str, env: Mapping[str, str]) -> str:
     own = env.get("XDG_RUNTIME_DIR", "")
     places = [*_DEFAULTS[engine]]
     if own.startswith("/"):
-        places.insert(
-            0, f"{own}/podman/podman.sock" if engine == "podman" else f"{own}/docker.sock"
-        )
+        places.append(f"{own}/podman/podman.sock" if engine == "podman" else f"{own}/docker.sock")
     there = [place for place in places if os.path.exists(place)]
+    there.sort(key=lambda place: not os.access(place, os.W_OK))  # those that answer us first
     if not there:
         raise EngineFailed(
             f"no {engine} runs here: there is no {' nor '.join(places)}; start it, or name its "

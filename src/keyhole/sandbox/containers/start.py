@@ -151,7 +151,7 @@ class Containers:
         stream = await asyncio.to_thread(engine.attach, sandbox)
         await asyncio.to_thread(engine.start, sandbox)
         unmap(self._directory)  # the sandbox has what it needs of it
-        ended = _in_thread(lambda: engine.another().wait(sandbox))
+        ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
         running = Contained(pid, ended, control)
         self._control = None
@@ -266,6 +266,14 @@ class Containers:
         )
         self._made.insert(0, made)
         return made
+
+
+def _end_of(engine: Engine, container: str) -> int:
+    other = engine.another()
+    try:
+        return other.wait(container)
+    finally:
+        other.close()
 
 
 def _in_thread(work: Callable[[], int]) -> asyncio.Future[int]:
