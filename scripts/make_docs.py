@@ -175,7 +175,7 @@ _GATEWAY_MEANINGS = {
     refusal.INTERNAL: "a fault of the gateway's own; the connection was cut",
     refusal.SECRET_SCRUBBED: "the answer held the secret, which was replaced",
     refusal.DECOY_USED: "the placeholder of another service turned up at this host",
-    refusal.NOT_ADMITTING: "nothing new is admitted: the audit log cannot be written",
+    refusal.NOT_ADMITTING: "nothing is admitted: the audit log cannot be written",
 }
 """Reasons of the gateway that it has no words for on a terminal, or too few."""
 

@@ -352,7 +352,8 @@ from keyhole.audit.log import AuditLog, Bounds
 disk = Path(sys.argv[1])
 filler = disk / "filler"
 filler.write_bytes(bytes(40 * 1024))
-with AuditLog(disk / "audit", bounds=Bounds(per_second=10**6, retry_every=0.02)) as log:
+bounds = Bounds(per_second=10**6, room=16 * 1024, retry_every=0.02)
+with AuditLog(disk / "audit", bounds=bounds) as log:
     assert log.admitting
     count = 0
     while log.admitting and count < 1000:

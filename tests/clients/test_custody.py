@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -23,6 +22,7 @@ import pytest
 from keyhole.inject.renderings import renderings
 from tests.clients.conftest import inside_for
 from tests.clients.errands import Household
+from tests.clients.search import Search, family
 from tests.clients.services import random_text
 from tests.sandbox.people import PATIENCE, Person
 from tests.sandbox.projects import Project, line_of
@@ -57,81 +57,7 @@ wait
 """
 """What is allowed and echoes its credential, what is refused, and what does not exist."""
 
-CHUNK = 1 << 20
-
 _numbers = itertools.count(1000)
-
-
-class Search:
-    """Texts in every form, and where they are found."""
-
-    def __init__(self, texts: tuple[str, ...]) -> None:
-        self._forms = {r.needle for text in texts for r in renderings(text, "stand-in")}
-
-    def holds(self, data: bytes) -> bool:
-        return any(form in data for form in self._forms)
-
-    def in_files(self, *roots: Path) -> list[str]:
-        """All files below."""
-        paths = (path for root in roots for path in root.rglob("*") if path.is_file())
-        return [str(path) for path in paths if self.holds(path.read_bytes())]
-
-    def in_proc(self, pid: int) -> list[str]:
-        """What /proc tells everybody or the owner of a process, its open and its mapped files."""
-        found = []
-        proc = Path(f"/proc/{pid}")
-        for name in ("environ", "cmdline", "status", "maps", "comm", "mountinfo", "stat"):
-            with contextlib.suppress(OSError):
-                if self.holds((proc / name).read_bytes()):
-                    found.append(f"{pid}/{name}")
-        for path in (*_links(proc / "fd"), *_links(proc / "map_files")):
-            with contextlib.suppress(OSError):
-                if path.is_file() and self.holds(path.read_bytes()):
-                    found.append(f"{pid}/{path.parent.name}")
-        return found
-
-    def in_memory(self, pid: int) -> bool:
-        """Every page that is written to, where it may be read."""
-        with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
-            for begin, end in re.findall(r"^(\w+)-(\w+) rw", maps.read(), re.MULTILINE):
-                if self._in_range(memory.fileno(), int(begin, 16), int(end, 16)):
-                    return True
-        return False
-
-    def _in_range(self, memory: int, begin: int, end: int) -> bool:
-        before = b""
-        for at in range(begin, end, CHUNK):
-            try:
-                data = os.pread(memory, min(CHUNK, end - at), at)
-            except OSError:
-                break
-            if self.holds(before + data):
-                return True
-            before = data[-1024:]
-        return False
-
-
-def _links(directory: Path) -> list[Path]:
-    try:
-        return list(directory.iterdir())
-    except OSError:
-        return []
-
-
-def family(pid: int) -> list[int]:
-    """The processes below one, at this moment."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents.setdefault(int(stat[1]), []).append(int(entry.name))
-    found, todo = [], [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
 
 
 @dataclass

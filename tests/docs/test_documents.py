@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import ipaddress
 import json
 import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -32,6 +35,9 @@ from keyhole.sandbox.inside import NOT_EXECUTABLE, NOT_FOUND
 from keyhole.sandbox.launch import STEPS
 from scripts import make_docs
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ROOT = make_docs.ROOT
 README = (ROOT / "README.md").read_text("utf-8")
 THREATS = (ROOT / "docs" / "THREATS.md").read_text("utf-8")
@@ -49,10 +55,41 @@ MAX_TEXT = 1024 * 1024
 # ── what is generated ───────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Renewed:
+    """A document made anew, and how each command in it ended."""
+
+    text: str
+    codes: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def renew() -> Callable[[str], Renewed]:
+    """Makes a document anew, once for all tests: its commands make sandboxes."""
+
+    @functools.cache
+    def renewed(name: str) -> Renewed:
+        codes: dict[str, int] = {}
+
+        class Noting(make_docs.Bench):
+            def run(self, line: str) -> make_docs.Ran:
+                ran = super().run(line)
+                codes[line] = ran.code
+                return ran
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(make_docs, "Bench", Noting)
+            return Renewed(make_docs.renewed(name), codes)
+
+    return renewed
+
+
 @pytest.mark.outside
 @pytest.mark.parametrize("name", make_docs.PARTS)
-def test_generated_parts_and_the_output_of_commands_are_current(name: str) -> None:
-    assert make_docs.renewed(name) == (ROOT / name).read_text("utf-8"), "run `make docs`"
+def test_generated_parts_and_the_output_of_commands_are_current(
+    name: str, renew: Callable[[str], Renewed]
+) -> None:
+    assert renew(name).text == (ROOT / name).read_text("utf-8"), "run `make docs`"
 
 
 @pytest.mark.outside
@@ -135,17 +172,13 @@ def _commands(page: str) -> list[str]:
 
 
 @pytest.mark.outside
-def test_every_command_of_the_readme_ends_as_it_says(tmp_path: Path) -> None:
-    bench = make_docs.Bench(tmp_path)
-    for block in _BLOCK.finditer(README):
-        bench.take_file(block["info"], block["body"])
+def test_every_command_of_the_readme_ends_as_it_says(renew: Callable[[str], Renewed]) -> None:
     commands = _commands(README)
     assert {make_docs.verb(command) for command in commands} >= {
         "run", "secret", "log", "doctor", "demo", "check", "why", "services",
     }  # fmt: skip
-    for command in commands:
-        ran = bench.run(command)
-        assert ran.code == make_docs.expected_exit(command), f"{command}\n{ran.output}"
+    codes = renew("README.md").codes
+    assert codes == {command: make_docs.expected_exit(command) for command in commands}
 
 
 @pytest.mark.outside
@@ -199,6 +232,7 @@ def test_links_between_documents_resolve(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), f"{page.name}: {link['to']}"
 
 
+@functools.cache
 def _functions(file: Path) -> set[str]:
     tree = ast.parse(file.read_text("utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import array
 import os
-import shutil
 import socket
-import subprocess
 import sys
 
 TPROXY_PORT = 15001
@@ -34,20 +32,29 @@ table inet keyhole {{
 """
 
 
-def run(*command: str, text: str | None = None) -> None:
-    program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    if program is None:
-        raise FileNotFoundError(command[0])
-    subprocess.run([program, *command[1:]], input=text, text=True, check=True)
+def start(*command: str, text: str) -> int:
+    """Start a program that reads this text; hundreds are, so `subprocess` is not even imported."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, text.encode())  # far less than a pipe holds
+    os.close(write_end)
+    actions = [(os.POSIX_SPAWN_DUP2, read_end, 0)]
+    try:
+        return os.posix_spawnp(command[0], command, os.environ, file_actions=actions)
+    finally:
+        os.close(read_end)
 
 
 def main() -> None:
     interfaces = [name for _, name in socket.if_nameindex()]
     if interfaces != ["lo"]:
         raise SystemExit(f"not an empty namespace: {interfaces}")
-    run("ip", "link", "set", "lo", "up")
-    run("ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "src", "127.0.0.1")
-    run("nft", "-f", "-", text=RULES)
+    has_ipv6 = socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
+    links = ["link set lo up", "route add local 0.0.0.0/0 dev lo src 127.0.0.1"]
+    if has_ipv6:
+        links.append("route add local ::/0 dev lo src ::1")
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    lines = "".join(f"{line}\n" for line in links)
+    started = [start("ip", "-batch", "-", text=lines), start("nft", "-f", "-", text=RULES)]
     tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     tcp.setsockopt(socket.IPPROTO_IP, IP_TRANSPARENT, 1)
     tcp.bind(("0.0.0.0", TPROXY_PORT))  # noqa: S104
@@ -56,14 +63,16 @@ def main() -> None:
     udp.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
     udp.bind(("0.0.0.0", 53))  # noqa: S104
     made = [tcp, udp]
-    if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6"):
-        run("ip", "-6", "route", "add", "local", "::/0", "dev", "lo", "src", "::1")
+    if has_ipv6:
         tcp6 = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         tcp6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         tcp6.setsockopt(socket.IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
         tcp6.bind(("::", TPROXY_PORT))
         tcp6.listen(BACKLOG)
         made.append(tcp6)
+    for pid in started:
+        if os.waitpid(pid, 0)[1]:
+            raise SystemExit("the namespace's routes or rules could not be set")
     control = socket.socket(fileno=int(sys.argv[1]))
     descriptors = array.array("i", [each.fileno() for each in made])
     control.sendmsg([b"door"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])

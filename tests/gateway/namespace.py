@@ -31,7 +31,7 @@ class Namespace:
         if os.geteuid() != 0:
             unshare += ["--user", "--map-root-user"]
         holder = subprocess.Popen(
-            [*unshare, sys.executable, "-I", str(INSIDE), str(theirs.fileno())],
+            [*unshare, sys.executable, "-I", "-S", str(INSIDE), str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )

@@ -134,6 +134,25 @@ def test_requests_over_the_rate_are_told_when_to_come_again(
     assert len(server.seen) == 5
 
 
+def test_a_kept_connection_carries_nothing_while_nothing_can_be_written_down(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """I8: who fills the disk that the log is on must not go on unseen over what is open."""
+    server = Service()
+    served(stage, origin, tls, server)
+    talk = stage.ask(get("/before"))
+    assert talk.answer().status == 200
+    stage.watch.admitting = False
+    talk.send(get("/meanwhile"))
+    refused = talk.answer()
+    body = json.loads(refused.body)
+    assert (refused.status, body["reason"], body["retry"]) == (503, "not-admitting", True)
+    stage.watch.admitting = True
+    talk.send(get("/after"))
+    assert talk.answer().status == 200
+    assert [message.start.split()[1] for message in server.seen] == ["/before", "/after"]
+
+
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -75,6 +75,7 @@ for _ in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.alone
 def test_connections_over_the_limit_wait_for_a_place(
     namespace: Namespace, rig: Rig, origin: Make
 ) -> None:
@@ -205,6 +206,7 @@ def test_lines_for_the_person_are_one_per_host_and_bounded(
     ]  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_flood_on_one_door_does_not_slow_another_door_much(
     namespace: Namespace, neighbour: Namespace, rig: Rig, origin: Make
 ) -> None:

@@ -66,6 +66,7 @@ def test_it_agrees_with_the_whole_list() -> None:
             assert covered_suffix(name) == name
 
 
+@pytest.mark.alone
 def test_it_takes_a_fraction_of_loading_the_whole_list() -> None:
     """110 ms at every start is what this module is there to avoid."""
 

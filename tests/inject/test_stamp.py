@@ -29,6 +29,11 @@ def test_a_moment_is_written_as_the_calendar_has_it_and_read_back(moment: int) -
     assert moment_of(stamp_of(moment)) == moment
 
 
+@pytest.mark.parametrize("moment", [0, FIRST, 1798761599, 4133980799, LAST])
+def test_a_year_begins_when_the_last_one_ends(moment: int) -> None:
+    assert (stamp_of(moment), stamp_of(moment + 1)) == (written(moment), written(moment + 1))
+
+
 @given(st.floats(0, FIRST))
 def test_a_part_of_a_second_is_dropped(moment: float) -> None:
     assert stamp_of(moment) == written(int(moment))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
-from keyhole.model.query import MAX_QUERY_LENGTH, parse_query
+from keyhole.model.query import MAX_QUERY_LENGTH, is_plain_query, parse_query
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,15 @@ def test_any_text_is_a_query_or_refused(text: str) -> None:
         except Unparsable:
             continue
         assert all(name == name.lower() for name in names)
+
+
+@given(st.text(st.sampled_from('dnsDNS=&;+%64.[]#" é'), max_size=12))
+def test_a_plain_query_is_one_whose_names_are_spelled_as_they_are(text: str) -> None:
+    """I4: what is not read further must not have a name that only reading further finds."""
+    if is_plain_query(text):
+        assert all(name in text.lower() for name in parse_query(text))
+    assert is_plain_query("page=2&sort=name")
+    assert not is_plain_query("a" * (MAX_QUERY_LENGTH + 1))
 
 
 @given(st.lists(st.text("keyKEY_", min_size=1, max_size=6), min_size=1, max_size=4), st.data())

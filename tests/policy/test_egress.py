@@ -91,3 +91,24 @@ def test_every_host_of_a_service_is_listed_with_who_inspects_it() -> None:
     assert ("api.model.example", "model") in listed
     assert ("git.example", "again") in listed
     assert list(book("").inspected()) == []
+
+
+def test_the_services_of_a_name_are_found_at_whatever_port() -> None:
+    """What one port may be given, another port's answer is searched for (I7)."""
+    found = book(
+        """
+[services.one]
+hosts = ["api.corp.example"]
+allow = ["GET /**"]
+[services.two]
+hosts = ["api.corp.example:8443"]
+allow = ["GET /**"]
+[services.other]
+hosts = ["corp.example"]
+allow = ["GET /**"]
+"""
+    )
+    host = Host.parse("api.corp.example")
+    assert [rules.service.name for rules in found.services(host, 443)] == ["one"]
+    assert {rules.service.name for rules in found.rules_of_name(host)} == {"one", "two"}
+    assert found.rules_of_name(Host.parse("deep.api.corp.example")) == []

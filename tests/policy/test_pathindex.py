@@ -41,6 +41,7 @@ def test_the_index_agrees_with_a_walk_over_all_rules(
     made = [ranked(i, *rule) for i, rule in enumerate(rules)]
     index = PathIndex()
     for rule in made:
+        index.find(method, path)  # what was remembered for it must not outlive the next rule
         index.add(rule)
     found = index.find(method, path)
     matching = [r for r in made if r.rule.speaks_of(method) and r.rule.path.matches(path)]
@@ -54,6 +55,18 @@ def test_a_folding_rule_is_held_in_folded_form() -> None:
     index.add(rule)
     assert index.find("GET", ("repos", "x.json")) is rule
     assert index.find("GET", ("Repos", "x.JSON")) is None
+
+
+def test_globs_that_begin_and_end_alike_are_told_apart() -> None:
+    index = PathIndex()
+    texts = ("GET /a*c", "GET /a*b*c", "GET /x*y", "GET /a*b*c/d")
+    rules = [RankedRule(AccessRule.parse(text), Tier.ALLOW, text) for text in texts]
+    for rule in rules:
+        index.add(rule)
+    assert index.find("GET", ("axc",)) is rules[0]
+    assert index.find("GET", ("xzy",)) is rules[2]
+    assert index.find("GET", ("abc", "d")) is rules[3]
+    assert index.find("GET", ("axc", "d")) is None
 
 
 def test_the_first_of_two_equal_rules_speaks() -> None:

@@ -6,18 +6,23 @@ small environment that is made from an interpreter they can execute.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import fcntl
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keyhole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SOURCES = Path(keyhole.__file__).parent.parent
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -26,14 +31,9 @@ PATIENCE = 30.0
 
 _ENTRY = """\
 #!{python}
-import sys
-from keyhole.cli.main import main
-sys.exit(main())
+from keyhole.cli.main import entry
+entry()
 """
-
-
-_accounts = itertools.count()
-"""Two folders' tests may each have a user at the same time."""
 
 
 class NoSuchPerson(Exception):
@@ -77,14 +77,16 @@ def this_person(directory: Path) -> Person:
 
 def create_user(directory: Path) -> Person:
     """A throwaway account with a working `keyhole`; needs root. `remove_user` takes it back."""
-    name = f"keyhole-test-{os.getpid()}-{next(_accounts)}"
+    # By chance: two pid namespaces have the same numbers, and a suite that was killed leaves one.
+    name = f"keyhole-test-{secrets.token_hex(4)}"
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is None:
         raise NoSuchPerson("useradd is not installed")
-    made = subprocess.run(
-        [useradd, "--no-create-home", "--home-dir", str(directory), "--shell", "/bin/sh", name],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    with _accounts_locked():
+        made = subprocess.run(
+            [useradd, "--no-create-home", "--home-dir", str(directory), "--shell", "/bin/sh", name],
+            capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
     if made.returncode:
         raise NoSuchPerson(f"useradd: {made.stderr.strip()}")
     entry = pwd.getpwnam(name)
@@ -101,7 +103,18 @@ def create_user(directory: Path) -> Person:
 def remove_user(person: Person) -> None:
     """Remove the account. userdel refuses while a process of theirs runs: none may be left."""
     name = pwd.getpwuid(person.uid).pw_name
-    subprocess.run(["/usr/sbin/userdel", name], capture_output=True, timeout=PATIENCE, check=True)
+    with _accounts_locked():
+        subprocess.run(
+            ["/usr/sbin/userdel", name], capture_output=True, timeout=PATIENCE, check=True
+        )
+
+
+@contextlib.contextmanager
+def _accounts_locked() -> Iterator[None]:
+    """One of us at a time: two folders' tests run at once, and useradd gives up on a held lock."""
+    with open(__file__) as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        yield
 
 
 def _interpreter_for(person: Person) -> str:

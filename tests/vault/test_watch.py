@@ -351,6 +351,7 @@ def running(world: World) -> Iterator[Watched]:
     watch.close()
 
 
+@pytest.mark.alone
 def test_a_change_reaches_its_followers_within_a_second(world: World, running: Watched) -> None:
     """By the real clock and the thread; the control is that nothing comes without a change."""
     assert running.silent
@@ -384,6 +385,7 @@ def test_a_watch_that_was_not_started_can_be_closed(world: World, clock: list[fl
     follow(world, clock, ref("file:~/key")).watch.close()
 
 
+@pytest.mark.alone
 def test_looking_is_cheap(world: World) -> None:
     """I9: 100 secrets, 4 looks a second, a few thousandths of a core."""
     refs = []

@@ -43,38 +43,38 @@ def run(data: bytes, size: int, *, required: bool = True) -> Step:
 SIZES = st.integers(1, 400)
 
 
-@pytest.mark.parametrize(
-    ("data", "free"),
-    [
-        (GOOD, False),
-        (GOOD + CCS + DATA, True),
-        (GOOD + KEY_EXCHANGE + CCS, True),
-        (GOOD + CCS, False),
-        (GOOD + CCS + GOOD + CCS + DATA, True),
-        (EARLY + CCS + DATA + DATA, False),
-        (EARLY + CCS + DATA + GOOD + DATA, True),
-        (GOOD + b"\x15\x03\x03\x00\x02\x01\x00", False),
-    ],
-)
+HONEST = [
+    (GOOD, False),
+    (GOOD + CCS + DATA, True),
+    (GOOD + KEY_EXCHANGE + CCS, True),
+    (GOOD + CCS, False),
+    (GOOD + CCS + GOOD + CCS + DATA, True),
+    (EARLY + CCS + DATA + DATA, False),
+    (EARLY + CCS + DATA + GOOD + DATA, True),
+    (GOOD + b"\x15\x03\x03\x00\x02\x01\x00", False),
+]
+
+
+@pytest.mark.parametrize(("data", "free"), HONEST)
 @given(size=SIZES)
 def test_an_honest_handshake_passes_unchanged(data: bytes, free: bool, size: int) -> None:
     assert run(data, size) == Step(data, free)
 
 
-@pytest.mark.parametrize(
-    ("data", "refusal"),
-    [
-        (EVIL, "sni"),
-        (GOOD + EVIL, "sni"),
-        (GOOD + CCS + EVIL, "sni"),
-        (EARLY + CCS + DATA + DATA + EVIL, "sni"),
-        (GOOD + b"\x16\x03\x03\x00\x00" + EVIL, "hello-malformed"),
-        (GOOD + b"\x18\x03\x03\x00\x01\x00", "not-tls"),
-        (GOOD + b"\x16\x09\x03\x00\x01\x01", "not-tls"),
-        (b"\x16\x03\x01\x00\x00", "hello-malformed"),
-        (b"GET / HTTP/1.1\r\n", "not-tls"),
-    ],
-)
+FOREIGN = [
+    (EVIL, "sni"),
+    (GOOD + EVIL, "sni"),
+    (GOOD + CCS + EVIL, "sni"),
+    (EARLY + CCS + DATA + DATA + EVIL, "sni"),
+    (GOOD + b"\x16\x03\x03\x00\x00" + EVIL, "hello-malformed"),
+    (GOOD + b"\x18\x03\x03\x00\x01\x00", "not-tls"),
+    (GOOD + b"\x16\x09\x03\x00\x01\x01", "not-tls"),
+    (b"\x16\x03\x01\x00\x00", "hello-malformed"),
+    (b"GET / HTTP/1.1\r\n", "not-tls"),
+]
+
+
+@pytest.mark.parametrize(("data", "refusal"), FOREIGN)
 @given(size=SIZES)
 def test_a_foreign_hello_anywhere_in_the_clear_is_refused(
     data: bytes, refusal: str, size: int
@@ -113,3 +113,12 @@ def test_a_hello_may_be_cut_into_records_after_a_retry_too() -> None:
     data = GOOD + hello("evil.example", pieces=5)
     assert run(data, 3).refusal == "sni"
     assert run(GOOD + hello(pieces=5) + vector(2, b"x"), 3).free
+
+
+def test_one_byte_at_a_time_and_all_at_once_are_read_alike() -> None:
+    for size in (1, 1000):
+        for data, free in HONEST:
+            assert run(data, size) == Step(data, free)
+        for data, refusal in FOREIGN:
+            assert run(data, size).refusal == refusal
+        assert run(b"SSH-2.0-x\r\n", size, required=False) == Step(b"SSH-2.0-x\r\n", free=True)

@@ -43,7 +43,10 @@ def run(data: bytes, size: int) -> Step:
 SIZES = st.integers(1, 200)
 
 
-@pytest.mark.parametrize("data", [GET, GET * 3, SIZED + GET, CHUNKS + GET, CHUNKS + SIZED + CHUNKS])
+HONEST = [GET, GET * 3, SIZED + GET, CHUNKS + GET, CHUNKS + SIZED + CHUNKS]
+
+
+@pytest.mark.parametrize("data", HONEST)
 @given(size=SIZES)
 def test_honest_requests_pass_unchanged(data: bytes, size: int) -> None:
     assert run(data, size) == Step(data)
@@ -62,25 +65,25 @@ def test_a_request_in_a_body_is_a_body() -> None:
     assert run(data, 1000) == Step(data)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        CHUNKED + b"0x5\r\nhello\r\n",
-        CHUNKED + b"+5\r\nhello\r\n",
-        CHUNKED + b" 5\r\nhello\r\n",
-        CHUNKED + b"5_0\r\n",
-        CHUNKED + b"5;a=b\r\nhello\r\n",
-        CHUNKED + b"\r\n",
-        CHUNKED + b"5\nhello",
-        CHUNKED + b"1" * MAX_CHUNK_LINE,
-        CHUNKED + b"5\r\nhelloX\r\n",
-        CHUNKED + b"5\r\nhello\rX",
-        CHUNKED + b"0\r\nTrailer: x\r\n\r\n",
-        b"\r\n\r\n" + GET,
-        b"x" * (MAX_HEAD + 1),
-        b"x" * (MAX_HEAD + 1) + b"\r\n\r\n",
-    ],
-)
+AMBIGUOUS = [
+    CHUNKED + b"0x5\r\nhello\r\n",
+    CHUNKED + b"+5\r\nhello\r\n",
+    CHUNKED + b" 5\r\nhello\r\n",
+    CHUNKED + b"5_0\r\n",
+    CHUNKED + b"5;a=b\r\nhello\r\n",
+    CHUNKED + b"\r\n",
+    CHUNKED + b"5\nhello",
+    CHUNKED + b"1" * MAX_CHUNK_LINE,
+    CHUNKED + b"5\r\nhelloX\r\n",
+    CHUNKED + b"5\r\nhello\rX",
+    CHUNKED + b"0\r\nTrailer: x\r\n\r\n",
+    b"\r\n\r\n" + GET,
+    b"x" * (MAX_HEAD + 1),
+    b"x" * (MAX_HEAD + 1) + b"\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("data", AMBIGUOUS)
 @given(size=st.sampled_from([7, 64, 200_000]))
 def test_framing_that_could_be_read_in_two_ways_is_refused(data: bytes, size: int) -> None:
     assert run(data + GET, size).refusal is not None
@@ -92,3 +95,13 @@ def test_no_bytes_make_it_raise(pieces: list[bytes], start: bytes) -> None:
     for piece in [start, *pieces]:
         if stream.feed(piece).refusal is not None:
             break
+
+
+def test_one_byte_at_a_time_and_all_at_once_are_read_alike() -> None:
+    for size in (1, 200_000):
+        for data in HONEST:
+            assert run(data, size) == Step(data)
+            step = run(data + EVIL, size)
+            assert (step.refusal, b"evil" in step.forward) == ("host", False)
+    for data in AMBIGUOUS:
+        assert {run(data + GET, size).refusal for size in (7, 200_000)} == {"http-malformed"}

@@ -9,6 +9,7 @@ every sandbox of its is ended; when it dies, they are closed (I2), and the next 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -32,15 +33,18 @@ from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
+from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
+from keyhole.vault.stored import MAX_TRIES
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from keyhole.app.leftovers import Leftover
     from keyhole.app.places import Places
     from keyhole.control.place import Claim
     from keyhole.model.secret import Secret
@@ -79,7 +83,9 @@ def serve(serving: Serving) -> int:
         _raise_descriptor_limit()
         guard = guard_memory()
         register = Register(serving.places.sessions)
-        for left in register.clear():
+        left_behind = register.clear()
+        cgroup.sweep()
+        for left in left_behind:
             ended = "was ended" if left.alive else "had ended"
             serving.report(
                 f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
@@ -103,6 +109,7 @@ def serve(serving: Serving) -> int:
         raise
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
+            _write_down(log, left_behind)
             ground = _Ground(place, listener, kept, register, log, limits, protections)
             return runner.run(_serve(serving, ground))
         finally:
@@ -110,11 +117,29 @@ def serve(serving: Serving) -> int:
             place.release()
 
 
+def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
+    """The end of sessions whose gateway died before it could (I8)."""
+    for left in left_behind:
+        event = session_event("left-behind", command=left.label, pid=left.pid, ended=left.alive)
+        log.record(left.session, event)
+        log.finish(left.session)
+
+
 def _passphrase(serving: Serving) -> Secret | None:
-    """Asked for once, where something in the store is encrypted."""
-    if Store(serving.places.store).key_file is None or serving.ask is None:
+    """Asked for where something in the store is encrypted, and seen to be the right one."""
+    file = Store(serving.places.store).key_file
+    if file is None or serving.ask is None:
         return None
-    return serving.ask(False)
+    from keyhole.vault.envelope import Damaged, open_key  # it brings a cipher library
+
+    for attempt in range(MAX_TRIES):
+        passphrase = serving.ask(attempt > 0)
+        try:
+            if passphrase is None or open_key(file, passphrase) is not None:
+                return passphrase
+        except Damaged:
+            return None  # sessions that want something of it are told so
+    raise DaemonFailed("that is not the store's passphrase")
 
 
 def _raise_descriptor_limit() -> None:
@@ -154,6 +179,9 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     operations.protections = ground.protections
     server = Server(loop, ground.place, ground.listener, operations)
     log.record("", session_event("gateway-started", pid=os.getpid()))
+    # What is here now stays: the collector need not look at it each time that a session ends.
+    gc.collect()
+    gc.freeze()
     serving.ready()
     await stop.wait()
     count = await operations.close()

@@ -9,7 +9,9 @@ out of it than the secrets of accepted policies. It dies with the gateway.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -17,6 +19,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,46 +38,72 @@ from keyhole.vault.interface import Unavailable
 from keyhole.vault.memory import guard_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait their turn."""
 
+NO_THREAD = "this host has no process or thread left for the gateway's keeper; try again"
+
+SWEEP_SHARE = 50
+"""How many times as long as a sweep took passes until the next one: it is to take 2 % at most."""
+
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8
+"""From <malloc.h>. Threads come and go here, each with the roots of a host for a moment: an arena
+for each of them would keep tens of MiB."""
 
 
 class Keeper:
     """Serves one gateway until it hangs up."""
 
-    def __init__(self, link: socket.socket, judges: socket.socket, provider: Provider) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        judges: socket.socket,
+        provider: Provider,
+        frames: Frames,
+    ) -> None:
+        """`frames` has what came with the first one, of one that was not whole yet."""
         self._link = link
+        self._frames = frames
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
         self._turns = threading.Semaphore(MAX_OPENINGS)
+        self._lock = threading.Lock()
+        self._opening: set[str] = set()
         self._followed: dict[str, Following] = {}
+        self._forgotten = False
+        self._next_sweep = 0.0
         self._bailiff = Bailiff()
 
-    def serve(self) -> None:
-        """Answer until the gateway is gone."""
-        frames = Frames()
+    def serve(self, heard: Sequence[bytes] = ()) -> None:
+        """Answer until the gateway is gone; `heard` was asked before this was ready."""
+        for frame in heard:
+            self._hear(json.loads(frame))
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._judges, select.POLLIN)
+        looked = time.monotonic()
         try:
             while True:
-                for descriptor, _ in poll.poll(INTERVAL * 1000):
+                left = looked + INTERVAL - time.monotonic()
+                for descriptor, _ in poll.poll(max(0.0, left) * 1000):
                     if descriptor == self._judges.fileno():
-                        self._start_judge()
+                        if not self._start_judge():
+                            return
                         continue
                     data = self._link.recv(65536)
                     if not data:
                         return
-                    for frame in frames.feed(data):
+                    for frame in self._frames.feed(data):
                         self._hear(json.loads(frame))
-                self._look()
+                if time.monotonic() >= looked + INTERVAL:
+                    looked = time.monotonic()
+                    self._look()
         finally:
-            for following in list(self._followed.values()):
+            for _, following in self._sessions():
                 following.close()
             self._bailiff.close()
 
@@ -83,11 +112,17 @@ class Keeper:
     def _hear(self, asked: dict[str, Any]) -> None:
         match asked["do"]:
             case "open":
+                self._opening.add(asked["session"])
                 self._in_thread(asked["number"], lambda: self._open(asked))
             case "end":
-                following = self._followed.pop(asked["session"], None)
+                with self._lock:
+                    # One that is still being read is not followed when it has been.
+                    self._opening.discard(asked["session"])
+                    following = self._followed.pop(asked["session"], None)
                 if following is not None:
-                    threading.Thread(target=following.close, daemon=True).start()
+                    self._forgotten = True
+                    if not _in_background(following.close):
+                        following.close()
             case "reload":
                 self._in_thread(asked["number"], self._reload)
             case "touch":
@@ -98,14 +133,26 @@ class Keeper:
         wanted = Wanted(
             Path(asked["policy"]), str(asked["search_path"]), tuple(map(Path, asked["writable"]))
         )
-        with self._turns:
-            stock = self._provider.provide(wanted)
+        try:
+            with self._turns:
+                stock = self._provider.provide(wanted)
+        except BaseException:
+            with self._lock:
+                self._opening.discard(session)
+            raise
 
         def tell(what: str) -> Callable[..., None]:
             return lambda *words: self._send((what, session, *words))
 
         told = Told(tell("rotated"), tell("reloaded"), tell("kept"))
-        self._followed[session] = Following(self._provider, wanted, stock, told)
+        with self._lock:
+            awaited = session in self._opening
+            self._opening.discard(session)
+            if awaited:
+                self._followed[session] = Following(self._provider, wanted, stock, told)
+        if not awaited:  # whoever asked has left meanwhile
+            stock.vault.close()
+            raise Refused("the session has ended")
         return stock.provision
 
     def _reload(self) -> object:
@@ -115,7 +162,8 @@ class Keeper:
         return [session for session, following in self._sessions() if following.touch(reference)]
 
     def _sessions(self) -> list[tuple[str, Following]]:
-        return list(self._followed.items())
+        with self._lock:
+            return list(self._followed.items())
 
     def _in_thread(self, number: int, work: Callable[[], object]) -> None:
         def run() -> None:
@@ -130,25 +178,35 @@ class Keeper:
                 answer = ("answer", number, None, f"a fault of Keyhole's ({type(error).__name__})")
             self._send(answer)
 
-        threading.Thread(target=run, daemon=True).start()
+        if not _in_background(run):
+            self._send(("answer", number, None, NO_THREAD))
 
     def _look(self) -> None:
         for _, following in self._sessions():
-            following.look()
+            # What fails in one session's must not take all along, and is tried again (I9).
+            with contextlib.suppress(Exception):
+                following.look()
         self._bailiff.bury()
+        begun = time.monotonic()
+        if self._forgotten and begun >= self._next_sweep:
+            # What was followed hangs together in cycles, secrets included (I1).
+            self._forgotten = False
+            gc.collect()
+            self._next_sweep = begun + SWEEP_SHARE * (time.monotonic() - begun)
 
-    def _start_judge(self) -> None:
-        """In this thread: a judge dies with the one that started it."""
+    def _start_judge(self) -> bool:
+        """In this thread: a judge dies with the one that started it. False: the gateway is gone."""
         if not self._judges.recv(16):
-            raise ConnectionError("the gateway has ended")
+            return False
         try:
             control, pidfd = self._bailiff.start()
         except (OSError, Missing) as error:
             self._judges.send(str(error).encode()[:4096])
-            return
+            return True
         with control:
             socket.send_fds(self._judges, [b"ok"], [control.fileno(), pidfd])
         os.close(pidfd)
+        return True
 
     def _send(self, value: object) -> None:
         data = packed(value)
@@ -159,12 +217,24 @@ class Keeper:
                 os._exit(0)  # the gateway is gone, and with it the reason to be here
 
 
+def _in_background(work: Callable[[], None]) -> bool:
+    """Whether a thread does it. Attack: sandboxes of the user that take all processes there are,
+    and with them the keeper of everybody else."""
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
 def main() -> None:
     """The process: `python -m keyhole.app.keeper LINK JUDGES`, its places in the first frame."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
+    with contextlib.suppress(AttributeError):  # musl has no arenas
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     guard_memory()
     # The terminal's signals are for the gateway, which ends us.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -172,14 +242,17 @@ def main() -> None:
     link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     for each in (link, judges):
         os.set_inheritable(each.fileno(), False)
-    frames: list[bytes] = []
-    reader = Frames()
-    while not frames:
+    heard: list[bytes] = []
+    frames = Frames()
+    while not heard:
         data = link.recv(65536)
         if not data:
             return
-        frames = reader.feed(data)
-    Keeper(link, judges, _provider(json.loads(frames[0]), dict(os.environ))).serve()
+        heard = frames.feed(data)
+    gc.freeze()
+    # A gateway that was asked something while this process started has asked already.
+    first, *others = heard
+    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), frames).serve(others)
 
 
 def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:

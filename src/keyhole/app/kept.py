@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.message import Frames, framed, unpacked
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
     from keyhole.app.places import Places
     from keyhole.app.provision import Provision
+    from keyhole.app.roots import Roots
     from keyhole.model.secret import Secret
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both anew"
+
+MAX_ROOTS = 16
+"""Kinds of roots, one for each `upstream.ca_file`, that sessions share."""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = """\
@@ -53,12 +57,14 @@ class Kept:
     def __init__(self, link: socket.socket, judges: socket.socket, pid: int) -> None:
         self._link, self._judges = link, judges
         self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
         self.alive = True
         self._frames = Frames()
         self._number = 0
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._awaited: deque[asyncio.Future[tuple[socket.socket, int]]] = deque()
         self._pending = bytearray()
+        self._roots: dict[Roots, Roots] = {}
         self._changed: Callable[..., None] = lambda *_: None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -99,6 +105,7 @@ class Kept:
         for each, heard in ((self._link, self._readable), (self._judges, self._judge_came)):
             each.setblocking(False)
             loop.add_reader(each, heard)
+        loop.add_reader(self._pidfd, self._died)
 
     async def open(
         self, session: str, policy: str, search_path: str, writable: tuple[str, ...]
@@ -107,7 +114,16 @@ class Kept:
         provision: Provision = await self._ask(
             "open", session=session, policy=policy, search_path=search_path, writable=writable
         )
-        return provision
+        return self._sharing(provision)
+
+    def _sharing(self, provision: Provision) -> Provision:
+        """The same, with roots that another has already: 200 KiB, and alike for most."""
+        roots = provision.roots
+        if roots is None:
+            return provision
+        if roots not in self._roots and len(self._roots) >= MAX_ROOTS:
+            self._roots.pop(next(iter(self._roots)))
+        return replace(provision, roots=self._roots.setdefault(roots, roots))
 
     def end(self, session: str) -> None:
         """Have it followed no longer."""
@@ -135,8 +151,8 @@ class Kept:
     def close(self) -> None:
         """Hang up, which ends it."""
         self._gone()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        if self._pidfd >= 0:
+            self._died()
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +202,9 @@ class Kept:
         for frame in self._frames.feed(data):
             what, name, *values = unpacked(frame)
             if what != "answer":
-                self._changed(what, name, tuple(values))
+                if what == "reloaded":
+                    values = [self._sharing(each) for each in values]
+                self._tell(what, name, tuple(values))
                 continue
             waiting = self._asked.get(name)
             if waiting is None or waiting.done():
@@ -196,6 +214,15 @@ class Kept:
                 waiting.set_exception(Refused(why))
             else:
                 waiting.set_result(value)
+
+    def _tell(self, what: str, session: str, values: tuple[Any, ...]) -> None:
+        """A fault in one session must not lose what others wait for behind it (I9)."""
+        try:
+            self._changed(what, session, values)
+        except Exception as error:  # noqa: BLE001 - told where every fault of the loop is
+            if self._loop is not None:
+                context = {"message": "a change of a session failed", "exception": error}
+                self._loop.call_exception_handler(context)
 
     def _judge_came(self) -> None:
         try:
@@ -217,6 +244,16 @@ class Kept:
                 coming.set_result(judge)
         elif not coming.done():
             coming.set_exception(OSError(said.decode("utf-8", "replace")))
+
+    def _died(self) -> None:
+        """Wait for it, so that no zombie stands for it as long as the gateway lives."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._pidfd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._gone()
 
     def _gone(self) -> None:
         if not self.alive:

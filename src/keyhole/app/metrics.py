@@ -48,8 +48,11 @@ class Metrics:
 
     def families(self, entries: Iterable[Entry]) -> list[Family]:
         """Everything, as it is now."""
-        figures = [entry.live.handle.figures for entry in entries if entry.live]
+        handles = [entry.live.handle for entry in entries if entry.live]
+        figures = [handle.figures for handle in handles]
         states = Counter(entry.state.value for entry in entries)
+        budgets = [use for handle in handles for use in handle.budgets]
+        spent = sum(use.used >= use.limit for use in budgets)
         decisions = [
             Sample(count, (("kind", kind), ("verdict", verdict), ("reason", reason)))
             for (kind, verdict, reason), count in sorted(self._decisions.items())
@@ -73,6 +76,15 @@ class Metrics:
                    sum(f.up for f in figures)),
             _gauge("keyhole_session_bytes_down", "Bytes received by them.",
                    sum(f.down for f in figures)),
+            _gauge("keyhole_pool_connections", "Connections to origins that wait for a request.",
+                   sum(handle.kept for handle in handles)),
+            Family(
+                "keyhole_budgets",
+                "gauge",
+                "Budgets of the sessions that are held, by whether something is left.",
+                [Sample(len(budgets) - spent, (("state", "within"),)),
+                 Sample(spent, (("state", "spent"),))],
+            ),
             _gauge("keyhole_audit_pending", "Audit events that wait to be written.",
                    self._log.pending),
             _gauge("keyhole_audit_lag_seconds", "How long the oldest of them has waited.",

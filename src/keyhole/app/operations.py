@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -25,6 +26,7 @@ from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
 from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
+from keyhole.gateway import granting
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import GatewayFull, SameNamespace
 from keyhole.model.host import DEFAULT_PORT
@@ -52,6 +54,14 @@ PREPARED_SECONDS = 60.0
 STOP_SECONDS = 12.0
 """How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
 
+SWEEP_SECONDS = 2.0
+"""After a session's end: what it had, keys and secrets among it, hangs together in cycles, which
+would stay until the collector comes by itself. So long that it comes once for many that end."""
+
+SWEEP_SESSIONS = 64
+"""Beyond so many, a sweep would hold the loop for more than some 10 ms, and the collector comes by
+itself often enough: when there is a quarter more than there was."""
+
 STRANGERS_PER_SECOND = 10
 """Events of those who were turned away; a loop of connections must not fill the log (I9)."""
 
@@ -59,6 +69,9 @@ OTHER_SURROUNDINGS = (
     "this shell's package managers say something else than the gateway's: start it here anew"
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
+NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
+ENDING = "the gateway is about to end"
+REVOKED_EARLY = "all sessions were revoked while this one was opened"
 CHANGED = "the policy was changed after it was read; run again"
 
 
@@ -136,11 +149,14 @@ class GatewayOperations:
         self._stop = stop
         self._most = most
         self._entries: dict[str, Entry] = {}
-        self._opening = 0
+        self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
+        """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
+        self._ending = False
         self._since = int(time.time())
         self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._settled = asyncio.Event()
         self._settled.set()
+        self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
 
@@ -184,14 +200,21 @@ class GatewayOperations:
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
-        if len(self._entries) + self._opening >= self._most:
+        if self._ending:
+            raise interface.Refused(ENDING)
+        if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
+        if not self._house.log.admitting:
+            raise interface.Refused(NOT_ADMITTING)
         session = new_session()
-        self._opening += 1
+        early: list[tuple[str, tuple[Any, ...]]] = []
+        self._opening[session] = early
         try:
             provision = await self._kept.open(
                 session, opening.policy, opening.search_path, opening.writable
             )
+            if self._ending or session not in self._opening:
+                raise Refused(ENDING if self._ending else REVOKED_EARLY)
             # What a person saw and accepted is what holds (I11).
             if provision.digest != opening.trusted:
                 raise Refused(CHANGED)
@@ -206,8 +229,10 @@ class GatewayOperations:
                 raise interface.Refused(_line(str(error))) from None
             raise
         finally:
-            self._opening -= 1
+            self._opening.pop(session, None)
         self._entries[session] = entry
+        for what, heard in early:
+            self.changed(what, session, heard)
         loop = self._house.loop
         loop.add_reader(entry.pidfd, self._holder_ended, entry)
         entry.timer = loop.call_later(PREPARED_SECONDS, self._end, entry)
@@ -234,8 +259,10 @@ class GatewayOperations:
         self._revoke(self._known(session), peer.pid)
 
     async def revoke_all(self, peer: Peer) -> values.Revoked:
-        """The kill switch."""
+        """The kill switch, for those that are being opened, too."""
         entries = list(self._entries.values())
+        # Those that are being opened do not come any more.
+        self._opening.clear()
         return values.Revoked(sum(self._revoke(entry, peer.pid) for entry in entries))
 
     async def grant(self, session: str, grant: Grant, peer: Peer) -> GrantView:
@@ -303,6 +330,8 @@ class GatewayOperations:
     def _change(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
         entry = self._entries.get(session)
         if entry is None:
+            if session in self._opening:
+                self._opening[session].append((what, heard))
             return
         if entry.live is None:
             # It has no door yet; what is new is there when it opens.
@@ -363,15 +392,20 @@ class GatewayOperations:
         started = session_event("started", command=entry.label, pid=entry.process[0])
         house.log.record(entry.id, started)
         try:
+            # Before it is served: if this gateway dies, the next one must know of it (I2).
+            self._register.enter(entry.id, entry.label, entry.process)
             entry.live = LiveSession(
                 house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
             )
-        except (Refused, SameNamespace, GatewayFull) as error:
+        except (Refused, SameNamespace, GatewayFull, OSError) as error:
             door.close()
             if sockets.line is not None:
                 sockets.line.close()
             self._end(entry)
-            raise interface.Refused(_line(str(error))) from None
+            words = (
+                f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
+            )
+            raise interface.Refused(_line(words or str(error))) from None
         if entry.timer is not None:
             entry.timer.cancel()
         if sockets.line is not None:
@@ -382,7 +416,6 @@ class GatewayOperations:
                 lambda: self._holder_ended(entry),
             )
         entry.state = State.OPEN
-        self._register.enter(entry.id, entry.label, entry.process)
 
     def _closed(self, entry: Entry, why: Ending) -> None:
         """Its door was closed: no secret of it is kept, and its holder hears of it."""
@@ -415,6 +448,8 @@ class GatewayOperations:
         except TimeoutError:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+            if entry.live is not None:
+                entry.live.record(session_event("ended", why="its supervisor was killed"))
             self._end(entry)
 
     def _end(self, entry: Entry) -> None:
@@ -433,9 +468,16 @@ class GatewayOperations:
             entry.line.close()
         self._register.remove(entry.id)
         entry.over.set()
+        if self._sweeper is None and len(self._entries) <= SWEEP_SESSIONS:
+            self._sweeper = self._house.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        gc.collect()
 
     async def close(self) -> int:
-        """End every session and its sandbox; how many there were."""
+        """End every session and its sandbox; how many there were. None comes any more."""
+        self._ending = True
         entries = list(self._entries.values())
         for entry in entries:
             self._begin_stop(entry, os.getpid())
@@ -445,7 +487,7 @@ class GatewayOperations:
 
 def _shown(grant: Granted) -> GrantView:
     """A grant as a person sees it, whose clock is the wall's."""
-    left = grant.expires - asyncio.get_running_loop().time()
+    left = grant.expires - granting.now()
     port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
 

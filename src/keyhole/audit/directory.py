@@ -86,6 +86,14 @@ class Directory:
         """Let go of it."""
         os.close(self._fd)
 
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes are free on its disk; where that is not said, yes."""
+        try:
+            found = os.fstatvfs(self._fd)
+        except OSError:
+            return True
+        return found.f_blocks == 0 or found.f_bavail * found.f_frsize >= size
+
     def listing(self) -> list[Listed]:
         """The log's files, oldest last write first. Links and other things are none of them."""
         found = []

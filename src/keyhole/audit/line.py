@@ -96,8 +96,8 @@ class Record:
 def stamp(at: float) -> str:
     """A time as it is written: UTC, microseconds, sorts as text."""
     # Rounded once, or the second and its fraction could disagree.
-    second, micro = divmod(round(at * 1_000_000), 1_000_000)
-    return f"{_second(second)}.{micro:06d}Z"
+    micros = round(at * 1_000_000)
+    return f"{_second(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
 
 
 @functools.lru_cache(maxsize=8)
@@ -165,17 +165,25 @@ def _body(at: float, session: str, event: Event, fold: Fold | None, longest: int
     texts = session, event.kind, event.reason, event.rule, event.host
     common, cut = _common(texts, verdict, longest)
     text = f'{{"ts":"{stamp(at)}",{common}'
-    details = event.details if longest == MAX_TEXT else ()
-    if len(event.details) > min(len(details), MAX_DETAILS):
+    details = event.details
+    if len(details) > MAX_DETAILS or (details and longest != MAX_TEXT):
+        details = details[:MAX_DETAILS] if longest == MAX_TEXT else ()
         cut += ("details",)
     if details:
         named = {}
-        for name, value in details[:MAX_DETAILS]:
-            if isinstance(value, str) and len(value) > longest:
-                value = value[:longest]
-                cut += (f"details.{name[:_SHORT_TEXT]}",)
-            named[_label(name)] = _safe(value)
-        text += f',"details":{{{",".join([label + value for label, value in named.items()])}}}'
+        for name, value in details:
+            if isinstance(value, str):
+                if len(value) > longest:
+                    value = value[:longest]
+                    cut += (f"details.{name[:_SHORT_TEXT]}",)
+                if not value.isascii():
+                    value = _portable(value)
+                label = _label(name)
+                named[label] = label + _quote(value)
+            else:
+                label = _label(name)
+                named[label] = label + _safe(value)
+        text += f',"details":{{{",".join(named.values())}}}'
     if fold:
         first, last = stamp(fold.first), stamp(fold.last)
         text += f',"aggregate":{{"count":{fold.count},"first":"{first}","last":"{last}"}}'

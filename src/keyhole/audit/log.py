@@ -58,6 +58,8 @@ class Bounds:
     pending_changes: int = 16_384
     """Beyond that share, what one session's pushes changed: more than a second's requests can."""
     flush_every: float = 0.1
+    room: int = 64 * 1024
+    """What must be free on a disk that was full before it is written to again: a busy second."""
     retry_every: float = 1.0
     """After a failure: how soon it is tried again, and with it the gateway admits again."""
 
@@ -234,7 +236,7 @@ class AuditLog:
         """How long nothing may happen: until counts are due, or a failure is tried again."""
         due = self._quota.due()
         waits = [] if due is None else [max(0.0, due - self._clock.steady())]
-        if self._lost:
+        if self._lost or not self._admitting:
             waits.append(self._bounds.retry_every)
         return min(waits, default=None)
 
@@ -255,17 +257,23 @@ class AuditLog:
         if tale is not None:
             queue.appendleft(tale)
         elif not queue and not sync:
+            self._admit_again()
             return
         try:
             begun = self._chain.append(queue)
             if sync:
                 self._chain.sync()
-            self._lost, self._admitting = None, True
+            self._lost = None
+            self._admit_again()
             if begun:
                 self._prune()
         except OSError:
             self._admitting = False
             self._count_lost(queue, tale)
+
+    def _admit_again(self) -> None:
+        """After a failure: not for one short line that still fitted, but when there is room."""
+        self._admitting = self._admitting or self._directory.has_room(self._bounds.room)
 
     def _tell_lost(self, at: float) -> Draft | None:
         if self._lost is None:

@@ -62,7 +62,7 @@ def system_bundle(path: Path | None = None) -> bytes:
         raise UnusableRoots("this host has no list of trusted roots; install ca-certificates")
     try:
         files = _hashed_in(place) if place.is_dir() else [place]
-        found = merged(*(_read(each) for each in files))
+        found = _merged_once(*(_read(each) for each in files))
     except OSError as error:
         raise UnusableRoots(f"{place}: {error.strerror}") from None
     except UnusableRoots as error:
@@ -79,6 +79,12 @@ def merged(*bundles: bytes) -> bytes:
     stands in a list twice has broken a client.
     """
     return b"".join(_pem(each) for each in certificates(*bundles))
+
+
+@functools.lru_cache(2)
+def _merged_once(*bundles: bytes) -> bytes:
+    """The host's list: the same for all sessions of a gateway, and kept once for all."""
+    return merged(*bundles)
 
 
 def certificates(*bundles: bytes) -> list[bytes]:

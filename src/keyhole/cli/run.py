@@ -122,7 +122,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         tell("files your host may execute, left or changed by this run:")
     for line in changes:
         tell(line)
-    say(f"session {outcome.session}, audit head {outcome.head}")
+    # A gateway that died says no last word.
+    head = f"audit head {outcome.head}" if outcome.head else "its gateway's log has no last line"
+    say(f"session {outcome.session}, {head}")
     return outcome.code
 
 

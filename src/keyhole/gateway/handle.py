@@ -119,6 +119,11 @@ class DoorHandle:
         return self._state.budgets()
 
     @property
+    def kept(self) -> int:
+        """Connections to origins that wait for the next request."""
+        return sum(inspection.kept for inspection in self._inspections.values())
+
+    @property
     def figures(self) -> Figures:
         """What the session has done so far."""
         return self._state.figures
@@ -155,7 +160,7 @@ class DoorHandle:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """What a person granted and lasts; `expires` is by the loop's clock."""
+        """What a person granted and lasts; `expires` is by the clock of `granting.now`."""
         return self._granting.views()
 
     def grant(self, host: Host, port: int, seconds: float, uses: int) -> Grant:
@@ -374,6 +379,8 @@ class DoorHandle:
                 limited = bucket.take(now)
                 if not limited.allowed:
                     return limited.reason
+            if not state.session.admitting():
+                return refusal.NOT_ADMITTING
             request = Request(head.method, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
             if not decision.allowed:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.decision import RequestDecision
+    from keyhole.policy.budget import Meter
     from keyhole.wire.httprequest import RequestHead
     from keyhole.wire.receivepack import PushRequest
 
@@ -199,6 +200,9 @@ class Inspected(Arrival):
             return self._refuse_for_now(head, limited, rest, common.wait(now))
         if state.busy >= self._limits.concurrent_requests:
             return self._refuse_for_now(head, _TOO_MANY, rest, PLACE_WAIT)
+        # Attack: fill the disk that the log is on, and go on unseen over what is open (I8).
+        if not state.session.admitting():
+            return self.refuse_request(head, Decision(), rest, reason=refusal.NOT_ADMITTING)
         decision = inspection.decide(head)
         if decision.verdict is not _ALLOW:
             return self.refuse_request(head, decision, rest)
@@ -372,15 +376,28 @@ class Inspected(Arrival):
             stays = exchange.may_stay(inspection, self._state.session.book)
             if not stays or not exchange.search_for(inspection.needles()):
                 exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+                return
+            meter = self._count_from_now(exchange.service)
+            if meter is not None and exchange.tally is None:
+                exchange.join(tally_for(meter, inspection.usage(exchange.service)))
         elif body is not None:
             self._renew()
             again = self._inspection.judge_again(body.asked)
             if again is not None:
                 body.asked = again
+                self._count_from_now(again.service)
                 return
             head = body.asked.head
             self._forsake(refusal.POLICY_CHANGED)
             self.refuse_request(head, Decision(), b"", reason=refusal.POLICY_CHANGED)
+
+    def _count_from_now(self, service: str) -> Meter | None:
+        """A budget that is new is one of what is under way, too: a WebSocket may last for days."""
+        meter = self._state.meters.get(service)
+        if meter is not None and self._meter is None and self._busy:
+            meter.join()
+            self._meter = meter
+        return self._meter
 
     def _renew(self) -> None:
         """Nothing of a request is under way: go by what is in force."""

@@ -467,6 +467,11 @@ class Inspection:
         origin.idle_since = now
         kept.append(origin)
 
+    @property
+    def kept(self) -> int:
+        """Connections that wait for a request."""
+        return sum(map(len, self._idle.values()))
+
     def sweep(self, now: float) -> None:
         """Close what has been idle for too long, and forget what the origin closed."""
         for service, kept in self._idle.items():

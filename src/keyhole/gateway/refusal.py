@@ -103,7 +103,7 @@ _WORDS: dict[str, str] = {
     HTTP_UPGRADE: "HTTP would become another protocol",
     HOST_MISMATCH: "HTTP asks for another host than DNS did",
     INSPECTION_OFF: "it belongs to a service, and nothing is inspected in this session",
-    NOT_ADMITTING: "nothing new is admitted",
+    NOT_ADMITTING: "nothing is admitted while the audit log cannot be written",
     NAME_UNRESOLVED: "the name does not resolve",
     UPSTREAM_UNREACHABLE: "it cannot be reached",
     PROXY_FAILED: "the proxy refused or cannot be reached",
@@ -266,6 +266,9 @@ def _ask(method: str, url: str) -> str:
     return f"`keyhole why{flag} {shlex.quote(url)}` says which rule"
 
 
+_PASSING = frozenset({Reason.OVER_LIMIT, NOT_ADMITTING})
+"""What the same request may meet no longer, a moment later."""
+
 _NOT_FOUND = frozenset({Reason.REPOSITORY_NOT_GRANTED})
 """Answered as if it did not exist: whether it does is nobody's business (DESIGN §3)."""
 
@@ -275,6 +278,7 @@ _STATUS = {
     BODY_TOO_LARGE: "413 Content Too Large",
     Reason.OVER_LIMIT: "429 Too Many Requests",
     INTERNAL: "500 Internal Server Error",
+    NOT_ADMITTING: "503 Service Unavailable",
     CREDENTIAL_REFUSED: "403 Forbidden",
     DISK_FULL: "507 Insufficient Storage",
 }
@@ -302,7 +306,7 @@ def http_reply(
         answer: dict[str, object] = {"error": words}
     else:
         answer = {"error": "failed" if failed else "denied", "rule": rule, "reason": reason}
-        answer |= {"why": words, "retry": reason == Reason.OVER_LIMIT}
+        answer |= {"why": words, "retry": reason in _PASSING}
     match form:
         case Form.TEXT:
             media, text = "text/plain; charset=utf-8", f"keyhole: {words}\n".encode()

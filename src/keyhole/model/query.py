@@ -11,7 +11,13 @@ MAX_QUERY_LENGTH = 16384
 
 # RFC 3986 §3.4 plus what browsers and SDKs send raw ([ ] | ^ ` { }); no space, quote or control.
 _QUERY = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?\[\]|^`{}]++|%[0-9A-Fa-f]{2})*+")
+_PLAIN = re.compile(r"[A-Za-z0-9\-._~!$&'()*,;=:@/?\[\]|^`{}]*+")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def is_plain_query(text: str) -> bool:
+    """Whether a query is in order and has no escapes, so that its names are spelled as they are."""
+    return len(text) <= MAX_QUERY_LENGTH and _PLAIN.fullmatch(text) is not None
 
 
 def parse_query(text: str) -> tuple[str, ...]:

@@ -27,6 +27,13 @@ class _Node:
     is_any_depth: bool = False
     rules: dict[str, list[RankedRule]] = field(default_factory=dict)
     """By method, the rules that end here, the strongest first."""
+    with_nothing: list[_Node] | None = None
+    """The node and those that a `**` reaches which stands for nothing, once they were asked for."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it is a `**` at a rule's end: what follows makes no difference to it."""
+        return self.is_any_depth and not self.literal and not self.globs
 
 
 class PathIndex:
@@ -35,28 +42,33 @@ class PathIndex:
     def __init__(self) -> None:
         self._root = _Node()
         self._start = [self._root]
+        self._is_empty = True
 
     def add(self, rule: RankedRule) -> None:
         """Add a rule; among equals the first added speaks."""
         node = self._root
         glob = rule.rule.path.folded() if rule.folds else rule.rule.path
         for segment in glob.segments:
+            node.with_nothing = None
             node = _child(node, segment)
         for method in rule.rule.methods:
             held = node.rules.setdefault(method, [])
             held.append(rule)
             held.sort(key=lambda r: r.tier)  # stable: among equals the first added stays first
         self._start = _closure([self._root])
+        self._is_empty = False
 
     def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
         """The strongest rule that speaks of this request."""
         best: RankedRule | None = None
+        if self._is_empty:
+            return best
         for node in self._reached(segments):
-            if not node.rules:
+            held = node.rules
+            if not held:
                 continue
-            for key in (method, ANY_METHOD):
-                rules = node.rules.get(key)
-                if rules and (best is None or rules[0].tier < best.tier):
+            for rules in (held.get(method), held.get(ANY_METHOD)):
+                if rules is not None and (best is None or rules[0].tier < best.tier):
                     best = rules[0]
         return best
 
@@ -82,10 +94,19 @@ class PathIndex:
                         step.append(found)
                 if node.globs:
                     _match_globs(node, segment, step)
-            if not step:
-                return step
-            plain = len(step) == 1 and step[0].any_depth is None
-            level = step if plain else _closure(step)
+            if len(step) != 1:
+                if not step:
+                    return step
+                level = _closure(step)
+                continue
+            node = step[0]
+            if node.any_depth is None:
+                if node.takes_all:
+                    return step
+                level = step
+                continue
+            level = node.with_nothing or _closure(step)
+            node.with_nothing = level
         return level
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
-from keyhole.model.query import parse_query
+from keyhole.model.query import is_plain_query, parse_query
 from keyhole.model.rule import METHODS
 from keyhole.model.value import dataclass
 from keyhole.policy.forge import (
@@ -81,6 +81,8 @@ def decide_query(query: str) -> RequestDecision | None:
 
     No rule looks at a query but git's, which compares it whole.
     """
+    if is_plain_query(query) and DNS_QUERY_FIELD not in query.lower():
+        return None  # whatever its fields are called, none is called so
     try:
         fields = parse_query(query)
     except Unparsable:

@@ -69,6 +69,12 @@ def step_in(keeper: int, proc: str = "/proc/self") -> None:
             _enter(_directory(place, keeper, os.getpid()), os.getpid())
 
 
+def sweep(proc: str = "/proc/self") -> None:
+    """Remove the groups of Keyholes that were killed: a start of a gateway, which makes none."""
+    for place in find_places(proc):
+        _sweep(place.parent)
+
+
 def enclose(pid: int, memory: int, processes: int, proc: str = "/proc/self") -> Group:
     """Bound a child of ours that has no child yet, and all that it will start.
 

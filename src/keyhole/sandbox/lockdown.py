@@ -141,7 +141,13 @@ def _modules() -> list[Path]:
         if name != "__main__" and getattr(module, "__file__", None)
     }
     entries = {entry.rstrip("/") + "/" for entry in sys.path if os.path.isabs(entry)}
-    return [Path(e) for e in sorted(entries) if any(file.startswith(e) for file in files)]
+    used = {e for e in entries if any(file.startswith(e) for file in files)}
+    # A package may be a link out of its directory: some installers link what they keep elsewhere.
+    tops = {
+        e + file[len(e) :].partition("/")[0] for e in used for file in files if file[: len(e)] == e
+    }
+    linked = {os.path.realpath(top) for top in tops if os.path.islink(top)}
+    return [Path(each) for each in sorted(used | linked)]
 
 
 def _build_filter() -> tuple[Any, str]:

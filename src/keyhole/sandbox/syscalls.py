@@ -42,6 +42,7 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _INSTRUCTION = 8  # bytes of a struct sock_filter
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
+_PR_SET_NAME = 15
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
@@ -71,6 +72,11 @@ def die_with_parent(parent: int) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
     if os.getppid() != parent:
         raise RuntimeError("the parent is gone")
+
+
+def name_process(name: bytes) -> None:
+    """What the kernel calls this process from now on; of the main thread, 15 bytes at most."""
+    _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0), "prctl(NAME)")
 
 
 def no_new_privileges() -> None:

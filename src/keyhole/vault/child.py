@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -28,6 +29,23 @@ MAX_COMPLAINT = 8 * 1024
 
 _AT_ONCE = 64 * 1024
 """Bytes of one read, which is a pipe's capacity."""
+
+_MOUTH = """\
+import ctypes, os, signal, sys
+status, parent = int(sys.argv[1]), int(sys.argv[2])
+os.set_inheritable(status, False)
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() == parent:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execv(sys.argv[3], sys.argv[3:])
+    except OSError as error:
+        os.write(status, b"%d" % error.errno)
+"""
+"""Becomes the program, when it has asked the kernel to end it with the thread that started it
+(PR_SET_PDEATHSIG): a Keyhole that is killed leaves no program behind that waits for ever. Between
+fork and exec a process with threads may not do that itself."""
 
 TOO_LATE = f"was ended after {MAX_SECONDS:.0f} seconds; it runs without a terminal to ask on"
 
@@ -57,16 +75,7 @@ class Children:
         It ends when the program itself does: what it left in the background may hold the pipe
         open for as long as it likes.
         """
-        child = subprocess.Popen(  # noqa: S603 - no shell; the caller judged the program (I11)
-            argv,
-            # Never the project: programs read settings from the directory that they stand in.
-            cwd="/",
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        child, status = _start(argv, env)
         with child:  # it is waited for at the end
             try:
                 with self._lock:
@@ -75,7 +84,9 @@ class Children:
                         _kill(child)
                 following = _Following(child, limit)
                 stopped = following.follow(time.monotonic() + self._seconds)
+                _raise_if_not_started(status)
             finally:
+                os.close(status)
                 # Not waited for yet: whoever kills looks here first, and a number that is in here
                 # cannot have become another process's.
                 with self._lock:
@@ -88,6 +99,38 @@ class Children:
             self._closed = True
             for child in self._living:
                 _kill(child)
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """The program, and a pipe that says why it could not be started, if it could not."""
+    status, theirs = os.pipe()
+    try:
+        words = [sys.executable, "-I", "-S", "-c", _MOUTH, str(theirs), str(os.getpid()), *argv]
+        child = subprocess.Popen(  # noqa: S603 - no shell; the caller judged the program (I11)
+            words,
+            # Never the project: programs read settings from the directory that they stand in.
+            cwd="/",
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=[theirs],
+        )
+    except BaseException:
+        os.close(status)
+        raise
+    finally:
+        os.close(theirs)
+    os.set_blocking(status, False)
+    return child, status
+
+
+def _raise_if_not_started(status: int) -> None:
+    """OSError where the program never ran."""
+    with contextlib.suppress(BlockingIOError):  # it was killed before it became the program
+        if said := os.read(status, 16):
+            raise OSError(int(said), os.strerror(int(said)))
 
 
 class _Following:

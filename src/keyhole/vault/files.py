@@ -109,6 +109,7 @@ class FileSource:
         self._home = home
         self._writable = writable
         self._env = {CREDENTIALS: (env or {}).get(CREDENTIALS, "")}
+        self._marked: dict[str, str] = {}
 
     def read(self, ref: SecretRef) -> Reading:
         """Open once, judge what is open, read it."""
@@ -138,10 +139,13 @@ class FileSource:
 
     def mark(self, ref: SecretRef) -> object:
         """Of what it leads to now: Kubernetes and editors replace files, by a link or a rename."""
-        try:
-            return mark_of(self._locate(ref.locator))
-        except NoPlace:
-            return None
+        path = self._marked.get(ref.locator)
+        if path is None:
+            try:
+                path = self._marked[ref.locator] = str(self._locate(ref.locator))
+            except NoPlace:
+                return None
+        return mark_of(path)
 
     def _locate(self, text: str) -> Path:
         return locate(text, self._directory, self._home, self._env)

@@ -100,6 +100,10 @@ _REQUEST_LINE = re.compile(
     re.ASCII,
 )
 
+# What stands behind a colon and goes on as it is: a space, and words of visible ASCII. Other values
+# may be right, too, and are looked at more closely.
+_is_tidy = re.compile(rb" [!-~]+(?: [!-~]+)*").fullmatch
+
 
 @dataclass(slots=True)
 class RequestHead:
@@ -153,13 +157,19 @@ class RequestReader:
         request = self._request_line(next(rows))
         lines = request.lines
         read: dict[bytes, bytes] = {}
-        known, reads = self._known.get, self._reads.get
+        known, reads, kinds = self._known.get, self._reads.get, self._kinds.get
         for row in rows:
             line = known(row)
             if line is not None:
                 lines.append(line)
                 continue
-            pair = reads(row) or self._take(row, request)
+            pair = reads(row)
+            if pair is None:
+                sent, _, value = row.partition(b":")
+                if kinds(sent) is _VARIES and _is_tidy(value):
+                    lines.append(row + b"\r\n")
+                    continue
+                pair = self._take(row, request)
             if pair is not None:
                 name, value = pair
                 read[name] = _join(name, read[name], value) if name in read else value

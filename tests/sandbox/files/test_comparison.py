@@ -185,6 +185,7 @@ def test_a_hostile_name_cannot_write_a_line_of_its_own(world: World) -> None:
     assert "\n" not in line
 
 
+@pytest.mark.alone
 def test_ten_thousand_files_are_looked_at_in_a_fraction_of_a_second(world: World) -> None:
     for index in range(100):
         directory = world.project / f"src/{index % 10}/{index}"

@@ -1,0 +1,137 @@
+"""The gateway that `keyhole up` starts, as installed, with a home of its own; and its sessions."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from benchmarks.players import duties
+from benchmarks.players.gateway import INJECTION, LIMITS, REQUEST_LIMITS
+from benchmarks.players.peer import cpu_seconds
+from benchmarks.players.program import dying_with_us
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.places import Places
+from keyhole.app.policyfile import open_policy
+from keyhole.app.provision import granted
+from keyhole.app.trust import TrustStore, examine
+from keyhole.control.client import Client, NoGateway
+from keyhole.control.values import Opening, StandIn
+
+if TYPE_CHECKING:
+    from benchmarks.players.peer import Peer
+
+PATIENCE = 30.0
+_DOOR = ("tcp", "udp", "tcp6")
+
+
+class Daemon:
+    """One gateway and the sessions that this process holds at it."""
+
+    def __init__(self, directory: Path, core: int, port: int, authority: str) -> None:
+        directory.mkdir(mode=0o700)
+        state, runtime = directory / "state" / "keyhole", directory / "run"
+        runtime.mkdir(mode=0o700)
+        places = Places(directory, directory / "config", state, runtime / "keyhole")
+        self.client = Client(places.runtime)
+        self._opening = _accepted(directory, places, port, authority)
+        self._lines: list[socket.socket] = []
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "XDG_STATE_HOME": str(directory / "state"),
+            "XDG_CONFIG_HOME": str(directory / "config"),
+            "XDG_RUNTIME_DIR": str(runtime),
+        }
+        keyhole = str(Path(sys.executable).with_name("keyhole"))
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            [*dying_with_us(), keyhole, "up", "--foreground"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        # Before it has any thread: threads, and its keeper, inherit it.
+        os.sched_setaffinity(self.pid, {core})
+        self._wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for line in self._lines:
+            line.close()
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def _wait(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.client.status()
+                return
+            except NoGateway:
+                if self._process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError("no gateway came up; its error is above") from None
+                time.sleep(0.05)
+
+    @property
+    def keeper(self) -> int:
+        """The process beside it that reads policies and secrets."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(children[0])
+
+    def used(self) -> tuple[float, float]:
+        """Processor time of the gateway and of its keeper until now."""
+        return cpu_seconds(self.pid), cpu_seconds(self.keeper)
+
+    def open(self, tenants: Peer, number: int) -> None:
+        """A session whose door is in the namespace of that number, which is made."""
+        opened = self.client.open_session(self._opening)
+        door = tenants.fetch("make", number=number)[1]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        names = [*_DOOR[: len(door)], "line"]
+        self.client.open_door(opened.id, names, [*door, theirs.fileno()])
+        theirs.close()
+        for each in door:
+            os.close(each)
+        self._lines.append(ours)
+        tenants.ask("trust", number=number, authority=opened.ca)
+
+
+def _accepted(directory: Path, places: Places, port: int, authority: str) -> Opening:
+    """A policy with one service, as a person has accepted it."""
+    (directory / "origin.pem").write_text(authority)
+    secret = directory / "secret"
+    secret.write_text(duties.SECRET)
+    secret.chmod(0o600)
+    allow = ", ".join(f'"{rule}"' for rule in duties.RULES)
+    path = directory / "keyhole.toml"
+    path.write_text(f"""\
+version = 1
+[services.api]
+hosts = ["{duties.HOST}"]
+allow = [{allow}]
+{INJECTION.replace("store:bench", "file:~/secret")}
+[limits]
+{LIMITS}{REQUEST_LIMITS}
+[upstream]
+ca_file = "~/origin.pem"
+[upstream.connect]
+"{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
+""")
+    file = open_policy(path, places, FileCatalogue())
+    dossier = examine(file, directory, os.environ["PATH"])
+    TrustStore(places.trust).accept(dossier)
+    return Opening(
+        policy=str(file.path),
+        trusted=dossier.digest,
+        label="bench",
+        granted=granted(file.loaded.policy),
+        stand_ins=(StandIn("api", (duties.PLACEHOLDER,)),),
+        search_path=os.environ["PATH"],
+    )

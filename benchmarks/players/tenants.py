@@ -1,0 +1,141 @@
+"""The sandboxes of many sessions, without the sandboxes: one namespace each, one process for all.
+
+It makes empty namespaces by the helper's own code, hands their doors out, and then is the client in
+any number of them at a time: each connection asks, waits for the answer, and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import resource
+import socket
+import ssl
+import sys
+import time
+from typing import cast
+
+import dns.message
+import dns.query
+import uvloop
+
+from benchmarks.players import duties
+from benchmarks.players.httporigin import REPLY
+from benchmarks.players.peer import serve
+from keyhole.sandbox import emptynet
+from keyhole.sandbox.programs import find
+
+_NEW_NET = 0x40000000
+_RESOLVER = "198.51.100.53"
+_REQUEST = duties.steady(duties.SMALL)
+
+
+class Asking(asyncio.Protocol):
+    """A connection that always has one request under way."""
+
+    answered = 0
+    stopped = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._left = b""
+        self._transport.write(_REQUEST)
+
+    def data_received(self, data: bytes) -> None:
+        """The origin's answers are all alike, and end so."""
+        self._left += data
+        if self._left.endswith(REPLY):
+            if not self._left.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(self._left.decode(errors="replace"))
+            self._left = b""
+            Asking.answered += 1
+            if not Asking.stopped:
+                self._transport.write(_REQUEST)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """None may be lost while it is measured."""
+        if not Asking.stopped:
+            raise RuntimeError(f"a connection was cut: {error}")
+
+
+class Tenants:
+    """What the measurement asks for."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._nft = str(find().nft)
+        self._spaces: dict[int, int] = {}
+        self._trust: dict[int, ssl.SSLContext] = {}
+
+    def make(self, number: int) -> list[socket.socket]:
+        """A namespace with this number, and its door."""
+        if self._libc.unshare(_NEW_NET):
+            raise OSError(ctypes.get_errno(), "unshare")
+        self._spaces[number] = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        emptynet.raise_loopback()
+        emptynet.make_everything_local()
+        emptynet.capture(self._nft)
+        return emptynet.listen()
+
+    def trust(self, number: int, authority: str) -> None:
+        """Whom clients in that namespace believe."""
+        made = self._trust[number] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        made.load_verify_locations(cadata=authority)
+        made.set_alpn_protocols(["http/1.1"])
+
+    def load(self, numbers: list[int], connections: int, warm: float, window: float) -> list[float]:
+        """Ask from each of these namespaces, over so many connections.
+
+        Gives how many answers came in the window, and the host's monotonic clock at its ends.
+        """
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(self._load(numbers, connections, warm, window))
+
+    async def _load(
+        self, numbers: list[int], connections: int, warm: float, window: float
+    ) -> list[float]:
+        loop = asyncio.get_running_loop()
+        Asking.stopped = False
+        transports = []
+        for number in numbers:
+            for _ in range(connections):
+                sock = self._connect(number)
+                context = self._trust[number]
+                transport, _ = await loop.create_connection(
+                    Asking, sock=sock, ssl=context, server_hostname=duties.HOST
+                )
+                transports.append(transport)
+        await asyncio.sleep(warm)
+        first, begun = Asking.answered, time.monotonic()
+        await asyncio.sleep(window)
+        answered, ended = Asking.answered - first, time.monotonic()
+        Asking.stopped = True
+        for transport in transports:
+            transport.abort()
+        await asyncio.sleep(0.05)  # so that the loop sees them go
+        return [answered, begun, ended]
+
+    def _connect(self, number: int) -> socket.socket:
+        if self._libc.setns(self._spaces[number], _NEW_NET):
+            raise OSError(ctypes.get_errno(), "setns")
+        question = dns.message.make_query(duties.HOST, "A")
+        reply = dns.query.udp(question, _RESOLVER, timeout=20)
+        sock = socket.create_connection((str(reply.answer[0][0]), duties.PORT), 20)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        return sock
+
+
+def main() -> None:
+    """Serve until the asker is gone."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    tenants = Tenants()
+    own = (tenants.make, tenants.trust, tenants.load)
+    serve(socket.socket(fileno=int(sys.argv[1])), {f.__name__: f for f in own})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Runs every test but the attack battery, as many folders of tests at once as there are processors.
+
+Called by `make test`, for a person and for CI alike. A part is one folder of tests/, run by a
+pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
+but the host. Only the pure rooms' own tests are measured, since the tracer costs as much as the
+tests themselves, and of these not hypothesis's: they are a part of their own, and a line that
+chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
+run when nothing else does.
+
+A part is shown when it has ended, whole if something failed; names of what failed come once more at
+the end. Exits with 0 only if every part passed and the pure rooms are covered whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PURE = ("policy", "inject", "wire", "model")
+
+PROPERTIES = "properties"
+"""The part with the pure rooms' tests that hypothesis feeds."""
+
+LONGEST_FIRST = (
+    "sandbox", "git", "gateway", "daemon", PROPERTIES, "clients", "cli", "docs", "wire", "inject",
+    "policy",
+)  # fmt: skip
+"""So that none of them is left over when all others have ended; what is not named comes after."""
+
+MAX_LANES = 4
+"""Parts at once. Each makes sandboxes, servers and accounts: more would hinder one another."""
+
+USUAL = "not attack and not alone"
+
+SUMMARY = "short test summary info"
+"""What pytest writes above the reasons for skips and the names of failures."""
+
+RESULT = re.compile(
+    r"^.*\b\d+ (?:passed|failed|errors?|skipped|deselected)\b.* in [\d.]+s.*$", re.M
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that one pytest runs."""
+
+    name: str
+    paths: tuple[Path, ...]
+    marks: str
+    measured: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a part ended and what it said."""
+
+    part: Part
+    code: int
+    said: str
+
+    @property
+    def result(self) -> str:
+        """Counts and time, as pytest puts them in its last line."""
+        found = RESULT.findall(self.said)
+        return str(found[-1]) if found else f"ended with {self.code}"
+
+    @property
+    def summary(self) -> str:
+        """Reasons for skips and names of failures."""
+        _, head, rest = self.said.rpartition(SUMMARY)
+        lines = rest.splitlines()[1:] if head else []
+        named = itertools.takewhile(lambda line: not RESULT.search(line), lines)
+        return "".join(f"{line}\n" for line in named)
+
+    def shown(self) -> str:
+        """What a person reads of it, at once."""
+        told = self.summary if self.code == 0 else f"{self.said.rstrip()}\n"
+        return f"{self.part.name:<16}{self.result}\n{told}"
+
+
+def parts(tests: Path) -> tuple[list[Part], Part | None]:
+    """Those that run side by side, and the one that runs after them; no test is in none."""
+    found = [path for path in tests.iterdir() if path.is_dir() or path.match("test_*.py")]
+    found = sorted(path for path in found if path.is_file() or any(path.rglob("test_*.py")))
+    pure = tuple(path for path in found if path.name in PURE)
+    together = [
+        Part(path.name, (path,), f"{USUAL} and not hypothesis", measured=True)
+        if path in pure
+        else Part(path.name, (path,), USUAL)
+        for path in found
+    ]
+    if pure:
+        together.append(Part(PROPERTIES, pure, f"{USUAL} and hypothesis"))
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    together.sort(key=lambda part: order.get(part.name, len(order)))
+    marked = [path for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")]
+    alone = Part("alone", tuple(sorted(marked)), "alone and not attack") if marked else None
+    return together, alone
+
+
+@dataclass
+class Runner:
+    """Starts parts, and ends them when it is interrupted itself."""
+
+    directory: Path
+    """Where each part writes what it says and what it measured."""
+    colour: bool = False
+    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+
+    def run(self, part: Part) -> Ended:
+        """Run one part to its end."""
+        words = [sys.executable, "-m"]
+        if part.measured:
+            words += ["coverage", "run", f"--data-file={self.directory}/{part.name}.coverage", "-m"]
+        words += ["pytest", "-q", "-m", part.marks, f"--color={'yes' if self.colour else 'no'}"]
+        # Parts would overwrite one another's list of what failed last.
+        words += ["-p", "no:cacheprovider", *(str(path) for path in part.paths)]
+        with (self.directory / f"{part.name}.said").open("w+b") as said:
+            # In a session of its own, so that Ctrl-C comes to it once: from here.
+            process = subprocess.Popen(  # noqa: S603
+                words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+            self._running.add(process)
+            try:
+                code = process.wait()
+            finally:
+                self._running.discard(process)
+            said.seek(0)
+            return Ended(part, code, said.read().decode("utf-8", "replace"))
+
+    def run_together(
+        self, together: Sequence[Part], lanes: int, note: Callable[[Ended], None]
+    ) -> None:
+        """Run parts side by side; each is noted when it has ended."""
+        with ThreadPoolExecutor(lanes) as pool:
+            waiting = {pool.submit(self.run, part) for part in together}
+            try:
+                for done in as_completed(waiting):
+                    waiting.discard(done)
+                    note(done.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.interrupt()
+                for done in waiting:
+                    if not done.cancelled():
+                        note(done.result())  # it says which test it was at
+                raise
+
+    def interrupt(self) -> None:
+        """Ask what runs to clean up and end."""
+        for process in tuple(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+
+
+def covered(directory: Path) -> bool:
+    """Say what is not covered of the pure rooms; the data stays in .coverage for who wants more."""
+    measured = sorted(str(path) for path in directory.glob("*.coverage"))
+    rooms = ",".join(f"src/keyhole/{room}/*" for room in PURE)
+    for words in (
+        ("combine", "--quiet", *measured),
+        ("report", f"--include={rooms}", "--fail-under=100"),
+    ):
+        done = subprocess.run([sys.executable, "-m", "coverage", *words], cwd=ROOT, check=False)  # noqa: S603
+        if done.returncode:
+            return False
+    return True
+
+
+def main(tests: Path = ROOT / "tests") -> int:
+    """Run all; what `make test` exits with."""
+    began = time.monotonic()
+    lanes = min(len(os.sched_getaffinity(0)), MAX_LANES)
+    together, alone = parts(tests)
+    print(f"{len(together)} parts, {lanes} at a time; each is shown when it has ended", flush=True)
+    failed: list[Ended] = []
+    with tempfile.TemporaryDirectory(prefix="keyhole-tests-") as made:
+        runner = Runner(Path(made), sys.stdout.isatty())
+
+        def note(ended: Ended) -> None:
+            print(ended.shown(), end="", flush=True)
+            if ended.code:
+                failed.append(ended)
+
+        runner.run_together(together, lanes, note)
+        if alone is not None:
+            runner.run_together([alone], 1, note)
+        whole = bool(failed) or not any(part.measured for part in together) or covered(Path(made))
+    print(f"all parts ended after {time.monotonic() - began:.0f} s")
+    for each in failed:
+        print(f"\n{each.part.name}: {each.result}\n{each.summary}", end="")
+    return 0 if whole and not failed else 1
+
+
+def _end(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    # SIGINT too: whoever is started in the background ignores it, and would hand that on to parts.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

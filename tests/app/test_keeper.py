@@ -1,0 +1,140 @@
+"""The keeper and the gateway's end of it: nothing that is asked is lost, and nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from keyhole.app.keeper import NO_THREAD, Keeper
+from keyhole.app.kept import Kept, Sources
+from keyhole.app.message import Frames, framed, packed, unpacked
+from keyhole.app.places import Places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from keyhole.app.provider import Provider, Stock, Wanted
+
+PATIENCE = 30.0
+
+
+def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> None:
+    """Its interpreter takes longer to start than the first question to come."""
+    places = Places(tmp_path, tmp_path / "config", tmp_path / "state", tmp_path / "run")
+    kept = Kept.start(Sources(places, {}, None))
+
+    async def ask() -> object:
+        kept.attach(asyncio.get_running_loop(), lambda *_: None)
+        return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
+
+    try:
+        assert asyncio.run(ask()) == []
+    finally:
+        kept.close()
+
+
+def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
+    """I9: what one session's change breaks is told, and others are answered."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kept = Kept(ours, judges, os.getpid())  # no child: there is nobody to wait for
+    told: list[str] = []
+
+    def changed(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def ask() -> object:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context["message"])))
+        kept.attach(loop, changed)
+        theirs.sendall(packed(("kept", "x", "why")) + packed(("answer", 1, ["y"], "")))
+        return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
+
+    with theirs, their_judges:
+        try:
+            assert asyncio.run(ask()) == ["y"]
+        finally:
+            kept.close()
+    assert told == ["a change of a session failed"]
+
+
+class SlowProvider:
+    """Gives a session when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on, self.closed = (threading.Event() for _ in range(3))
+
+    def provide(self, wanted: Wanted) -> Stock:
+        self.asked.set()
+        assert self.go_on.wait(PATIENCE)
+        return cast("Stock", SimpleNamespace(vault=SimpleNamespace(close=self.closed.set)))
+
+
+def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
+    """I9: whoever asks and leaves, again and again, leaves no secret and no thread behind."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    provider = SlowProvider()
+    keeper = Keeper(theirs, their_judges, cast("Provider", provider), Frames())
+    thread = threading.Thread(target=keeper.serve)
+    thread.start()
+    with ours, theirs, judges, their_judges:
+        opening = {"number": 1, "session": "x", "policy": "/p", "search_path": "", "writable": []}
+        _say(ours, {"do": "open"} | opening)
+        assert provider.asked.wait(PATIENCE)
+        _say(ours, {"do": "end", "session": "x"})
+        # Heard when what comes after it is answered.
+        _say(ours, {"do": "touch", "number": 2, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 2, [], "")
+        provider.go_on.set()
+        assert _answer(ours) == ("answer", 1, None, "the session has ended")
+        assert provider.closed.is_set()
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_host_without_threads_costs_an_answer_and_not_the_keeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I9: sandboxes that take all processes of the user must not end the keeper of all others."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper = Keeper(theirs, their_judges, cast("Provider", SlowProvider()), Frames())
+    thread = threading.Thread(target=keeper.serve)
+    thread.start()
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ours, theirs, judges, their_judges:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        _say(ours, {"do": "touch", "number": 1, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 1, None, NO_THREAD)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        _say(ours, {"do": "touch", "number": 2, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 2, [], "")
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def _say(sock: socket.socket, words: dict[str, object]) -> None:
+    sock.sendall(framed(json.dumps(words).encode()))
+
+
+def _answer(sock: socket.socket) -> Any:  # noqa: ANN401 - whatever was packed
+    sock.settimeout(PATIENCE)
+    frames = Frames()
+    while not (found := frames.feed(sock.recv(65536))):
+        """The rest is under way."""
+    (frame,) = found
+    return unpacked(frame)
