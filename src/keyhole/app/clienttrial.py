@@ -17,6 +17,7 @@ import secrets
 import signal
 from typing import TYPE_CHECKING
 
+from keyhole.app.bubblewrap import Bubblewrap
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.clients import ABSENT, CLIENTS, INSIDE, JAVA, JAVA_FILE, Asked, Client
 from keyhole.app.demoservice import NAME, serve
@@ -177,11 +178,13 @@ def _run(
             Run(
                 policy=policy,
                 session=session,
-                launch=furnished.prepared.launch(interactive=False),
-                terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                runtime=Bubblewrap(
+                    furnished.prepared.launch(interactive=False),
+                    Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                    policy,
+                    Remembered(places.tried),
+                ),
                 post=furnished.post(_ignore),
-                tried=Remembered(places.tried),
-                force_test=False,
                 report=_ignore,
             )
         )

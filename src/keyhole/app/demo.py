@@ -12,6 +12,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from keyhole.app import demorepository
+from keyhole.app.bubblewrap import Bubblewrap
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.democlient import CLIENT, GIT_CLIENT, VARIABLE
 from keyhole.app.demorepository import make_repository
@@ -130,11 +131,13 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
             Run(
                 policy=policy,
                 session=session,
-                launch=furnished.prepared.launch(interactive=False),
-                terminal=Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                runtime=Bubblewrap(
+                    furnished.prepared.launch(interactive=False),
+                    Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                    policy,
+                    Remembered(places.tried),
+                ),
                 post=furnished.post(reported.append),
-                tried=Remembered(places.tried),
-                force_test=False,
                 report=reported.append,
             )
         )

@@ -63,7 +63,7 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
     except Missing as error:
         return [*findings, Finding("programs", False, str(error), advice=str(error))]
     findings += [
-        Finding("bubblewrap", True, _version(found.bwrap)),
+        Finding("bubblewrap", True, _version(found.bwrap) if found.bwrap else ""),
         Finding("nftables", True, _version(found.nft)),
     ]
     with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:

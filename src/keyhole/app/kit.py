@@ -67,6 +67,14 @@ class Kit:
 
 
 @dataclass(frozen=True, slots=True)
+class Stores:
+    """Where an image's programs look for authorities, as mount points."""
+
+    bundles: tuple[str, ...]
+    truststores: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Certificates:
     """Whom this session's sandbox trusts: its CA alone, all together, and the latter for JVMs."""
 
@@ -85,12 +93,14 @@ def build(
     today: str,
     root: Path = Path("/"),
     git: GitSettings | None = None,
+    stores: Stores | None = None,
 ) -> Kit:
     """The kit for a sandbox that sees what is `shown`; `today` as 2026-07-01.
 
     `certificates` is None where no host's TLS ends at the gateway: then there is no CA to trust.
 
     `root` is where the system's trees are; tests have their own. `git` is what git is told inside.
+    `stores` are an image's; without them the system is this host's.
     """
     files = _Files(shown, canonical(str(home)))
     files.place(POLICY, disclose(policy))
@@ -98,7 +108,7 @@ def build(
     if certificates is not None:
         files.place(CA, certificates.ca_pem.decode("ascii"))
         files.place(BUNDLE, certificates.bundle_pem.decode("utf-8"))
-        files.cover_system(certificates, root)
+        files.cover_system(certificates, stores or files.of_this_host(root))
         environment |= dict.fromkeys(BUNDLE_VARIABLES, BUNDLE) | dict.fromkeys(CA_VARIABLES, CA)
     if git is not None:
         files.place_git(git)
@@ -189,19 +199,19 @@ class _Files:
     def place(self, path: str, content: str) -> None:
         self.entries.append(Text(path, content))
 
-    def cover_system(self, certificates: Certificates, root: Path) -> None:
+    def of_this_host(self, root: Path) -> Stores:
+        return Stores(bundle_places(self._shown, root), truststore_places(self._shown, root))
+
+    def cover_system(self, certificates: Certificates, stores: Stores) -> None:
         """Over the system's own, so that clients which read no variable trust the same.
 
         An update of the host's roots takes such a cover away, which hides nothing: no reason to
         end the run.
         """
         bundle = certificates.bundle_pem.decode("utf-8")
-        self.entries += [
-            Text(place, bundle, guards=False) for place in bundle_places(self._shown, root)
-        ]
-        stores = truststore_places(self._shown, root)
-        content = certificates.truststore() if stores else b""
-        self.entries += [Blob(place, content) for place in stores]
+        self.entries += [Text(place, bundle, guards=False) for place in stores.bundles]
+        content = certificates.truststore() if stores.truststores else b""
+        self.entries += [Blob(place, content) for place in stores.truststores]
 
     def place_git(self, git: GitSettings) -> None:
         """The host's own configuration may name helpers and credentials: it stays covered (I1)."""

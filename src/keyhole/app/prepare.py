@@ -18,7 +18,7 @@ from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
-from keyhole.sandbox.environment import build_environment
+from keyhole.sandbox.environment import PATH, build_environment
 from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import Bind, FilePlan, Kind, Refused, Text
@@ -30,6 +30,7 @@ from keyhole.vault.files import NoPlace, locate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from keyhole.app.containers import Berth
     from keyhole.app.places import Places
     from keyhole.app.policyfile import Joined
     from keyhole.app.roots import Vouched
@@ -49,6 +50,7 @@ class Prepared:
     plan: FilePlan
     kit: Kit
     before: Snapshot
+    berth: Berth | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -86,6 +88,8 @@ class Site:
     plan: FilePlan
     stand_ins: StandIns
     """What it has in place of secrets."""
+    berth: Berth | None = None
+    """The engine and image that it is made by and from; None for bubblewrap."""
 
 
 def survey(intent: Intent) -> Site:
@@ -93,10 +97,15 @@ def survey(intent: Intent) -> Site:
     dossier, places = intent.dossier, intent.places
     policy = intent.joined.policy
     project = dossier.file.directory
+    berth = None
     if policy.sandbox.runtime is not Runtime.BWRAP:
-        raise Refused(f"runtime {policy.sandbox.runtime} is not yet in this version; bwrap is")
-    found = programs.find()
+        from keyhole.app.containers import find_berth
+
+        berth = find_berth(policy.sandbox, intent.env, places.state)
+    found = programs.find(contained=berth is not None)
     who = identity.choose(project)
+    if berth is not None:
+        berth.refuse_unfit()
     user = _user_name(who.uid)
     plan = plan_files(
         policy.sandbox,
@@ -110,6 +119,7 @@ def survey(intent: Intent) -> Site:
             own=(places.state, places.config, places.runtime, Path(sys.prefix)),
             secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
+            image=berth.accounts if berth else None,
         ),
     )
     _refuse_shown_logins(policy, plan, places.home, intent.env)
@@ -117,11 +127,12 @@ def survey(intent: Intent) -> Site:
     referred = tuple(r.path for r in dossier.referred if r.path.is_absolute())
     roots = _roots(policy)
     settings = trusted_paths(intent.env) if any(s.secret for s in policy.services) else ()
-    refuse_inside((*found.trusted, *referred, *roots, *settings), plan.writable)
+    engine = (Path(berth.engine.path),) if berth else ()
+    refuse_inside((*found.trusted, *referred, *roots, *settings, *engine), plan.writable)
     directory = intent.directory
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
         raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
-    return Site(found, who, user, plan, StandIns(policy, secrets.token_bytes))
+    return Site(found, who, user, plan, StandIns(policy, secrets.token_bytes), berth)
 
 
 def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepared:
@@ -130,22 +141,28 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
     found, who, user, plan = site.found, site.who, site.user, site.plan
     policy, limits = joined.policy, joined.policy.limits
     kit = _kit(intent, site, vouched)
+    of_image = dict(site.berth.image.environment) if site.berth else {}
+    bound = () if site.berth else found.files  # an image has our interpreter in a volume
     base = Launch(
         command=intent.command,
         directory=str(intent.directory),
-        environment=dict(kit.environment)
+        environment=of_image
+        | dict(kit.environment)
         | _preset_variables(joined)
-        | build_environment(policy.sandbox, intent.env, str(places.home), user, shell=SHELL),
-        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *found.files),
+        | build_environment(
+            policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
+        ),
+        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
         bounds=Bounds(limits.processes, limits.memory),
         uid=who.uid,
         gid=who.gid,
         maps_root=who.maps_root,
-        bwrap=str(found.bwrap),
+        bwrap=str(found.bwrap or ""),
+        image=site.berth.image.id if site.berth else "",
         nft=str(found.nft),
         python=found.python,
     )
-    return Prepared(base, plan, kit, snapshot(plan))
+    return Prepared(base, plan, kit, snapshot(plan), site.berth)
 
 
 def _roots(policy: Policy) -> tuple[Path, ...]:
@@ -169,7 +186,9 @@ def _kit(intent: Intent, site: Site, vouched: Vouched | None) -> Kit:
     policy, home = intent.joined.policy, intent.places.home
     git = git_settings(policy, site.plan, Host(intent.env, home, intent.directory))
     today = datetime.date.today().isoformat()
-    return build(policy, certificates, site.plan.entries, home, site.stand_ins, today, git=git)
+    stores = site.berth.stores if site.berth else None
+    shown = site.plan.entries
+    return build(policy, certificates, shown, home, site.stand_ins, today, git=git, stores=stores)
 
 
 def _preset_variables(joined: Joined) -> dict[str, str]:

@@ -6,29 +6,23 @@ import asyncio
 import contextlib
 import resource
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
 from keyhole.app.ahead import FORWARDED, let_signals_come
 from keyhole.app.ending import Ending
-from keyhole.app.selftest import probe_walls, refuse_unless_held
-from keyhole.app.tried import Remembered, key_of
 from keyhole.model.value import dataclass
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import guarding
-from keyhole.sandbox.helper import Helper, SetupFailed
-from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, start
+from keyhole.sandbox.helper import SetupFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
-    from keyhole.sandbox.launch import Launch
-    from keyhole.sandbox.terminal import Terminal
+    from keyhole.sandbox.interface import Console, Running, Runtime
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
@@ -46,16 +40,11 @@ class Run:
 
     policy: Policy
     session: str
-    launch: Launch
-    terminal: Terminal
+    runtime: Runtime
+    """Who makes its sandbox."""
     post: Post
     """Who serves its door."""
-    tried: Remembered
-    """Set-ups whose walls were tried since this boot."""
-    force_test: bool
     report: Callable[[str], None]
-    helper: Helper | None = None
-    """One that was started ahead and told of this launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +61,12 @@ class Outcome:
 def execute(run: Run) -> Outcome:
     """Run to the end on an event loop of its own."""
     _raise_descriptor_limit()
-    helper = run.helper or Helper(run.launch.fault)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_execute(run, helper))
+            return runner.run(_execute(run))
     finally:
         let_signals_come()
-        helper.close()
+        run.runtime.close()
 
 
 def _raise_descriptor_limit() -> None:
@@ -88,23 +76,20 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _execute(run: Run, helper: Helper) -> Outcome:
+async def _execute(run: Run) -> Outcome:
     loop = asyncio.get_running_loop()
-    filter_ready: asyncio.Future[bytes] = loop.create_future()
-    if not helper.released:
-        filter_ready = asyncio.ensure_future(loop.run_in_executor(None, build_filter))
-        await _try_walls(run, helper, await filter_ready)
-    post = run.post
-    post.begin(run.launch)
+    await run.runtime.ready()
+    post, terminal = run.post, run.runtime.terminal
+    post.begin(run.runtime.launch)
     code, uncovered, head = 125, "", ""
     opening: asyncio.Task[None] | None = None
     endings: asyncio.Queue[Ending] = asyncio.Queue()
     try:
         # The door is served, or in our hands, before the command exists.
-        running = await start(run.launch, run.terminal.streams, post.admit, filter_ready, helper)
+        running = await run.runtime.start(post.admit)
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
-        with _signals(loop, running, run.terminal), _covers(run, running, loop) as lost:
-            run.terminal.start(lambda: _is_stopped(running))
+        with _signals(loop, running, terminal), _covers(run, running, loop) as lost:
+            terminal.start(running.is_stopped)
             code = await _wait(run, running, opening, endings)
         running.close()
         if lost:
@@ -113,18 +98,9 @@ async def _execute(run: Run, helper: Helper) -> Outcome:
     finally:
         if opening:
             opening.cancel()
-        run.terminal.close()
+        terminal.close()
         head = await post.close(code)
     return Outcome(code, run.session, head, uncovered)
-
-
-async def _try_walls(run: Run, helper: Helper, program: bytes) -> None:
-    """Once for each set-up: every known way out, tried from inside, before anything untrusted."""
-    borrows = bool(helper.refusal())
-    key = key_of(run.launch, program, borrows=borrows)
-    if run.force_test or not run.tried.holds(key):
-        refuse_unless_held(await probe_walls(run.launch, run.policy, program, borrows=borrows))
-        run.tried.keep(key)
 
 
 async def _wait(
@@ -184,7 +160,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
         running.kill()  # at once: the loop may be busy with what the sandbox keeps it busy with
         loop.call_soon_threadsafe(end, targets)
 
-    targets = guarding(run.launch.files)
+    targets = guarding(run.runtime.launch.files)
     watch = None
     if running.init:
         try:
@@ -202,7 +178,7 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
 
 @contextlib.contextmanager
 def _signals(
-    loop: asyncio.AbstractEventLoop, running: Running, terminal: Terminal
+    loop: asyncio.AbstractEventLoop, running: Running, terminal: Console
 ) -> Iterator[None]:
     """What is sent to us is meant for the command; a new size is the pty's."""
     for number in FORWARDED:
@@ -217,13 +193,3 @@ def _signals(
     finally:
         for number in (*FORWARDED, signal.SIGWINCH, signal.SIGCONT):
             loop.remove_signal_handler(number)
-
-
-def _is_stopped(running: Running) -> bool:
-    """Whether the command itself is stopped, as Ctrl-Z does it."""
-    pid = running.command_pid()
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state == "T"

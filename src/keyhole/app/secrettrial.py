@@ -12,6 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from keyhole.app.bubblewrap import Bubblewrap
 from keyhole.app.furnish import furnish
 from keyhole.app.policyfile import Joined
 from keyhole.app.prepare import Intent
@@ -26,6 +27,7 @@ from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretRef, Source
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.policy import RankedRule, Tier
+from keyhole.policy.schema import Runtime
 from keyhole.sandbox import programs
 from keyhole.sandbox.terminal import Terminal
 
@@ -152,11 +154,13 @@ def try_secret(
             Run(
                 policy=policy,
                 session=session,
-                launch=furnished.prepared.launch(interactive=False),
-                terminal=Terminal(*[nothing.fileno()] * 3),
+                runtime=Bubblewrap(
+                    furnished.prepared.launch(interactive=False),
+                    Terminal(*[nothing.fileno()] * 3),
+                    policy,
+                    Remembered(places.tried),
+                ),
                 post=furnished.post(_ignore),
-                tried=Remembered(places.tried),
-                force_test=False,
                 report=_ignore,
             )
         )
@@ -173,6 +177,8 @@ def _narrowed(policy: Policy, probe: Probe, directory: Path) -> Policy:
     )
     sandbox = replace(
         policy.sandbox,
+        runtime=Runtime.BWRAP,
+        image=None,
         writable=(),
         readable=(str(directory),),
         unsafe_paths=(),

@@ -34,8 +34,11 @@ class Tenant:
     """What its sandbox has in place of each service's secret, the usual one first."""
 
     def with_provision(self, provision: Provision) -> Tenant:
-        """The same under another policy."""
-        return replace(self, provision=provision)
+        """The same under another policy, and by its roots."""
+        trust = self.trust
+        if trust is not None and provision.roots is not None:
+            trust = replace(trust, roots=provision.roots)
+        return replace(self, provision=provision, trust=trust)
 
     def with_secret(self, ref: SecretRef, secret: Secret, hidden: tuple[Secret, ...]) -> Tenant:
         """The same with another secret, for the services that name it."""

@@ -83,6 +83,10 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="run a gateway for this command alone, though `keyhole up` has started one",
     )
+    run.add_argument(
+        "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
+    )
+    run.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
     _policy_flag(run)
     trust_flag(run)
     run.add_argument(
@@ -199,6 +203,9 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     stop = _verb(verbs, "stop", "end sessions and their sandboxes")
     stop.add_argument("ids", nargs="+", metavar="ID", help="of a session (its first letters do)")
 
+    prune = _verb(verbs, "prune", "remove what killed runs left in Docker or Podman")
+    _json_flag(prune)
+
     allow = _verb(verbs, "allow", "let a running session connect to one host more, for a while")
     allow.add_argument("id", metavar="ID", help="of the session (its first letters do)")
     allow.add_argument("host", metavar="HOST", help="name, or name:port; it is tunnelled")
@@ -236,7 +243,8 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     if options.verb == "run" and options.command:
         from keyhole.cli.ahead import begin
 
-        options.helper = begin()
+        # An engine makes a container's network, so no helper has to.
+        options.helper = begin() if options.runtime in (None, "bwrap") else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)

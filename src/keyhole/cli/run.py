@@ -17,7 +17,9 @@ from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.model.text import visible
+from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
+from keyhole.policy.schema import Runtime as Runtimes
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
     import argparse
 
     from keyhole.app.attached import Lodged
+    from keyhole.app.bubblewrap import Bubblewrap
     from keyhole.app.furnish import Furnished
+    from keyhole.app.places import Places
+    from keyhole.app.policyfile import Joined
+    from keyhole.audit.log import AuditLog
+    from keyhole.policy.policy import Policy
+    from keyhole.sandbox.interface import Console, Runtime
 
 EXIT_REFUSED = 125
 
@@ -55,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
     finally:
-        options.helper.close()
+        if options.helper is not None:
+            options.helper.close()
 
 
 def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -70,7 +79,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         from keyhole.vault.memory import guard_memory
 
         guard_memory()
-    joined = with_presets(file, env, places.home)
+    joined = _as_typed(with_presets(file, env, places.home), options)
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
@@ -87,36 +96,24 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         if not options.quiet:
             tell(line)
 
-    terminal = Terminal(0, 1, 2)
     for line in (*joined.notes, *lodging.notes):
         say(line)
-    # 3. Touch: the sandbox, its door and the gateway, until the command ends. The helper makes its
-    # mounts while the rest of Keyhole is imported; then it waits for the gateway's word.
-    launch = prepared.launch(interactive=terminal.interactive, fault=options.helper.fault)
-    options.helper.tell(launch, terminal.streams)
-    from keyhole.app.ahead import release
-    from keyhole.app.tried import Remembered
-
-    tried = Remembered(places.tried)
+    # 3. Touch: the sandbox, its door and the gateway, until the command ends.
+    runtime: Runtime
+    terminal: Console
     log = None
-    if not options.self_test and lodging.simple:
-        rate = policy.limits.audit_per_second
-        log = release(session, launch, options.helper, tried, places.audit, rate)
+    if prepared.berth is not None:
+        from keyhole.sandbox.containers.console import Console as Relayed
+
+        terminal = relayed = Relayed(0, 1, 2)
+        launch = prepared.launch(interactive=terminal.interactive)
+        runtime = prepared.berth.runtime(launch, relayed, session)
+    else:
+        terminal = Terminal(0, 1, 2)
+        runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
     from keyhole.app.run import Run, execute
 
-    outcome = execute(
-        Run(
-            policy,
-            session,
-            launch,
-            terminal,
-            lodging.post(say, log),
-            tried,
-            options.self_test,
-            say,
-            options.helper,
-        )
-    )
+    outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say))
     if outcome.uncovered:
         tell(f"{outcome.uncovered} was replaced on the host, which uncovered it inside: run ended")
     # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.
@@ -129,6 +126,46 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     head = f"audit head {outcome.head}" if outcome.head else "its gateway's log has no last line"
     say(f"session {outcome.session}, {head}")
     return outcome.code
+
+
+def _as_typed(joined: Joined, options: argparse.Namespace) -> Joined:
+    """What runs it, as the person says here rather than as the policy does."""
+    sandbox = joined.policy.sandbox
+    runtime = Runtimes(options.runtime) if options.runtime else sandbox.runtime
+    contained = runtime is not Runtimes.BWRAP
+    if options.image and not contained:
+        raise CliError("--image is for containers: add --runtime docker", EXIT_REFUSED)
+    if options.self_test and contained:
+        raise CliError("--self-test is for bubblewrap; in a container nothing is tried ahead")
+    image = (options.image or sandbox.image) if contained else None
+    changed = replace(sandbox, runtime=runtime, image=image)
+    return replace(joined, policy=replace(joined.policy, sandbox=changed))
+
+
+def _in_bubblewrap(
+    options: argparse.Namespace,
+    lodging: Lodged | Furnished,
+    terminal: Terminal,
+    policy: Policy,
+    places: Places,
+) -> tuple[Bubblewrap, AuditLog | None]:
+    """The helper makes its mounts while the rest of Keyhole is imported; then it waits for the
+    gateway's word, which it has here where nothing else is to be waited for."""
+    helper = options.helper
+    launch = lodging.prepared.launch(interactive=terminal.interactive, fault=helper.fault)
+    helper.tell(launch, terminal.streams)
+    from keyhole.app.ahead import release
+    from keyhole.app.tried import Remembered
+
+    tried = Remembered(places.tried)
+    log = None
+    if not options.self_test and lodging.simple:
+        rate = policy.limits.audit_per_second
+        log = release(lodging.session, launch, helper, tried, places.audit, rate)
+    from keyhole.app.bubblewrap import Bubblewrap
+
+    test = options.self_test
+    return Bubblewrap(launch, terminal, policy, tried, force_test=test, helper=helper), log
 
 
 def _lodging(intent: Intent, *, alone: bool) -> Lodged | Furnished:

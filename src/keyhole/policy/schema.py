@@ -197,7 +197,8 @@ def _limit(name: str, kind: Kind, shown: str, meaning: str, arrives: Arrives) ->
 KEYS = (
     _key("version", kinds.VERSION, "required", "of the policy's language"),
     _key("sandbox.runtime", kinds.choice(Runtime), "bwrap",
-         "what runs the sandbox; bwrap alone in this version", default=Runtime.BWRAP),
+         "what runs the sandbox: bubblewrap, or a container of an engine",
+         default=Runtime.BWRAP),
     _key("sandbox.writable", kinds.PATHS, '`["."]`',
          "on top of an empty home and read-only system trees; relative to the policy file",
          default=(".",)),
@@ -212,8 +213,7 @@ KEYS = (
          default=False),
     _key("sandbox.git_user", kinds.text('`"Name <mail>"`', Person.parse), "the host's",
          "who commits inside; else `user.name` and `user.email` of your own git settings"),
-    _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman",
-         Arrives.CONTAINERS),
+    _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman"),
     _key("egress.allow", _PATTERNS, "`[]`",
          "hosts that are tunnelled, never decrypted: `name[:port]`, port 443 unless given; "
          "an overlap with a service's host is an error", default=()),

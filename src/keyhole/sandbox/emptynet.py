@@ -65,16 +65,16 @@ def make_everything_local() -> None:
             _add_local_route(netlink, socket.AF_INET6, source, loopback)
 
 
-def capture(nft: str) -> None:
-    """Load the ruleset."""
+def capture(*nft: str) -> None:
+    """Load the ruleset; `nft` are the words by which it is started."""
     with _memory_file() as ruleset, _memory_file() as said:
         ruleset.write(RULESET.encode())
         ruleset.seek(0)
         # Not by `subprocess`, whose import takes longer than nft does. Whoever waits for the
         # helper sees to it that this does not take forever.
         child = os.posix_spawn(
-            nft,
-            [nft, "-f", "-"],
+            nft[0],
+            [*nft, "-f", "-"],
             {},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, ruleset.fileno(), 0),

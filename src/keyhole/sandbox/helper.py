@@ -84,6 +84,11 @@ class DoorReader:
             raise SetupFailed("the helper ended before the sandbox was made")
         self._data += more
 
+    @property
+    def namespace(self) -> str:
+        """The network that it belongs to, as its maker names it."""
+        return str(json.loads(self._data[4:]).get("door", ""))
+
     def sockets(self) -> list[socket.socket]:
         """The door; raises SetupFailed when the helper says why there is none."""
         message = json.loads(self._data[4:])

@@ -61,6 +61,19 @@ class Config:
 
 def failures(config: Config) -> list[str]:
     """Every wall that does not stand."""
+    found = wall_failures(config.namespace)
+    if os.getpid() != 1:
+        found.append("this is not the first process")
+    if _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
+        found.append("the first process can be traced")
+    if _terminal_number() != 0:
+        found.append("the first process has a terminal of the host")
+    known = (*_OWN_MOUNTS[1:], *config.targets)
+    return found + mount_failures(config.targets, config.read_only, known)
+
+
+def wall_failures(namespace: str) -> list[str]:
+    """Those of every sandbox, whatever made it: privileges, filter, user, network."""
     status = _proc_status()
     found = [
         f"{name} is {status.get(name)}, not empty"
@@ -76,16 +89,9 @@ def failures(config: Config) -> list[str]:
     interfaces = _interfaces()
     if interfaces != ["lo"]:
         found.append(f"the network has {interfaces}, not only lo")
-    namespace = os.readlink("/proc/self/ns/net")
-    if namespace != config.namespace:
-        found.append(f"the network namespace is {namespace}, not {config.namespace}")
-    if os.getpid() != 1:
-        found.append("this is not the first process")
-    if _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0:
-        found.append("the first process can be traced")
-    if _terminal_number() != 0:
-        found.append("the first process has a terminal of the host")
-    found += _mount_failures(config)
+    seen = os.readlink("/proc/self/ns/net")
+    if seen != namespace:
+        found.append(f"the network namespace is {seen}, not {namespace}")
     return found
 
 
@@ -106,24 +112,24 @@ def _proc_status() -> dict[str, str]:
         return {name: value.strip() for name, value in pairs}
 
 
-def _mount_failures(config: Config) -> list[str]:
-    """Every expected mount is there, read-only where it must be, and there is no other."""
+def mount_failures(
+    targets: tuple[str, ...], read_only: tuple[str, ...], known: tuple[str, ...]
+) -> list[str]:
+    """Every target is mounted, read-only where it must be, and nothing outside of what is known."""
     seen = {}
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             words = line.split(" ")
             point = words[4].encode().decode("unicode_escape") if "\\" in words[4] else words[4]
             seen[point] = words[5].split(",")
-    found = [f"{target} is not mounted" for target in config.targets if target not in seen]
+    found = [f"{target} is not mounted" for target in targets if target not in seen]
     found += [
         f"{target} is not read-only"
-        for target in config.read_only
+        for target in read_only
         if target in seen and "ro" not in seen[target]
     ]
-    roots = (*_OWN_MOUNTS[1:], *config.targets)
     for point in seen:
-        known = point == "/" or any(point == r or point.startswith(r + "/") for r in roots)
-        if not known:
+        if point != "/" and not any(point == r or point.startswith(r + "/") for r in known):
             found.append(f"{point} is mounted and should not be")
     return found
 
@@ -143,7 +149,7 @@ def attend(config: Config) -> int:
         else:
             os.setsid()
         bound(config)
-        os._exit(become(config))
+        os._exit(become(config.command, config.environment))
     _let_go_of_streams()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the command decides what a lost terminal means
     while True:
@@ -174,27 +180,28 @@ def _let_go_of_streams() -> None:
 
 def bound(config: Config) -> None:
     """Limits that this process and all after it keep (I9)."""
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NPROC, config.processes)
-    _lower(resource.RLIMIT_NOFILE, config.open_files)
-    _lower(resource.RLIMIT_DATA, config.memory)
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_NPROC, config.processes)
+    lower(resource.RLIMIT_NOFILE, config.open_files)
+    lower(resource.RLIMIT_DATA, config.memory)
 
 
-def _lower(limit: int, value: int) -> None:
+def lower(limit: int, value: int) -> None:
+    """Bound a resource, by no more than it is bound already."""
     hard = resource.getrlimit(limit)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (value, value))
 
 
-def become(config: Config) -> int:
+def become(command: tuple[str, ...], environment: dict[str, str]) -> int:
     """Exec the command, or say as a shell would why not."""
-    name = config.command[0]
+    name = command[0]
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)  # Python ignores them, and exec would pass that on
     try:
         # The environment is the policy's, so it is the command's alone: LD_PRELOAD in it must not
         # reach the process that asserts.
-        os.execvpe(name, list(config.command), config.environment)  # noqa: S606 - the point
+        os.execvpe(name, list(command), environment)  # noqa: S606 - the point
     except FileNotFoundError:
         sys.stderr.write(f"keyhole: {name}: not found in the sandbox\n")
         return NOT_FOUND

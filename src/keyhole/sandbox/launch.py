@@ -60,6 +60,8 @@ class Launch:
     interactive: bool = False
     maps_root: bool = False
     """Whether the project belongs to root and is shown as the sandbox's user (idmapped)."""
+    image: str = ""
+    """What its container is made from; empty for bubblewrap."""
     hostname: str = "keyhole"
     fault: str = field(default="")
     """Steps after which the helper kills itself or halts, and refusals to be met; for tests."""

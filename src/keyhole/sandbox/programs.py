@@ -21,7 +21,8 @@ class Missing(Exception):
 class Programs:
     """Absolute paths on the host, the interpreter inside, and what must be bound for it."""
 
-    bwrap: Path
+    bwrap: Path | None
+    """None where an engine makes the sandbox."""
     nft: Path
     git: Path | None
     python: str
@@ -31,14 +32,15 @@ class Programs:
     def trusted(self) -> tuple[Path, ...]:
         """All that is run or trusted on the host, which must not be in a writable tree."""
         here = Path(__file__).resolve().parent.parent
-        return (self.bwrap, self.nft, Path(sys.executable), Path(sys.base_prefix), here)
+        own = (self.bwrap,) if self.bwrap else ()
+        return (*own, self.nft, Path(sys.executable), Path(sys.base_prefix), here)
 
 
-def find() -> Programs:
-    """Find them, or say what to install."""
+def find(*, contained: bool = False) -> Programs:
+    """Find them, or say what to install; `contained` is whether an engine makes the sandbox."""
     interpreter, files = _interpreter()
     return Programs(
-        bwrap=_required("bwrap", "bubblewrap"),
+        bwrap=None if contained else _required("bwrap", "bubblewrap"),
         nft=_required("nft", "nftables"),
         git=_program("git"),
         python=interpreter,

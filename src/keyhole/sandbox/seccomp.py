@@ -1,6 +1,7 @@
 """The system-call filter: what an empty network namespace does not close (facts: alive inside).
 
-Built with libseccomp outside, loaded by bubblewrap as its last step before the first process.
+Built with libseccomp outside, loaded by bubblewrap as its last step before the first process. An
+engine of containers is told the same rules in its own words.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 import ctypes.util
 import errno
 import importlib
+import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.programs import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
@@ -39,7 +45,10 @@ _SET_ID_BITS = (0o4000, 0o2000)
 _MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 _OPENING = {"open": 1, "openat": 2}
 _MAKING_FLAGS = (0o100, 0o20000000)  # O_CREAT, O_TMPFILE
-_FCHMODAT2 = 452  # younger than the libraries that would know its name
+_NUMBERS = {"fchmodat2": 452}
+"""Calls that are younger than the libraries which would know their names."""
+
+_ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 REFUSED = (
     "keyctl add_key request_key bpf userfaultfd perf_event_open "
@@ -50,47 +59,119 @@ REFUSED = (
 ).split()
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What one argument must be like: `op` as libseccomp names it."""
+
+    argument: int
+    op: str
+    value: int
+    masked: int = 0
+    """For MASKED_EQ: what is left under the mask `value`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A call that fails with this error, if all conditions hold."""
+
+    error: int
+    call: str
+    conditions: tuple[Condition, ...] = ()
+
+
+def rules() -> Iterator[Rule]:
+    """All of them; what no rule names is allowed."""
+    for name in ABSENT:
+        yield Rule(errno.ENOSYS, name)
+    for name in REFUSED:
+        yield Rule(errno.EPERM, name)
+    for name in ("socket", "socketpair"):
+        yield from _families(name)
+    for flag in _NEW_NAMESPACES.values():
+        for name in ("clone", "unshare"):
+            yield Rule(errno.EPERM, name, (_has(0, flag),))
+    yield Rule(errno.EPERM, "unshare", (_has(0, _CLONE_NEWTIME),))
+    for request in (_TIOCSTI, _TIOCLINUX):
+        # The kernel looks at 32 bits of the request; a set upper bit must not pass the filter.
+        low = Condition(1, "MASKED_EQ", _LOW_32_BITS, request)
+        yield Rule(errno.EPERM, "ioctl", (low,))
+    yield from _set_id()
+
+
+def _has(argument: int, bit: int) -> Condition:
+    return Condition(argument, "MASKED_EQ", bit, bit)
+
+
+def _families(call: str) -> Iterator[Rule]:
+    """Every other family fails; a domain with upper bits set is larger than all of them."""
+    yield Rule(errno.EAFNOSUPPORT, call, (Condition(0, "GT", max(_FAMILIES)),))
+    for family in range(max(_FAMILIES)):
+        if family not in _FAMILIES:
+            yield Rule(errno.EAFNOSUPPORT, call, (Condition(0, "EQ", family),))
+    # Netlink reaches audit, netfilter, crypto …; only routing (protocol 0) is harmless here.
+    other = (Condition(0, "EQ", AF_NETLINK), Condition(2, "NE", 0))
+    yield Rule(errno.EAFNOSUPPORT, call, other)
+
+
+def _set_id() -> Iterator[Rule]:
+    """No file that runs as its owner: what is written in the project is the host's user's, or,
+    through an idmapped mount, root's, and any other user of the host could run it (I11)."""
+    for bit in _SET_ID_BITS:
+        for name, argument in _MODE_ARGUMENT.items():
+            yield Rule(errno.EPERM, name, (_has(argument, bit),))
+        yield Rule(errno.EPERM, "fchmodat2", (_has(2, bit),))
+        for name, argument in _OPENING.items():
+            for flag in _MAKING_FLAGS:
+                yield Rule(errno.EPERM, name, (_has(argument, flag), _has(argument + 1, bit)))
+
+
 def build_filter() -> bytes:
     """The filter as a BPF program for this machine's architecture; others are killed."""
     sc = binding()
     policy = sc.SyscallFilter(sc.ALLOW)
     # 32-bit and x32 calls reach AF_VSOCK by socketcall: whatever is not native dies.
     policy.set_attr(sc.Attr.ACT_BADARCH, sc.KILL_PROCESS)
-    for name in ABSENT:
-        policy.add_rule(sc.ERRNO(errno.ENOSYS), name)
-    for name in REFUSED:
-        policy.add_rule(sc.ERRNO(errno.EPERM), name)
-    for name in ("socket", "socketpair"):
-        _allow_families(sc, policy, name)
-    for flag in _NEW_NAMESPACES.values():
-        for name in ("clone", "unshare"):
-            policy.add_rule(sc.ERRNO(errno.EPERM), name, sc.Arg(0, sc.MASKED_EQ, flag, flag))
-    newtime = sc.Arg(0, sc.MASKED_EQ, _CLONE_NEWTIME, _CLONE_NEWTIME)
-    policy.add_rule(sc.ERRNO(errno.EPERM), "unshare", newtime)
-    for request in (_TIOCSTI, _TIOCLINUX):
-        # The kernel looks at 32 bits of the request; a set upper bit must not pass the filter.
-        low = sc.Arg(1, sc.MASKED_EQ, _LOW_32_BITS, request)
-        policy.add_rule(sc.ERRNO(errno.EPERM), "ioctl", low)
-    _refuse_set_id(sc, policy)
+    for rule in rules():
+        call = _NUMBERS.get(rule.call, rule.call)
+        conditions = [
+            sc.Arg(c.argument, getattr(sc, c.op), c.value, c.masked)
+            if c.op == "MASKED_EQ"
+            else sc.Arg(c.argument, getattr(sc, c.op), c.value)
+            for c in rule.conditions
+        ]
+        policy.add_rule(sc.ERRNO(rule.error), call, *conditions)
     with os.fdopen(os.memfd_create("keyhole-filter", os.MFD_CLOEXEC), "w+b") as file:
         policy.export_bpf(file)
         file.seek(0)
         return file.read()
 
 
-def _refuse_set_id(sc: Any, policy: Any) -> None:  # noqa: ANN401 - untyped library
-    """No file that runs as its owner: what is written in the project is the host's user's, or,
-    through an idmapped mount, root's, and any other user of the host could run it (I11)."""
-    refused = sc.ERRNO(errno.EPERM)
-    for bit in _SET_ID_BITS:
-        for name, argument in _MODE_ARGUMENT.items():
-            policy.add_rule(refused, name, sc.Arg(argument, sc.MASKED_EQ, bit, bit))
-        policy.add_rule(refused, _FCHMODAT2, sc.Arg(2, sc.MASKED_EQ, bit, bit))
-        for name, argument in _OPENING.items():
-            mode = sc.Arg(argument + 1, sc.MASKED_EQ, bit, bit)
-            for flag in _MAKING_FLAGS:
-                making = sc.Arg(argument, sc.MASKED_EQ, flag, flag)
-                policy.add_rule(refused, name, making, mode)
+def profile() -> str:
+    """The same rules as an engine of containers reads them.
+
+    With no architecture beside this machine's own: the engine would add none, and kills the others.
+    """
+    calls = [
+        {
+            "names": [rule.call],
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": rule.error,
+            "args": [
+                {
+                    "index": c.argument,
+                    "value": c.value,
+                    "valueTwo": c.masked,
+                    "op": f"SCMP_CMP_{c.op}",
+                }
+                for c in rule.conditions
+            ],
+        }
+        for rule in rules()
+    ]
+    native = _ARCHITECTURES[os.uname().machine]
+    return json.dumps(
+        {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [native], "syscalls": calls}
+    )
 
 
 def binding() -> Any:  # noqa: ANN401 - untyped library
@@ -119,14 +200,3 @@ def binding() -> Any:  # noqa: ANN401 - untyped library
             ) from None
     finally:
         ctypes.util.find_library = search
-
-
-def _allow_families(sc: Any, policy: Any, call: str) -> None:  # noqa: ANN401 - untyped library
-    """Every other family fails; a domain with upper bits set is larger than all of them."""
-    refused = sc.ERRNO(errno.EAFNOSUPPORT)
-    policy.add_rule(refused, call, sc.Arg(0, sc.GT, max(_FAMILIES)))
-    for family in range(max(_FAMILIES)):
-        if family not in _FAMILIES:
-            policy.add_rule(refused, call, sc.Arg(0, sc.EQ, family))
-    # Netlink reaches audit, netfilter, crypto …; only routing (protocol 0) is harmless here.
-    policy.add_rule(refused, call, sc.Arg(0, sc.EQ, AF_NETLINK), sc.Arg(2, sc.NE, 0))

@@ -81,6 +81,15 @@ class Running:
         """The command's process, as the host numbers it: the first child of the sandbox's init."""
         return _child_of(self.init) if self.init else None
 
+    def is_stopped(self) -> bool:
+        """Whether the command itself is stopped, as Ctrl-Z does it."""
+        pid = self.command_pid()
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
+
     def forward(self, number: int) -> None:
         """Give the command a signal that was meant for it."""
         target = self.command_pid()

@@ -33,10 +33,14 @@ _MOUNT_ATTR_IDMAP = 0x00100000
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
 _MS_NOSUID, _MS_NODEV = 2, 4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _NS_GET_USERNS = 0xB701
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_INSTRUCTION = 8  # bytes of a struct sock_filter
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
 _PR_SET_NAME = 15
 _PR_SET_NO_NEW_PRIVS = 38
@@ -78,6 +82,22 @@ def name_process(name: bytes) -> None:
 def no_new_privileges() -> None:
     """Gain nothing by any later exec."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+
+
+def not_traceable() -> None:
+    """Be no process that another of the same user may trace or read."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(DUMPABLE)")
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def load_filter(instructions: bytes) -> None:
+    """Keep to a filter of system calls, and so does every program after this one (seccomp(2))."""
+    program = _Program(len(instructions) // _INSTRUCTION, instructions)
+    result = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+    _check(result, "prctl(SECCOMP)")
 
 
 def keep_over_exec(capabilities: tuple[int, ...]) -> None:
@@ -146,6 +166,12 @@ def attach_tree(tree: int, target: str) -> None:
         number, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH
     )
     _check(result, f"move_mount({target})")
+
+
+def detach_mount(target: str) -> None:
+    """Take away a mount, at once and whoever uses it; a link is not followed."""
+    flags = _MNT_DETACH | _UMOUNT_NOFOLLOW
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount2({target})")
 
 
 def map_owner(tree: int, user_namespace: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.sandbox.files.fileplan import Refused, Text
 
 NAMESERVER = "192.0.2.53"
@@ -30,15 +30,54 @@ class Account:
     shell: str = "/bin/sh"
 
 
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """An image's own passwd and group files, as texts."""
+
+    passwd: str
+    group: str
+
+
 def generated_files(account: Account, hostname: str) -> tuple[Text, ...]:
     """Accounts, name service and host name."""
-    # A colon or a line break would write an account of its own.
-    if not _NAME.match(account.user) or re.search(r"[:\n]", account.home + account.shell):
-        raise Refused(f"the user {account.user!r} with home {account.home!r} fits no passwd file")
+    _refuse_unfit(account)
     return (
         Text("/etc/passwd", _passwd(account)),
         Text("/etc/group", _group(account)),
         Text("/etc/nsswitch.conf", _NSSWITCH),
+        *_network_files(hostname),
+    )
+
+
+def image_files(account: Account, hostname: str, known: Accounts) -> tuple[Text, ...]:
+    """The same over an image, whose own accounts stay, but for one of the same number."""
+    _refuse_unfit(account)
+    own = f"{account.user}:x:{account.uid}:{account.gid}::{account.home}:{account.shell}"
+    others = [line for line in known.passwd.splitlines() if _number(line) != str(account.uid)]
+    groups = known.group.splitlines()
+    if not any(_number(line) == str(account.gid) for line in groups):
+        groups.append(f"{account.user}:x:{account.gid}:")
+    # First, so that a name which the image gives to another finds this one.
+    files = (
+        Text("/etc/passwd", "".join(f"{line}\n" for line in (own, *others))),
+        Text("/etc/group", "".join(f"{line}\n" for line in groups)),
+        *_network_files(hostname),
+    )
+    return tuple(replace(file, guards=False) for file in files)  # what is under them is no secret
+
+
+def _number(line: str) -> str:
+    return line.split(":")[2] if line.count(":") >= 2 else ""
+
+
+def _refuse_unfit(account: Account) -> None:
+    # A colon or a line break would write an account of its own.
+    if not _NAME.match(account.user) or re.search(r"[:\n]", account.home + account.shell):
+        raise Refused(f"the user {account.user!r} with home {account.home!r} fits no passwd file")
+
+
+def _network_files(hostname: str) -> tuple[Text, ...]:
+    return (
         Text("/etc/resolv.conf", f"nameserver {NAMESERVER}\n"),
         Text("/etc/hosts", f"127.0.0.1 localhost {hostname}\n::1 localhost\n"),
         Text("/etc/hostname", f"{hostname}\n"),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox.files.executables import refuse_inside
-from keyhole.sandbox.files.fileplan import FilePlan, Kind, Refused, Tmpfs
-from keyhole.sandbox.files.generated import Account, generated_files
+from keyhole.sandbox.files.fileplan import Entry, FilePlan, Kind, Refused, Tmpfs
+from keyhole.sandbox.files.generated import Account, Accounts, generated_files, image_files
 from keyhole.sandbox.files.inspection import Inspection
 from keyhole.sandbox.files.mounts import read_mount_points
 from keyhole.sandbox.files.overlay import Overlay
@@ -48,6 +48,8 @@ class Facts:
     secrets: tuple[Path, ...] = ()
     """Files that the policy reads secrets from."""
     git: Path | None = None
+    image: Accounts | None = None
+    """Whom an image knows; then the system's trees are the image's."""
     shell: str = "/bin/sh"
     hostname: str = "keyhole"
     home_bytes: int = HOME_BYTES
@@ -86,19 +88,23 @@ def plan_files(sandbox: Sandbox, facts: Facts, budget: Budget | None = None) -> 
     _protect_policy(facts, overlay)
     overlay.refuse_uncovering(rules.unsafe)
     # 3. The system, the accounts, an empty home, the trees with all that covers them.
-    links = frozenset(_top_link(str(path)) for path in (facts.home, facts.project)) - {""}
-    system = system_files(facts.root, links)
     account = Account(facts.user, facts.uid, facts.gid, str(facts.home), facts.shell)
     notices = list(inspection.notices())
-    if system.withheld:
-        notices.append(f"masked, credentials: {', '.join(system.withheld)}")
+    base: tuple[Entry, ...]
+    if facts.image is not None:
+        base = image_files(account, facts.hostname, facts.image)
+    else:
+        links = frozenset(_top_link(str(path)) for path in (facts.home, facts.project)) - {""}
+        system = system_files(facts.root, links)
+        base = (*system.entries, *generated_files(account, facts.hostname))
+        if system.withheld:
+            notices.append(f"masked, credentials: {', '.join(system.withheld)}")
     if repositories.unread:
         shown = ", ".join(map(visible, repositories.unread))
         notices.append(f"masked, git could not read it: {shown}")
     return FilePlan(
         (
-            *system.entries,
-            *generated_files(account, facts.hostname),
+            *base,
             Tmpfs(home, facts.home_bytes, 0o700),
             *overlay.mounts(),
         ),

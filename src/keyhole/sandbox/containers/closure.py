@@ -1,0 +1,221 @@
+"""What the holder's image holds: this interpreter, nft, and the few files that both need.
+
+Called when an engine does not have the image yet. The files are this host's own, so no registry is
+asked and nothing has to be kept up to date. They are started by their own loader with their own
+libraries, so they run in any image, one with another C library or with none included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import json
+import marshal
+import os
+import struct
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import keyhole
+from keyhole.model.value import dataclass
+from keyhole.sandbox.programs import Missing
+
+TREE = "/.keyhole"
+"""Where it lies, in the holder and in the sandbox; in the latter read-only."""
+LOADER = f"{TREE}/loader"
+LIBRARIES = f"{TREE}/lib"
+PYTHON = f"{TREE}/python/bin/python"
+NFT = f"{TREE}/nft"
+OWN = f"{TREE}/own"
+"""Keyhole's modules that run inside."""
+
+LOADED = (LOADER, "--library-path", LIBRARIES)
+"""Before the program: how any of them is started."""
+
+_SECONDS = 60.0
+_STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+_INSIDE = ("keyhole.sandbox.containers.holder", "keyhole.sandbox.containers.entry")
+_LISTER = """\
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import encodings.ascii, encodings.latin_1, encodings.unicode_escape, os, runpy
+for name in sys.argv[2:]:
+    __import__(name)
+found = {}
+for name, module in list(sys.modules.items()):
+    file = getattr(module, "__file__", None)
+    if file and name != "__main__":
+        found[name] = file
+print(json.dumps(found))
+"""
+"""What is imported by then is what is needed: neither program imports anything later on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What goes in, by this host's paths."""
+
+    interpreter: str
+    nft: str
+
+    @classmethod
+    def of(cls, nft: str) -> Programs:
+        """This interpreter, whatever environment it was started from, and this nft."""
+        return cls(os.path.realpath(sys.executable), os.path.realpath(nft))
+
+
+def words(module: str, *arguments: str) -> list[str]:
+    """How one of our programs is started inside."""
+    start = f"import sys; sys.path.insert(0, {OWN!r}); from {module} import main; sys.exit(main())"
+    return [*LOADED, PYTHON, "-I", "-S", "-c", start, *arguments]
+
+
+def key_of(programs: Programs) -> str:
+    """What the image is: told in a moment, without making it."""
+    digest = hashlib.sha256(sys.version.encode())
+    here = Path(keyhole.__path__[0]) / "sandbox"
+    for path in sorted(here.rglob("*.py")):
+        digest.update(path.read_bytes())
+    for program in (programs.interpreter, programs.nft):
+        status = os.stat(program)
+        digest.update(f"{program} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def pack(programs: Programs) -> bytes:
+    """The image's files as a tar archive. Raises Missing when this host cannot provide them."""
+    loader = _loader_of(programs.interpreter)
+    modules = _modules(programs.interpreter)
+    shared = [f for f in modules.values() if not f.endswith(".py")]
+    libraries: dict[str, str] = {}
+    for program in (programs.interpreter, programs.nft, *shared):
+        libraries |= _libraries_of(loader, program)
+    archive = _Archive()
+    archive.copy(LOADER, loader, 0o755)
+    archive.copy(PYTHON, programs.interpreter, 0o755)
+    archive.copy(NFT, programs.nft, 0o755)
+    for name, file in sorted(libraries.items()):
+        archive.copy(f"{LIBRARIES}/{name}", file, 0o755)
+    standard = os.path.dirname(os.__file__)
+    for name, file in sorted(modules.items()):
+        place = _place_of(name, file)
+        if file.endswith(".py"):
+            archive.put(f"{place}c", _compiled(file))
+        else:
+            archive.copy(place, file, 0o755)
+    # What the interpreter knows its library by, though these modules are frozen into it.
+    archive.put(f"{TREE}/python/{_STDLIB}/os.pyc", _compiled(f"{standard}/os.py"))
+    archive.directory(f"{TREE}/python/{_STDLIB}/lib-dynload")
+    return archive.content()
+
+
+def _place_of(name: str, file: str) -> str:
+    top = f"{OWN}" if name.partition(".")[0] == "keyhole" else f"{TREE}/python/{_STDLIB}"
+    base = os.path.basename(file)
+    if not file.endswith(".py"):
+        return f"{TREE}/python/{_STDLIB}/lib-dynload/{base}"
+    parts = name.split(".") if base == "__init__.py" else name.split(".")[:-1]
+    return "/".join((top, *parts, base))
+
+
+def _modules(interpreter: str) -> dict[str, str]:
+    """The modules that our programs load, and where each lies on this host."""
+    root = os.path.dirname(keyhole.__path__[0])
+    command = [interpreter, "-I", "-S", "-c", _LISTER, root, *_INSIDE]
+    text = _said(command)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise Missing(f"{interpreter} does not say what it loads") from None
+    return {str(name): str(file) for name, file in found.items()}
+
+
+def _compiled(file: str) -> bytes:
+    """As the interpreter keeps a module that has no source beside it."""
+    source = Path(file).read_bytes()
+    code = compile(source, f"<keyhole {os.path.basename(file)}>", "exec", dont_inherit=True)
+    return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
+
+
+def _loader_of(program: str) -> str:
+    """The program's own loader: the segment PT_INTERP of an ELF file of 64 bits (elf(5))."""
+    with open(program, "rb") as file:
+        head = file.read(64)
+        if head[:5] != b"\x7fELF\x02":
+            raise Missing(f"{program} is no program of 64 bits, so no holder can be made of it")
+        offset, size, count = (
+            struct.unpack_from("=Q", head, 32)[0],
+            *struct.unpack_from("=HH", head, 54),
+        )
+        for index in range(count):
+            file.seek(offset + index * size)
+            kind, _, where, _, _, length = struct.unpack("=IIQQQQ", file.read(40))
+            if kind == 3:  # PT_INTERP
+                file.seek(where)
+                return os.path.realpath(file.read(length).rstrip(b"\0").decode())
+    raise Missing(f"{program} is linked without a loader, so no holder can be made of it")
+
+
+def _libraries_of(loader: str, program: str) -> dict[str, str]:
+    """The libraries that the loader would load, by the names under which it looks for them."""
+    found = {}
+    for line in _said([loader, "--list", program]).splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        path = rest.rpartition(" (")[0]
+        if arrow and path.startswith("/"):
+            found[os.path.basename(name)] = path
+        elif arrow:
+            raise Missing(f"{program} needs {name}, which is not installed")
+    return found
+
+
+def _said(command: list[str]) -> str:
+    done = subprocess.run(  # noqa: S603 - programs that were judged: this interpreter, its loader
+        command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, text=True
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise Missing(f"no holder can be made: {command[0]} said {lines[-1]}")
+    return done.stdout
+
+
+class _Archive:
+    """A tar archive in memory, with the same bytes for the same files."""
+
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+        self._tar = tarfile.TarFile(fileobj=self._file, mode="w")
+        self._seen: set[str] = set()
+
+    def copy(self, place: str, source: str, mode: int = 0o644) -> None:
+        self.put(place, Path(source).read_bytes(), mode)
+
+    def put(self, place: str, content: bytes, mode: int = 0o644) -> None:
+        if place in self._seen:
+            return
+        self._parents(place)
+        self._seen.add(place)
+        entry = tarfile.TarInfo(place.removeprefix("/"))
+        entry.size, entry.mode = len(content), mode
+        self._tar.addfile(entry, io.BytesIO(content))
+
+    def directory(self, place: str) -> None:
+        if place in self._seen:
+            return
+        self._parents(place)
+        self._seen.add(place)
+        entry = tarfile.TarInfo(place.removeprefix("/"))
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        self._tar.addfile(entry)
+
+    def _parents(self, place: str) -> None:
+        above = place.rpartition("/")[0]
+        if above:
+            self.directory(above)
+
+    def content(self) -> bytes:
+        self._tar.close()
+        return self._file.getvalue()

@@ -1,0 +1,132 @@
+"""The person's end of a container's standard streams.
+
+The engine makes the pty, so the person's own terminal is never inside; here bytes are copied
+between the streams that Keyhole was started with and the connection that the engine gives. On a
+terminal, that is made raw meanwhile; what the keys mean is decided inside, Ctrl-Z included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import termios
+import threading
+import tty
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK = 65536
+_HEADER = struct.Struct(">BxxxI")
+"""Before each piece of output when there is no terminal: 1 for output or 2 for errors, its size."""
+_DRAIN_SECONDS = 5.0
+"""How long output that is still in flight is waited for after the sandbox has ended."""
+_END_OF_STRING = b"\x18\x1b\\\x1b[m"
+"""Cancels a control sequence or string left open, and plain colours: nothing that is seen."""
+
+
+class Console:
+    """Owns the copying of one run. `close` gives the terminal back as it was."""
+
+    def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
+        self._outer = (stdin, stdout, stderr)
+        self.interactive = os.isatty(stdin) and os.isatty(stdout)
+        """Whether the command gets a terminal: its output is then one stream."""
+        self.raw = False
+        """Whether the user's terminal now wants carriage returns spelled out."""
+        self._saved: list[object] | None = None
+        self._stream: socket.socket | None = None
+        self._resized: Callable[[int, int], None] = lambda *_: None
+        self._unread: Callable[[], None] = lambda: None
+        self._output: threading.Thread | None = None
+
+    def connect(
+        self,
+        stream: socket.socket,
+        resized: Callable[[int, int], None],
+        unread: Callable[[], None],
+    ) -> None:
+        """Whom to copy from and to. From any thread, `resized` is told rows and columns, and
+        `unread` that nobody reads the output any more."""
+        self._stream, self._resized, self._unread = stream, resized, unread
+
+    def start(self, suspended: Callable[[], bool]) -> None:
+        """Begin to copy."""
+        if self.interactive:
+            self._saved = termios.tcgetattr(self._outer[0])
+            tty.setraw(self._outer[0], termios.TCSADRAIN)
+            self.raw = True
+        show = self._show_terminal if self.interactive else self._show_streams
+        self._output = threading.Thread(target=show, daemon=True)
+        self._output.start()
+        threading.Thread(target=self._type, daemon=True).start()
+        self.resize()
+
+    def resize(self) -> None:
+        """Give the sandbox's terminal the size of the user's."""
+        if self.interactive and self._stream is not None:
+            with contextlib.suppress(OSError):
+                columns, rows = os.get_terminal_size(self._outer[1])
+                self._resized(rows, columns)
+
+    def close(self) -> None:
+        """Wait for the last output, and give the terminal back as it was."""
+        if self._output is not None:
+            self._output.join(_DRAIN_SECONDS)
+        if self._saved is not None:
+            self.raw = False
+            termios.tcsetattr(self._outer[0], termios.TCSAFLUSH, self._saved)  # type: ignore[arg-type]
+            with contextlib.suppress(OSError):
+                os.write(self._outer[1], _END_OF_STRING)
+            self._saved = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _type(self) -> None:
+        """What the person types, or a pipe brings, to its end."""
+        stream = self._stream
+        if stream is None:
+            return
+        with contextlib.suppress(OSError):
+            while data := os.read(self._outer[0], _CHUNK):
+                stream.sendall(data)
+        with contextlib.suppress(OSError):
+            stream.shutdown(socket.SHUT_WR)
+
+    def _show_terminal(self) -> None:
+        stream = self._stream
+        with contextlib.suppress(OSError):
+            while stream is not None and (data := stream.recv(_CHUNK)):
+                _write_all(self._outer[1], data)
+
+    def _show_streams(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                which, size = _HEADER.unpack(self._exactly(_HEADER.size))
+                outer = self._outer[2] if which == 2 else self._outer[1]
+                while size:
+                    data = self._exactly(min(size, _CHUNK))
+                    size -= len(data)
+                    try:
+                        _write_all(outer, data)
+                    except OSError:
+                        self._unread()  # and go on: the other stream may still be read
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._stream.recv(size - len(data)) if self._stream is not None else b""
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

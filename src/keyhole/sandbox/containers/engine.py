@@ -1,0 +1,305 @@
+"""An engine, as much of it as Keyhole asks: the one module that speaks to Docker or Podman.
+
+Both are spoken to over their Unix socket, Podman by what it has in common with Docker. Whatever
+they answer becomes a value or one clear line (EngineFailed). The package that knows the protocol
+takes a fifth of a second to import, so this module is imported only where containers are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from keyhole.model.text import visible
+from keyhole.model.value import dataclass
+from keyhole.sandbox.containers.spec import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_SECONDS = 60.0
+"""How long one answer may take; what takes longer is waited for in another way."""
+_MAX_WORDS = 400
+"""Characters of what an engine says: some repeat all that they were asked."""
+_MAX_FILE = 4 * 1024 * 1024
+"""Bytes of a file that is read out of an image."""
+
+_DEFAULTS = {
+    "docker": ("/run/docker.sock", "/var/run/docker.sock"),
+    "podman": ("/run/podman/podman.sock",),
+}
+
+
+class EngineFailed(Exception):
+    """The engine cannot be reached, or refuses; says what, in a line."""
+
+
+class NoSuchThing(EngineFailed):
+    """The engine knows no image, container or file of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the engine says of an image."""
+
+    id: str
+    environment: Mapping[str, str]
+    volumes: tuple[str, ...]
+    architecture: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the engine says of a container."""
+
+    id: str
+    running: bool
+    pid: int
+    """Of its first process, as the host numbers it; 0 when there is none."""
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container of ours, in a list."""
+
+    id: str
+    labels: Mapping[str, str]
+    created: int
+    """In seconds since 1970."""
+
+
+def address_of(engine: str, env: Mapping[str, str]) -> str:
+    """The path of the socket of `docker` or `podman`, from the environment or where it usually is.
+
+    EngineFailed for another kind of address: a door can be handed over on this host alone.
+    """
+    name = "DOCKER_HOST" if engine == "docker" else "CONTAINER_HOST"
+    if said := env.get(name):
+        scheme, _, path = said.partition("://")
+        if scheme != "unix" or not path.startswith("/"):
+            raise EngineFailed(
+                f"{name} is {visible(said)}: Keyhole needs the engine's Unix socket on this host"
+            )
+        return path
+    own = env.get("XDG_RUNTIME_DIR", "")
+    places = [*_DEFAULTS[engine]]
+    if own.startswith("/"):
+        places.append(f"{own}/podman/podman.sock" if engine == "podman" else f"{own}/docker.sock")
+    there = [place for place in places if os.path.exists(place)]
+    there.sort(key=lambda place: not os.access(place, os.W_OK))  # those that answer us first
+    if not there:
+        raise EngineFailed(
+            f"no {engine} runs here: there is no {' nor '.join(places)}; start it, or name its "
+            f"socket in {name}"
+        )
+    return there[0]
+
+
+class Engine:
+    """One engine by its socket."""
+
+    def __init__(self, path: str) -> None:
+        import docker
+
+        self.path = path
+        with _translated(path):
+            self._client = docker.APIClient(f"unix://{path}", version="auto", timeout=_SECONDS)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._client.close()
+
+    def another(self) -> Engine:
+        """The same by connections of its own, for another thread."""
+        return Engine(self.path)
+
+    def options(self) -> tuple[str, ...]:
+        """Its security options, as it tells them: `name=rootless`, `name=userns` …"""
+        with _translated(self.path):
+            told = self._client.info().get("SecurityOptions") or []
+        return tuple(map(str, told))
+
+    def is_podman(self) -> bool:
+        """Whether it only speaks as Docker does."""
+        with _translated(self.path):
+            told = self._client.version().get("Components") or ()
+        return any("podman" in str(part.get("Name", "")).lower() for part in told)
+
+    # ── images ────────────────────────────────────────────────────────────────────────────────────
+
+    def image(self, name: str) -> Image:
+        """An image that the engine has; NoSuchThing when it has none of that name."""
+        with _translated(self.path):
+            told = self._client.inspect_image(name)
+        config = told.get("Config") or {}
+        pairs = (text.partition("=") for text in config.get("Env") or ())
+        return Image(
+            str(told["Id"]),
+            {name: value for name, _, value in pairs},
+            tuple(config.get("Volumes") or ()),
+            str(told.get("Architecture", "")),
+        )
+
+    def import_image(self, archive: bytes, name: str, labels: Mapping[str, str]) -> None:
+        """Make an image of a tar archive."""
+        changes = [f"LABEL {key}={value}" for key, value in labels.items()]
+        with _translated(self.path):
+            # With the tag in the name: Podman reads no other.
+            self._client.import_image_from_data(archive, name, None, changes)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give an image another name."""
+        repository, _, tag = to.rpartition(":")
+        with _translated(self.path):
+            self._client.tag(name, repository, tag)
+            self._client.remove_image(name)
+
+    def images(self) -> list[str]:
+        """The names of every image that carries our label."""
+        with _translated(self.path):
+            found = self._client.images(filters={"label": LABEL})
+        return [str(name) for image in found for name in image.get("RepoTags") or ()]
+
+    def volumes(self) -> list[str]:
+        """The names of every volume that carries our label."""
+        with _translated(self.path):
+            found = self._client.volumes(filters={"label": LABEL}).get("Volumes") or ()
+        return [str(volume["Name"]) for volume in found]
+
+    def forget_image(self, name: str) -> bool:
+        """Remove an image, unless it is used."""
+        return self._forget(lambda: self._client.remove_image(name))
+
+    def forget_volume(self, name: str) -> bool:
+        """Remove a volume, unless it is used."""
+        return self._forget(lambda: self._client.remove_volume(name))
+
+    def _forget(self, removal: Callable[[], object]) -> bool:
+        try:
+            with _translated(self.path):
+                removal()
+        except EngineFailed:
+            return False
+        return True
+
+    # ── containers ────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, config: Mapping[str, Any], name: str | None = None) -> str:
+        """Make a container; its id."""
+        with _translated(self.path):
+            return str(self._client.create_container_from_config(dict(config), name)["Id"])
+
+    def start(self, container: str) -> None:
+        """Start it."""
+        with _translated(self.path):
+            self._client.start(container)
+
+    def state(self, container: str) -> State:
+        """How it is."""
+        with _translated(self.path):
+            told = self._client.inspect_container(container)
+        state, labels = told["State"], told["Config"].get("Labels") or {}
+        return State(str(told["Id"]), bool(state["Running"]), int(state["Pid"]), labels)
+
+    def attach(self, container: str) -> socket.socket:
+        """Its standard streams, from before it is started, so that nothing of them is lost."""
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        with _translated(self.path):
+            given = self._client.attach_socket(container, wanted)
+        raw: socket.socket = getattr(given, "_sock", given)
+        # Of our own: what the package keeps is closed when it is collected.
+        own = socket.socket(fileno=os.dup(raw.fileno()))
+        own.setblocking(True)
+        return own
+
+    def resize(self, container: str, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        with _translated(self.path):
+            self._client.resize(container, rows, columns)
+
+    def wait(self, container: str) -> int:
+        """Its exit code, when it has ended; on a connection that nobody else uses meanwhile."""
+        with _translated(self.path):
+            self._client.timeout = None
+            told = self._client.wait(container, timeout=None)
+        return int(told["StatusCode"])
+
+    def kill(self, container: str) -> None:
+        """End it at once, if it has not ended."""
+        with contextlib.suppress(EngineFailed), _translated(self.path):
+            self._client.kill(container, "SIGKILL")
+
+    def remove(self, container: str) -> None:
+        """Leave nothing of it."""
+        with contextlib.suppress(NoSuchThing), _translated(self.path):
+            # Volumes without a name go along; that with our programs has one.
+            self._client.remove_container(container, v=True, force=True)
+
+    def containers(self) -> list[Listed]:
+        """Every container that carries our label."""
+        with _translated(self.path):
+            found = self._client.containers(all=True, filters={"label": LABEL})
+        return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
+
+    # ── files in a container that need not run ────────────────────────────────────────────────────
+
+    def has(self, container: str, path: str) -> bool:
+        """Whether something lies there, be it a link."""
+        client = self._client
+        url = f"{client.base_url}/v{client.api_version}/containers/{container}/archive"
+        with _translated(self.path):
+            return bool(
+                client.head(url, params={"path": path}, timeout=_SECONDS).status_code == 200
+            )
+
+    def read(self, container: str, path: str) -> bytes:
+        """A small regular file; NoSuchThing when there is none."""
+        with _translated(self.path):
+            pieces, _ = self._client.get_archive(container, path)
+            data = b""
+            for piece in pieces:
+                data += piece
+                if len(data) > _MAX_FILE:
+                    raise EngineFailed(f"{path} of the image is over {_MAX_FILE} bytes")
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                if member.isreg() and (file := archive.extractfile(member)):
+                    return file.read()
+        raise NoSuchThing(f"{path} of the image is no file")
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    """The package's errors as a line of ours."""
+    import docker
+    import requests
+
+    try:
+        yield
+    except docker.errors.NotFound as error:
+        raise NoSuchThing(_line(error)) from None
+    except docker.errors.APIError as error:
+        raise EngineFailed(f"the engine refuses: {_line(error)}") from None
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise EngineFailed(f"no engine answers at {path}: {_cause(error)}") from None
+
+
+def _line(error: Any) -> str:  # noqa: ANN401 - of an untyped package
+    text = " ".join(str(error.explanation or error).split())
+    return visible(text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …")
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, which alone says anything: `Permission denied`."""
+    found: BaseException = error
+    for _ in range(8):
+        inner = found.__cause__ or found.__context__
+        if inner is None:
+            break
+        found = inner
+    return visible(getattr(found, "strerror", None) or str(found))

@@ -1,0 +1,114 @@
+"""The first process of a sandbox's container: asserts that the walls stand, becomes the command.
+
+It runs on an interpreter of ours that is mounted read-only, whatever the image holds. Until it has
+looked, nothing of the image has run; if an assertion fails, nothing ever will (I2). What it asserts
+is what the engine was asked for and an engine might not do, and that what is mounted is what was
+judged: an engine follows links when it mounts, and may run as root (I11).
+"""
+
+# On the way of every start: it imports no `json`, `socket` or `typing`, as `inside.py` does not.
+import marshal
+import os
+import resource
+import sys
+
+from keyhole.sandbox import inside, syscalls
+
+ENGINES = ("/proc", "/dev", "/sys")
+"""Where engines mount what every container has."""
+
+
+class Config:
+    """What to assert and what to become."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        command: tuple[str, ...],
+        directory: str,
+        environment: dict[str, str],
+        uid: int,
+        gid: int,
+        mounts: tuple[str, ...],
+        linked: tuple[str, ...],
+        read_only: tuple[str, ...],
+        same: dict[str, tuple[int, int]],
+        seeds: tuple[tuple[str, str, int], ...],
+        program: bytes,
+        open_files: int,
+        memory: int,
+    ) -> None:
+        self.namespace = namespace
+        self.command = command
+        self.directory = directory
+        self.environment = environment
+        self.uid = uid
+        self.gid = gid
+        self.mounts = mounts
+        self.linked = linked
+        """Those that an engine may have mounted where a link of the image leads: nothing that must
+        stay covered lies under them."""
+        self.read_only = read_only
+        self.same = same
+        """By mount point: the device and inode of what was judged."""
+        self.seeds = seeds
+        """Files of the sandbox's own: path, content, mode."""
+        self.program = program
+        """The filter."""
+        self.open_files = open_files
+        self.memory = memory
+
+    def packed(self) -> bytes:
+        """As `main` reads it, in the same interpreter."""
+        return marshal.dumps(vars(self))
+
+
+def main() -> int:
+    """Run it: `entry CONFIG`, a file."""
+    with open(sys.argv[1], "rb") as file:
+        config = Config(**marshal.load(file))  # noqa: S302 - written outside, mounted read-only
+    broken = failures(config)
+    if broken:
+        sys.stderr.write(f"keyhole: nothing was run: a wall does not stand: {'; '.join(broken)}\n")
+        return inside.FAILED
+    _plant(config.seeds)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    try:
+        os.chdir(config.directory)
+    except OSError as error:
+        sys.stderr.write(f"keyhole: nothing was run: {config.directory}: {error.strerror}\n")
+        return inside.FAILED
+    # For each process; for all together, processes and memory are bounded by the engine (I9).
+    inside.lower(resource.RLIMIT_CORE, 0)
+    inside.lower(resource.RLIMIT_NOFILE, config.open_files)
+    inside.lower(resource.RLIMIT_DATA, config.memory)
+    # Number for number: an engine leaves out what its libseccomp has no name for.
+    syscalls.load_filter(config.program)
+    return inside.become(config.command, config.environment)
+
+
+def failures(config: Config) -> list[str]:
+    """Every wall that does not stand."""
+    found = inside.wall_failures(config.namespace)
+    if (os.getuid(), os.getgid()) != (config.uid, config.gid):
+        found.append(f"the user is {os.getuid()}:{os.getgid()}")
+    if set(os.getgroups()) - {config.gid}:
+        found.append(f"the user is in the groups {os.getgroups()}")
+    led = {target: os.path.realpath(target) for target in config.linked}
+    mounts = (*config.mounts, *led.values())
+    fixed = tuple(led.get(target, target) for target in config.read_only)
+    found += inside.mount_failures(mounts, fixed, (*ENGINES, *mounts))
+    for target, expected in config.same.items():
+        status = os.stat(target)
+        if (status.st_dev, status.st_ino) != expected:
+            found.append(f"{target} is not what was judged: it was replaced meanwhile")
+    return found
+
+
+def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
+    for target, content, mode in seeds:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(target, flags, mode), "w", encoding="utf-8") as file:
+            file.write(content)

@@ -1,0 +1,73 @@
+"""The holder: makes an empty network with a door, hands the door out, and holds the rest.
+
+The first process of a container of its own, whose network and process numbers the sandbox's
+container shares. It runs before that exists, has given up everything by the time the door leaves
+it, and ends with the connection over which the door went. Its end is the end of every process in
+the sandbox: the kernel sees to that, so a run that is killed leaves nothing that goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+from keyhole.sandbox import emptynet, syscalls
+
+REGISTRATION = "/registration.sock"
+"""Where the one socket of the host is mounted, in the holder alone. It answers once."""
+
+UID = 60778
+"""Who the holder is from then on: no user of the host, and never the sandbox's own, who could
+else trace or end it."""
+
+
+def main() -> int:
+    """Run the holder: `holder NFT…`, the words by which nft is started."""
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(REGISTRATION)
+    try:
+        # 1. Every address leads to the door.
+        emptynet.raise_loopback()
+        emptynet.make_everything_local()
+        emptynet.capture(*sys.argv[1:])
+        door = emptynet.listen()
+        namespace = os.readlink("/proc/self/ns/net")
+        # 2. Nothing is left that could change it.
+        _give_up()
+    except (OSError, RuntimeError) as error:
+        control.sendall(_framed({"error": str(error)}))
+        return 1
+    # 3. The door goes out.
+    socket.send_fds(control, [_framed({"door": namespace})], [each.fileno() for each in door])
+    for each in door:
+        each.close()
+    return _hold(control)
+
+
+def _give_up() -> None:
+    if not syscalls.bound_capabilities():
+        raise RuntimeError("the holder cannot bound its capabilities")
+    os.setgroups([])
+    os.setresgid(UID, UID, UID)
+    os.setresuid(UID, UID, UID)
+    syscalls.lose_capabilities()
+    syscalls.no_new_privileges()
+    syscalls.not_traceable()
+
+
+def _hold(control: socket.socket) -> int:
+    """Until whoever has the door hangs up, or the engine asks us to end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans of the sandbox come to us; none is kept
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    while control.recv(1):
+        pass
+    return 0
+
+
+def _framed(message: dict[str, str]) -> bytes:
+    data = json.dumps(message).encode()
+    return struct.pack("=I", len(data)) + data

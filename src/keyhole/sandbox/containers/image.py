@@ -1,0 +1,92 @@
+"""What an image holds that a sandbox made from it must know: accounts, and where roots are kept.
+
+Asked of the engine, of a container that is never started, once for each image; an image by its id
+never changes, so what was found is kept. Called outside; nothing of the image is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass, field_names
+from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
+from keyhole.sandbox.containers.spec import labels
+from keyhole.sandbox.files.authorities import BUNDLES, TRUSTSTORES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.sandbox.containers.engine import Image
+
+_USUAL_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+"""Where an image that has none gets one: most programs look there."""
+_JVMS = ("/usr/lib/jvm/default-java", "/usr/lib/jvm/default-jvm", "/usr/lib/jvm/jre")
+"""What Debian, Alpine and Fedora call the usual one; official images name theirs in JAVA_HOME."""
+_OF_A_JVM = ("lib/security/cacerts", "jre/lib/security/cacerts")
+_MAX_ACCOUNTS = 1 << 18
+"""Characters of a passwd or group file of an image; some thousand lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was found."""
+
+    passwd: str
+    group: str
+    bundles: tuple[str, ...]
+    truststores: tuple[str, ...]
+
+
+def look(engine: Engine, image: Image, kept: Path) -> Contents:
+    """What this image holds; `kept` is where we remember it."""
+    file = kept / f"{image.id.replace(':', '-')}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        table = json.loads(file.read_text("utf-8"))
+        return Contents(
+            str(table["passwd"]),
+            str(table["group"]),
+            tuple(table["bundles"]),
+            tuple(table["truststores"]),
+        )
+    found = _ask(engine, image)
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = json.dumps({name: getattr(found, name) for name in field_names(Contents)})
+    temporary = file.with_suffix(".new")
+    temporary.write_text(text, "utf-8")
+    temporary.replace(file)
+    return found
+
+
+def _ask(engine: Engine, image: Image) -> Contents:
+    container = engine.create(
+        {
+            "Image": image.id,
+            "Entrypoint": ["/never-started"],
+            "Labels": labels("look"),
+            "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"]},
+        }
+    )
+    try:
+        bundles = tuple(path for path in BUNDLES if engine.has(container, path))
+        homes = [*_JVMS, *filter(None, [image.environment.get("JAVA_HOME", "").rstrip("/")])]
+        stores = [*TRUSTSTORES, *(f"{home}/{store}" for home in homes for store in _OF_A_JVM)]
+        return Contents(
+            _text(engine, container, "/etc/passwd"),
+            _text(engine, container, "/etc/group"),
+            bundles or (_USUAL_BUNDLE,),
+            tuple(dict.fromkeys(s for s in stores if s[:1] == "/" and engine.has(container, s))),
+        )
+    finally:
+        engine.remove(container)
+
+
+def _text(engine: Engine, container: str, path: str) -> str:
+    try:
+        content = engine.read(container, path)
+    except NoSuchThing:
+        return ""
+    if len(content) > _MAX_ACCOUNTS:
+        raise EngineFailed(f"{path} of the image is over {_MAX_ACCOUNTS} bytes")
+    return content.decode("utf-8", "replace")

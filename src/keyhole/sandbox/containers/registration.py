@@ -1,0 +1,134 @@
+"""Where one holder hands over the door that it made, and nobody else can.
+
+A socket for each holder, mounted in that holder alone, that answers one connection. Who connects is
+known by the kernel: the peer's process, held by a descriptor, is in the control group of the
+container that we made, and is what the engine says is that container's first process (I5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from keyhole.sandbox.helper import DoorReader, SetupFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.sandbox.containers.engine import Engine
+
+_SO_PEERPIDFD = 77
+"""From <asm-generic/socket.h>, Linux 6.5."""
+_SO_NETNS_COOKIE = 71
+
+
+class Registration:
+    """One socket, for one holder."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` is ours alone."""
+        self.path = directory / "registration.sock"
+        self._listener = socket.socket(socket.AF_UNIX)
+        # By a short name: that of a socket has at most 107 bytes.
+        place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._listener.bind(f"/proc/self/fd/{place}/{self.path.name}")
+        finally:
+            os.close(place)
+        # The holder is another user, who sees this file and nothing of the directory.
+        os.chmod(self.path, 0o666)  # noqa: S103 - in a directory that is ours alone
+        self._listener.listen(1)
+        self._listener.setblocking(False)
+
+    async def accept(self) -> socket.socket:
+        """Whoever connects first; nobody can after that."""
+        try:
+            connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        finally:
+            self.close()
+        return connection
+
+    def close(self) -> None:
+        """Answer nobody."""
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+
+async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str]:
+    """The door that comes over this connection, and the name of its network namespace."""
+    loop = asyncio.get_running_loop()
+    reader = DoorReader()
+    control.setblocking(False)
+    while not reader.complete:
+        ready = asyncio.Event()
+        loop.add_reader(control, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(control)
+        reader.read(control)
+    door = reader.sockets()
+    try:
+        _refuse_strange(door)
+    except BaseException:
+        for each in door:
+            each.close()
+        raise
+    return door, reader.namespace
+
+
+def _refuse_strange(door: list[socket.socket]) -> None:
+    """The sockets are all of one namespace, and that is not ours."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
+        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *door)]
+    if len(door) < 2 or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
+        raise SetupFailed("what the holder handed over is no door of a network of its own")
+
+
+def check_peer(control: socket.socket, engine: Engine, container: str) -> None:
+    """SetupFailed unless the process behind this connection is that container's first."""
+    pidfd = _peer(control)
+    try:
+        pid = _pid_of(pidfd)
+        member = container in _groups_of(pid)
+        state = engine.state(container)
+        lives = not select.select([pidfd], [], [], 0)[0]  # so its number was not another's
+    finally:
+        os.close(pidfd)
+    if not (member and lives and state.running and state.id == container and state.pid == pid):
+        raise SetupFailed("who registered a door is not the holder that was started")
+
+
+def _peer(control: socket.socket) -> int:
+    try:
+        data = control.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4)
+        return int(struct.unpack("=i", data)[0])
+    except OSError:
+        # Before Linux 6.5. A number could be another's by now; that the engine names the same
+        # number for a container which runs is then what counts.
+        data = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid = int(struct.unpack("=3i", data)[0])
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            raise SetupFailed("who registered a door has ended") from None
+
+
+def _pid_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        found = re.search(r"^Pid:\s+(-?\d+)$", file.read(), re.MULTILINE)
+    return int(found[1]) if found else -1
+
+
+def _groups_of(pid: int) -> frozenset[str]:
+    """The ids in the names of the process's control groups: `/docker/ID`, `libpod-ID.scope`."""
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
+            return frozenset(re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", file.read()))
+    except OSError:
+        return frozenset()

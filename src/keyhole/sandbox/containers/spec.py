@@ -1,0 +1,279 @@
+"""What the engine is asked to make: the holder and the sandbox, as it reads them. Pure.
+
+What `entry.py` will assert inside is made here as well, from the same values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keyhole.model.value import dataclass
+from keyhole.sandbox.bwrap import MEMORY_TREES
+from keyhole.sandbox.containers import closure
+from keyhole.sandbox.containers.entry import Config
+from keyhole.sandbox.containers.holder import REGISTRATION
+from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
+from keyhole.sandbox.files.generated import NAMESERVER
+from keyhole.sandbox.files.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keyhole.sandbox.launch import Launch
+
+LABEL, SESSION_LABEL, AT_LABEL = "keyhole", "keyhole.session", "keyhole.at"
+"""On everything that Keyhole makes in an engine: what it is, and, for a container, of which session
+and whose: the directory of whoever made it."""
+
+CONFIG = "/etc/keyhole/entry"
+"""Where `entry.py` finds what to assert."""
+
+IMAGE = "keyhole-holder"
+HOSTNAME = "keyhole"
+
+_HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SETPCAP")
+"""To make the door, and then to give all of them up."""
+_HOLDER_BYTES = 128 << 20
+_HOLDER_PROCESSES = 8
+
+_SYSCTLS = {
+    # Engines turn it off; with it, what means an address of IPv6 is refused and told.
+    "net.ipv6.conf.all.disable_ipv6": "0",
+    # Engines let everybody make sockets of ICMP; here nobody can.
+    "net.ipv4.ping_group_range": "1 0",
+}
+
+_WRITABLE = (*MEMORY_TREES, ("/run", 256 << 20), ("/var/tmp", 1 << 30))  # noqa: S108 - inside
+_OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a sandbox's container is made from."""
+
+    launch: Launch
+    session: str
+    holder: str
+    """The holder's id."""
+    image: str
+    """The image's id."""
+    volumes: tuple[str, ...]
+    """Where the image wants volumes; the sandbox has memory there."""
+    kit: str
+    """The volume with our own programs."""
+    profile: str
+    """The filter, as the engine wants to be told."""
+    at: str
+    """The directory of whoever makes it."""
+    owns_memory: bool = True
+    """Whether the engine gives a tree in memory to a user; Podman does not, so there it is
+    everybody's, of whom there is one."""
+
+
+def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
+    """What we mark everything with."""
+    return {LABEL: what, SESSION_LABEL: session, AT_LABEL: at}
+
+
+def holder(image: str, session: str, at: str, registration: str, kit: str) -> dict[str, Any]:
+    """The holder's container, before anything of the sandbox exists."""
+    return {
+        "Image": image,
+        "Entrypoint": closure.words(
+            "keyhole.sandbox.containers.holder", *closure.LOADED, closure.NFT
+        ),
+        "User": "0:0",
+        "Hostname": HOSTNAME,
+        "Labels": labels("holder", session, at),
+        "HostConfig": {
+            "NetworkMode": "none",
+            "Dns": [NAMESERVER],
+            "CapDrop": ["ALL"],
+            "CapAdd": list(_HOLDER_CAPABILITIES),
+            "SecurityOpt": ["no-new-privileges:true"],
+            "ReadonlyRootfs": True,
+            "PidsLimit": _HOLDER_PROCESSES,
+            "Memory": _HOLDER_BYTES,
+            "AutoRemove": True,
+            "LogConfig": {"Type": "none"},
+            "Sysctls": _SYSCTLS,
+            "Mounts": [
+                _mount(registration, REGISTRATION, read_only=False),
+                # The first holder that mounts it fills it from the image.
+                _volume(kit),
+            ],
+        },
+    }
+
+
+def filler(image: str, kit: str) -> dict[str, Any]:
+    """A container that is never started: by being made it has the engine fill the volume."""
+    return {
+        "Image": image,
+        "Entrypoint": ["/never-started"],
+        "Labels": labels("filler"),
+        "HostConfig": {
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "Mounts": [_volume(kit)],
+        },
+    }
+
+
+def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]:
+    """The sandbox's container; `sources` are by the number of the entry, `config` is a file."""
+    launch = box.launch
+    trees, binds = _memory(box), []
+    for number, entry in visible(launch.files):
+        if isinstance(entry, Tmpfs):
+            continue
+        writable = isinstance(entry, Bind) and entry.writable
+        binds.append(_mount(sources[number], entry.target, read_only=not writable))
+    kit = _volume(box.kit) | {"ReadOnly": True}
+    bounds = launch.bounds
+    return {
+        "Image": box.image,
+        "Entrypoint": closure.words("keyhole.sandbox.containers.entry", CONFIG),
+        "Cmd": [],
+        "User": f"{launch.uid}:{launch.gid}",
+        "WorkingDir": "/",
+        "Env": [f"{name}={value}" for name, value in _around(launch.environment).items()],
+        "Labels": labels("sandbox", box.session, box.at),
+        "Tty": launch.interactive,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "StopSignal": "SIGTERM",
+        "HostConfig": {
+            # The door's network, and the holder's process numbers: it ends, all here end.
+            "NetworkMode": f"container:{box.holder}",
+            "PidMode": f"container:{box.holder}",
+            "IpcMode": "private",
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges:true", f"seccomp={box.profile}"],
+            "ReadonlyRootfs": True,
+            "PidsLimit": bounds.processes,
+            "Memory": bounds.memory,
+            "MemorySwap": bounds.memory,
+            "LogConfig": {"Type": "none"},
+            "Mounts": [
+                kit,
+                _mount(config, CONFIG, read_only=True),
+                *binds,
+                *({"Type": "tmpfs", "Target": path} for path in _volumes(box)),
+            ],
+            "Tmpfs": trees,
+        },
+    }
+
+
+def assertions(
+    box: Box,
+    namespace: str,
+    same: Mapping[str, tuple[int, int]],
+    program: bytes,
+) -> Config:
+    """What the first process inside asserts; `same` is by target."""
+    launch = box.launch
+    entries = [entry for _, entry in visible(launch.files)]
+    fixed = [e.target for e in entries if _is_fixed(e)]
+    guarded = guarding(entries)
+    return Config(
+        namespace=namespace,
+        command=launch.command,
+        directory=launch.directory,
+        environment=launch.environment | {"PWD": launch.directory},
+        uid=launch.uid,
+        gid=launch.gid,
+        mounts=guarded,
+        linked=tuple(
+            path
+            for path in (
+                closure.TREE,
+                CONFIG,
+                *(e.target for e in entries),
+                *_memory(box),
+                *_volumes(box),
+            )
+            if path not in guarded and not path.startswith("/dev/")
+        ),
+        read_only=("/", closure.TREE, CONFIG, *fixed),
+        same=dict(same),
+        seeds=tuple((s.target, s.content, s.mode) for s in launch.files if isinstance(s, Seed)),
+        program=program,
+        open_files=launch.bounds.open_files,
+        memory=launch.bounds.memory,
+    )
+
+
+def visible(entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
+    """What is still seen when all are mounted in order, by number: an engine mounts by depth.
+
+    A later entry covers what lies at its place and below; were that not left out, an engine would
+    mount it on top. Seeds are no mounts.
+    """
+    found: list[tuple[int, Entry]] = []
+    for number, entry in enumerate(entries):
+        if isinstance(entry, Symlink):
+            raise Refused(f"{entry.target} would be a link, which no engine makes")
+        if isinstance(entry, Seed):
+            continue
+        found = [(n, e) for n, e in found if not is_within(e.target, entry.target)]
+        found.append((number, entry))
+    return found
+
+
+def _is_fixed(entry: Entry) -> bool:
+    return not isinstance(entry, Tmpfs) and not (isinstance(entry, Bind) and entry.writable)
+
+
+def _memory(box: Box) -> dict[str, str]:
+    """The trees in memory, with their options; those of the plan belong to the sandbox's user."""
+    launch = box.launch
+    taken = [e for _, e in visible(launch.files)]
+    own = {e.target for e in taken}
+    common = "rw,exec,nosuid,nodev"
+    found = {
+        target: f"{common},size={size},mode=1777" for target, size in _WRITABLE if target not in own
+    }
+    for entry in taken:
+        if isinstance(entry, Tmpfs):
+            whose = f"mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
+            whose = whose if box.owns_memory else "mode=1777"
+            found[entry.target] = f"{common},size={entry.size},{whose}"
+    return found
+
+
+def _volumes(box: Box) -> list[str]:
+    taken = {e.target for _, e in visible(box.launch.files)} | set(_memory(box))
+    return [path for path in box.volumes if path.rstrip("/") not in taken and path.strip("/")]
+
+
+def _around(environment: Mapping[str, str]) -> dict[str, str]:
+    """The container's own environment: what moves a loader reaches the command alone, not the
+    process that asserts. Emptied rather than left out, since the image may have it too."""
+    return {
+        name: "" if name.startswith(_OF_THE_LOADER) else value
+        for name, value in environment.items()
+    }
+
+
+def _volume(kit: str) -> dict[str, Any]:
+    return {
+        "Type": "volume",
+        "Source": kit,
+        "Target": closure.TREE,
+        "VolumeOptions": {"Labels": {LABEL: "kit"}},
+    }
+
+
+def _mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    return {
+        "Type": "bind",
+        "Source": source,
+        "Target": target,
+        "ReadOnly": read_only,
+        "BindOptions": {"Propagation": "rprivate"},
+    }

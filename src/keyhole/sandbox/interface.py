@@ -1,0 +1,75 @@
+"""What a run asks of whatever makes its sandbox: bubblewrap, or an engine of containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from keyhole.sandbox.launch import Launch
+
+
+class Running(Protocol):
+    """A sandbox whose command runs."""
+
+    init: int | None
+    """A process in which its mounts are seen, as the host numbers it; None when it has ended."""
+
+    @property
+    def lives_on(self) -> bool:
+        """Whether that process has not ended, nor does in a moment."""
+
+    async def wait(self) -> int:
+        """The command's exit code, as a shell tells it; by then no process is left inside."""
+
+    def is_stopped(self) -> bool:
+        """Whether the command itself is stopped, as Ctrl-Z does it."""
+
+    def forward(self, number: int) -> None:
+        """Give the command a signal that was meant for it."""
+
+    def resume(self) -> None:
+        """Let the command go on after Ctrl-Z."""
+
+    def kill(self) -> None:
+        """End everything in the sandbox at once."""
+
+    def close(self) -> None:
+        """Let go of its processes."""
+
+
+class Console(Protocol):
+    """The person's end of the command's standard streams."""
+
+    interactive: bool
+    raw: bool
+
+    def start(self, suspended: Callable[[], bool]) -> None:
+        """Begin to relay, once the command runs; `suspended`: did it stop?"""
+
+    def resize(self) -> None:
+        """Pass on the size of the person's terminal."""
+
+    def close(self) -> None:
+        """Wait for the last output, and give the terminal back as it was."""
+
+
+class Runtime(Protocol):
+    """Makes one sandbox."""
+
+    launch: Launch
+
+    @property
+    def terminal(self) -> Console:
+        """The person's end of its streams."""
+
+    async def ready(self) -> None:
+        """What must hold before a session begins. Raises SetupFailed."""
+
+    async def start(self, admit: Callable[[list[socket.socket]], None]) -> Running:
+        """Make the walls, hand the door to `admit`, start the command. Raises SetupFailed."""
+
+    def close(self) -> None:
+        """Leave nothing of it."""

@@ -1,0 +1,137 @@
+"""An engine, images in it, and an ordinary user who may ask it, as members of `docker` may."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import ssl
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from tests.containers.engines import ROOTS, WORKBENCH, NoEngine, OwnEngine, make_image
+from tests.sandbox.origin import GitAndWeb
+from tests.sandbox.people import NoSuchPerson, Person, create_user, remove_user
+from tests.sandbox.projects import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NAMES = ("origin.example", "second.example")
+ACCOUNTS = {
+    "/etc/passwd": "root:x:0:0:root:/root:/bin/sh\nbuilder:x:9:9::/builder:/bin/sh\n",
+    "/etc/group": "root:x:0:\n",
+    "/etc/nsswitch.conf": "hosts: files dns\n",
+}
+
+
+def _cannot(why: object) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"no engine: {why}")
+    pytest.skip(f"no engine: {why}")
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Path]:
+    """A directory that everybody may enter; pytest's own are closed to others."""
+    path = Path(tempfile.mkdtemp(prefix="keyhole-containers-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def dockerd(ground: Path) -> Iterator[OwnEngine]:
+    """An engine of our own."""
+    directory = ground / "engine"
+    directory.mkdir()
+    try:
+        made = OwnEngine(directory)
+    except NoEngine as error:
+        _cannot(error)
+        raise
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def image(dockerd: OwnEngine) -> str:
+    """With a shell, curl, git and Python, laid out as Debian does it."""
+    return make_image(
+        dockerd.engine,
+        "workbench:1",
+        WORKBENCH,
+        ACCOUNTS | {ROOTS: ""},
+        trees=[f"/usr/lib/python3.{sys.version_info[1]}"],
+    )
+
+
+@pytest.fixture(scope="session")
+def person(ground: Path, dockerd: OwnEngine) -> Iterator[Person]:
+    """An ordinary user who may use the engine, and nothing else of root's."""
+    directory = ground / "user"
+    directory.mkdir()
+    try:
+        made = create_user(directory)
+    except NoSuchPerson as error:
+        _cannot(error)
+        raise
+    os.chown(dockerd.socket, 0, made.gid)
+    os.chmod(dockerd.socket, 0o660)
+    yield made
+    remove_user(made)
+
+
+@dataclass(frozen=True)
+class Boxed(Project):
+    """A project whose sandbox is a container."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """With the engine's address."""
+        return super().env | {"DOCKER_HOST": f"unix://{self.home.parent / 'engine.sock'}"}
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def new_project(person: Person, dockerd: OwnEngine, image: str) -> Callable[..., Boxed]:
+    """Makes projects; `[sandbox]` says docker and the image."""
+
+    def make(policy: str = "", image: str = image, more: str = "") -> Boxed:
+        made = Boxed.make(person, next(_numbers), "")
+        os.symlink(dockerd.socket, made.home.parent / "engine.sock")
+        assert isinstance(made, Boxed)
+        made.policy(f'[sandbox]\nruntime = "docker"\nimage = "{image}"\n{more}\n{policy}')
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def plain(new_project: Callable[..., Boxed]) -> Boxed:
+    """One that allows nothing."""
+    return new_project()
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Who signs the origin's certificate."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def origin(authority: trustme.CA, ground: Path) -> Iterator[GitAndWeb]:
+    """A TLS origin on loopback that speaks HTTP and serves a git repository."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*NAMES).configure_cert(context)
+    made = GitAndWeb(ground / "served", context)
+    yield made
+    made.close()
