@@ -214,7 +214,9 @@ def _end(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)
+    # SIGINT too: whoever is started in the background ignores it, and would hand that on to parts.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from keyhole.app.keeper import Keeper
+from keyhole.app.keeper import NO_THREAD, Keeper
 from keyhole.app.kept import Kept, Sources
 from keyhole.app.message import Frames, framed, packed, unpacked
 from keyhole.app.places import Places
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from keyhole.app.provider import Provider, Stock, Wanted
 
@@ -41,7 +44,7 @@ def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
     """I9: what one session's change breaks is told, and others are answered."""
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = Kept(ours, judges, 0)
+    kept = Kept(ours, judges, os.getpid())  # no child: there is nobody to wait for
     told: list[str] = []
 
     def changed(*_: object) -> None:
@@ -54,8 +57,11 @@ def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
         theirs.sendall(packed(("kept", "x", "why")) + packed(("answer", 1, ["y"], "")))
         return await asyncio.wait_for(kept.touch("store:none"), PATIENCE)
 
-    with ours, theirs, judges, their_judges:
-        assert asyncio.run(ask()) == ["y"]
+    with theirs, their_judges:
+        try:
+            assert asyncio.run(ask()) == ["y"]
+        finally:
+            kept.close()
     assert told == ["a change of a session failed"]
 
 
@@ -90,6 +96,32 @@ def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
         provider.go_on.set()
         assert _answer(ours) == ("answer", 1, None, "the session has ended")
         assert provider.closed.is_set()
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_a_host_without_threads_costs_an_answer_and_not_the_keeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I9: sandboxes that take all processes of the user must not end the keeper of all others."""
+    ours, theirs = socket.socketpair()
+    judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper = Keeper(theirs, their_judges, cast("Provider", SlowProvider()), Frames())
+    thread = threading.Thread(target=keeper.serve)
+    thread.start()
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with ours, theirs, judges, their_judges:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        _say(ours, {"do": "touch", "number": 1, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 1, None, NO_THREAD)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        _say(ours, {"do": "touch", "number": 2, "reference": "store:x"})
+        assert _answer(ours) == ("answer", 2, [], "")
         ours.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)
         assert not thread.is_alive()

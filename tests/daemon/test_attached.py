@@ -18,11 +18,20 @@ pytestmark = pytest.mark.outside
 
 CTRL_C, CTRL_Z = "\x03", "\x1a"
 
+WAIT = """
+import signal, time
+# Tests that run in the background are started with some signals ignored, which is passed on.
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_with_its_code(quarters: Home, number: int) -> None:
     project = quarters.project()
-    with project.running("sh", "-c", "echo ready; exec sleep 1000") as process:
+    with project.running("python3", "-I", "-c", WAIT) as process:
         assert line_of(process.stdout) == "ready"
         assert process.pid in quarters.sessions()
         process.send_signal(number)
@@ -40,6 +49,9 @@ def test_a_terminal_is_as_in_a_run_of_its_own(quarters: Home) -> None:
         screen.until("31 80\r\n")
         screen.until("ready")
         screen.until_raw()
+        # A shell that has started `cat` by vfork and is stopped before its exec is not seen to be.
+        screen.type("zero\r")
+        screen.until("zero\r\nzero\r\n")
         screen.type(CTRL_Z)
         screen.until_stopped()
         assert screen.settings == screen.before

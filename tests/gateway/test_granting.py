@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway import granting
 from keyhole.model.host import Host
 from keyhole.model.value import replace
 from keyhole.policy.grants import Grant, Ungrantable
@@ -36,9 +37,9 @@ def let_time_pass(rig: Rig, handle: DoorHandle) -> None:
     """The first grant's time is over, without waiting for it."""
 
     def pass_on() -> None:
-        grants, granting = handle._state.grants, handle._granting
-        grants.add(replace(grants.views()[0], expires=rig.loop.time()))
-        granting._ends()
+        grants = handle._state.grants
+        grants.add(replace(grants.views()[0], expires=granting.now()))
+        handle._granting._ends()
 
     rig.call(pass_on)
 
@@ -211,3 +212,19 @@ def test_a_closed_door_grants_nothing(namespace: Namespace, rig: Rig, server: Or
     rig.call(handle.close)
     with pytest.raises(Ungrantable, match="over"):
         grant(rig, handle)
+
+
+def test_what_was_granted_is_over_when_the_host_has_slept(
+    namespace: Namespace, rig: Rig, server: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: the loop's clock stops meanwhile. Control: it lasts while nobody sleeps."""
+    handle, watch = rig.open(namespace.door, text(server))
+    grant(rig, handle, seconds=600.0)
+    talk = talking(namespace)
+    slept = granting.now() + 601
+    monkeypatch.setattr(granting, "now", lambda: slept)
+    assert talk.cut() == b""
+    assert rig.call(lambda: handle.grants) == ()
+    assert dict(watch.until("closed", end="grant-expired").details)["port"] == PORT
+    assert namespace.python(CONVERSE, HOST.name, str(PORT), "read") == "gaierror"
+    talk.close()

@@ -268,6 +268,37 @@ def test_a_change_in_the_midst_of_a_request_counts_it_once(
     until(lambda: stage.handle is not None and stage.handle._state.busy == 0)
 
 
+def test_a_budget_that_is_new_is_one_of_what_is_under_way_too(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """Attack: open a stream before the person sets a bound, and live on it for days. Control: as
+    much of it as the budget has still comes."""
+    go: queue.Queue[bytes] = queue.Queue()
+
+    def stream(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\na \r\n")
+        talk.send(go.get(timeout=PATIENCE))
+        talk.send(go.get(timeout=PATIENCE))
+        talk.rest()
+
+    made = origin(stream, tls)
+    stage.open(service("own", "ok.example"), ok_example=made)
+    talk = stage.ask(get("/a"))
+    talk.until(END)
+    assert talk.chunk() == b"a "
+    more = 'concurrent_requests = 1\nbudget = { download = "2KiB" }'
+    stage.change(service("own", "ok.example", more=more), ok_example=made)
+    assert stage.ask(get("/a")).answer().status == 429
+    go.put(b"400\r\n" + b" " * 1024 + b"\r\n")
+    assert talk.chunk() == b" " * 1024
+    go.put(b"800\r\n" + b" " * 2048 + b"\r\n")
+    talk.cut()
+    assert stage.watch.until("over-budget").rule == "services.own.budget.download"
+    until(lambda: stage.handle is not None and stage.handle._state.meters["own"].busy == 0)
+
+
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 

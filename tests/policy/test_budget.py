@@ -52,6 +52,14 @@ def test_a_place_is_there_again_when_a_request_is_over() -> None:
     assert refusal(made) is None
 
 
+def test_a_request_that_was_under_way_before_has_a_place_too() -> None:
+    made = meter(concurrent_requests=1)
+    made.join()
+    assert made.admit(0.0, 0) is not None
+    made.leave()
+    assert made.admit(0.0, 0) is None
+
+
 def test_a_request_in_the_clear_is_counted_and_keeps_no_place() -> None:
     made = meter(Budget(requests=2), concurrent_requests=1)
     assert made.pass_by(0.0) is None

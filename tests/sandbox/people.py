@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import sys
@@ -34,10 +34,6 @@ _ENTRY = """\
 from keyhole.cli.main import entry
 entry()
 """
-
-
-_accounts = itertools.count()
-"""Two folders' tests may each have a user at the same time."""
 
 
 class NoSuchPerson(Exception):
@@ -81,7 +77,8 @@ def this_person(directory: Path) -> Person:
 
 def create_user(directory: Path) -> Person:
     """A throwaway account with a working `keyhole`; needs root. `remove_user` takes it back."""
-    name = f"keyhole-test-{os.getpid()}-{next(_accounts)}"
+    # By chance: two pid namespaces have the same numbers, and a suite that was killed leaves one.
+    name = f"keyhole-test-{secrets.token_hex(4)}"
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is None:
         raise NoSuchPerson("useradd is not installed")

@@ -191,7 +191,7 @@ def test_a_shell_inside_has_job_control_of_its_own(plain: Project) -> None:
         screen.until("fg\r\n")
         screen.until("exec cat'\r\n")
         screen.type("y\n")
-        screen.until("y\r\n")
+        screen.until("y\r\ny\r\n")  # cat has answered: the terminal is its own again
         screen.type(CTRL_C)
         screen.until(r"\$ ")
         screen.type("exit 4\r")

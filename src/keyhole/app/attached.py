@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyhole.app.ending import Ending
 from keyhole.app.kit import inspects
+from keyhole.app.leftovers import SUPERVISOR
 from keyhole.app.line import Line
 from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
 from keyhole.app.provision import granted
@@ -21,6 +22,7 @@ from keyhole.control.values import Opening, StandIn
 from keyhole.model.value import dataclass
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.syscalls import name_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +67,8 @@ class Lodged:
 
 def lodge(intent: Intent) -> Lodged | None:
     """Have the gateway that is up take a sandbox; None where none is. Raises Refused, Missing."""
+    # A gateway that comes after one that died ends processes of this name alone.
+    name_process(SUPERVISOR)
     client = Client(intent.places.runtime)
     policy = intent.joined.policy
     site = survey(intent)
@@ -179,7 +183,7 @@ class Attached:
         match message:
             case {"say": str(line)}:
                 self._report(line)
-            case {"closed": str(why)}:
+            case {"closed": str(why)} if why in tuple(Ending):
                 self._ended(Ending(why))
             case {"head": str(digest)} if self._head is not None and not self._head.done():
                 self._head.set_result(digest)

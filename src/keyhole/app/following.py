@@ -60,7 +60,10 @@ class Following:
         settled, self._seen = marks == self._seen, marks
         if settled and marks != self._read and not self._busy:
             self._busy = True
-            threading.Thread(target=self._reread, args=(marks,), daemon=True).start()
+            try:
+                threading.Thread(target=self._reread, args=(marks,), daemon=True).start()
+            except RuntimeError:  # the host has no thread left; the next look tries again
+                self._busy = False
 
     def reload(self) -> tuple[bool, str]:
         """Read the policy now; whether it changed, and why the old one is kept if it is."""
@@ -118,8 +121,11 @@ class Following:
         except (Refused, Unreadable, Unavailable) as error:
             words = NOT_ACCEPTED if NOT_ACCEPTED in str(error) else str(error)
             return False, f"the policy has changed, the old one holds: {words}"
+        except Exception as error:  # noqa: BLE001 - others are read after this one (I9)
+            fault = f"a fault of Keyhole's ({type(error).__name__})"
+            return False, f"the policy has changed, the old one holds: {fault}"
         before = self._stock.provision
-        if stock.provision.digest == before.digest and stock.provision.granted == before.granted:
+        if _alike(stock.provision, before):
             stock.vault.close()
             return False, ""
         old = self._watch
@@ -137,6 +143,17 @@ class Following:
         ends = "; the old one has ended" if over else ""
         if not self._over:
             self._told.kept(f"{ref} is not renewed: {why}{ends}")
+
+
+def _alike(one: Provision, other: Provision) -> bool:
+    """Whether a session would not notice. The user's defaults are in no digest: which secrets they
+    name is compared, and the rest of them is in what is granted."""
+    same = one.digest == other.digest and one.granted == other.granted
+    return same and _sources(one) == _sources(other)
+
+
+def _sources(provision: Provision) -> list[tuple[str, SecretRef | None, float | None]]:
+    return [(s.name, s.secret, s.secret_life) for s in provision.policy.services]
 
 
 def _first(error: PolicyFaults) -> str:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait their turn."""
 
+NO_THREAD = "this host has no process or thread left for the gateway's keeper; try again"
+
 SWEEP_SHARE = 50
 """How many times as long as a sweep took passes until the next one: it is to take 2 % at most."""
 
@@ -119,7 +121,8 @@ class Keeper:
                     following = self._followed.pop(asked["session"], None)
                 if following is not None:
                     self._forgotten = True
-                    threading.Thread(target=following.close, daemon=True).start()
+                    if not _in_background(following.close):
+                        following.close()
             case "reload":
                 self._in_thread(asked["number"], self._reload)
             case "touch":
@@ -175,11 +178,14 @@ class Keeper:
                 answer = ("answer", number, None, f"a fault of Keyhole's ({type(error).__name__})")
             self._send(answer)
 
-        threading.Thread(target=run, daemon=True).start()
+        if not _in_background(run):
+            self._send(("answer", number, None, NO_THREAD))
 
     def _look(self) -> None:
         for _, following in self._sessions():
-            following.look()
+            # What fails in one session's must not take all along, and is tried again (I9).
+            with contextlib.suppress(Exception):
+                following.look()
         self._bailiff.bury()
         begun = time.monotonic()
         if self._forgotten and begun >= self._next_sweep:
@@ -209,6 +215,16 @@ class Keeper:
                 self._link.sendall(data)
             except OSError:
                 os._exit(0)  # the gateway is gone, and with it the reason to be here
+
+
+def _in_background(work: Callable[[], None]) -> bool:
+    """Whether a thread does it. Attack: sandboxes of the user that take all processes there are,
+    and with them the keeper of everybody else."""
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def main() -> None:

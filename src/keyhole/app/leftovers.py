@@ -2,7 +2,8 @@
 
 Written by the gateway, a small file for each open door; read by `keyhole up` before it serves. A
 sandbox whose gateway is dead can be used no more: the key of its CA died too. Whoever holds it is
-ended, if it is the very process that opened the session.
+ended, if it is the very process that opened the session. What was written is read as a stranger's:
+a gateway that was taken over can write here, and must not choose whom the next one kills.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 
+from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
@@ -23,6 +27,16 @@ if TYPE_CHECKING:
 END_SECONDS = 6.0
 """How long one may take to end by itself: a second more than its command is given."""
 
+SUPERVISOR = b"keyhole-run"
+"""What the kernel calls a process that holds a sandbox of a gateway's, by its own word."""
+
+MAX_RECORD = 4096
+"""Bytes of one file; it has some 100."""
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ID = re.compile("[0-9a-f]{12}")
+
+_MAX_PID = 1 << 22
 _START_FIELD = 19
 """Of what follows the name in /proc/PID/stat: when the process started, in ticks since boot."""
 
@@ -76,32 +90,61 @@ class Register:
                 Leftover(record["id"], record["label"], record["pid"], alive=pidfd is not None)
             )
         for path in self._directory.glob("*.json"):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(
+                OSError
+            ):  # a directory that somebody made, and nothing of ours
+                path.unlink()
         return left
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            record = json.loads(path.read_text("utf-8"))
-            return {
+            record = json.loads(_read_own(path))
+            known: dict[str, Any] = {
                 "id": path.stem,
-                "label": str(record["label"]),
+                "label": visible(str(record["label"]))[:64],
                 "pid": int(record["pid"]),
                 "started": int(record["started"]),
             }
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return {}
+        return known if _ID.fullmatch(path.stem) and 0 < known["pid"] <= _MAX_PID else {}
+
+
+def _read_own(path: Path) -> bytes:
+    """A small file of our own user's, and never a link, a pipe or a device. Raises OSError."""
+    descriptor = os.open(path, _OPEN)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise OSError("not a file of ours")
+        return os.read(descriptor, MAX_RECORD)
+    finally:
+        os.close(descriptor)
 
 
 def _pin(record: dict[str, Any]) -> int | None:
     """The process that opened the session, if it is this one that has its number now."""
+    pid = record["pid"]
     try:
-        pidfd = os.pidfd_open(record["pid"])
+        pidfd = os.pidfd_open(pid)
     except OSError:
         return None
-    if os.getpid() != record["pid"] and _started(record["pid"]) == record["started"]:
+    if os.getpid() != pid and _started(pid) == record["started"] and _holds_a_sandbox(pid):
         return pidfd
     os.close(pidfd)
     return None
+
+
+def _holds_a_sandbox(pid: int) -> bool:
+    """Whether it is a run of our user's at a gateway. Attack: a file that names another process;
+    as root, anybody's."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            rows = dict(row.split(b":", 1) for row in file.read(4096).splitlines() if b":" in row)
+        owners = {int(number) for number in rows[b"Uid"].split()}
+    except (OSError, ValueError, KeyError):
+        return False
+    return rows[b"Name"].strip() == SUPERVISOR and owners == {os.geteuid()}
 
 
 def _started(pid: int) -> int | None:

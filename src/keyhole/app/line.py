@@ -82,7 +82,7 @@ class Line:
             return
         try:
             message = json.loads(data)
-        except ValueError:
-            return  # cut at its bound
+        except (ValueError, RecursionError):
+            return  # cut at its bound, or none of ours
         if isinstance(message, dict):
             self._heard(message)

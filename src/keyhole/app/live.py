@@ -63,6 +63,24 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class Idleness:
+    """How long a session has not used a credential, sleep of the host included.
+
+    The gateway notes uses by a clock that stands still while the host sleeps.
+    """
+
+    def __init__(self) -> None:
+        self._used = 0.0
+        self._asleep = 0.0
+
+    def seconds(self, used: float, steady: float, since_boot: float) -> float:
+        """Asked every now and then: `used` and `steady` by the gateway's clock."""
+        asleep = since_boot - steady
+        if used != self._used:
+            self._used, self._asleep = used, asleep
+        return steady - used + asleep - self._asleep
+
+
 class LiveSession:
     """One session from the opening of its door to its closing."""
 
@@ -80,6 +98,7 @@ class LiveSession:
         self._report = report
         self._ended = ended
         self._born = now()
+        self._idleness = Idleness()
         self._book: Rulebook | None = None
         self.ending: Ending | None = None
         # Before the first secret is written anywhere: one that cannot be stops it here.
@@ -199,7 +218,8 @@ class LiveSession:
 
     def _tick(self) -> None:
         """Attack: requests without a credential, or refused ones, to keep a session from idling."""
-        idle = self._house.loop.time() - self._handle.figures.credentialed
+        used = self._handle.figures.credentialed
+        idle = self._idleness.seconds(used, self._house.loop.time(), now())
         if self.expires_in <= 0:
             self.close(Ending.EXPIRED)
         elif idle > self.provision.policy.limits.idle:

@@ -26,6 +26,7 @@ from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
 from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
+from keyhole.gateway import granting
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import GatewayFull, SameNamespace
 from keyhole.model.host import DEFAULT_PORT
@@ -69,6 +70,8 @@ OTHER_SURROUNDINGS = (
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
 NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
+ENDING = "the gateway is about to end"
+REVOKED_EARLY = "all sessions were revoked while this one was opened"
 CHANGED = "the policy was changed after it was read; run again"
 
 
@@ -148,12 +151,11 @@ class GatewayOperations:
         self._entries: dict[str, Entry] = {}
         self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
         """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
+        self._ending = False
         self._since = int(time.time())
         self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
         self._settled = asyncio.Event()
         self._settled.set()
-        self._switched = 0
-        """How often all were revoked."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
@@ -198,24 +200,26 @@ class GatewayOperations:
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
+        if self._ending:
+            raise interface.Refused(ENDING)
         if len(self._entries) + len(self._opening) >= self._most:
             raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
         if not self._house.log.admitting:
             raise interface.Refused(NOT_ADMITTING)
-        session, switched = new_session(), self._switched
+        session = new_session()
         early: list[tuple[str, tuple[Any, ...]]] = []
         self._opening[session] = early
         try:
             provision = await self._kept.open(
                 session, opening.policy, opening.search_path, opening.writable
             )
+            if self._ending or session not in self._opening:
+                raise Refused(ENDING if self._ending else REVOKED_EARLY)
             # What a person saw and accepted is what holds (I11).
             if provision.digest != opening.trusted:
                 raise Refused(CHANGED)
             if provision.granted != opening.granted:
                 raise Refused(OTHER_SURROUNDINGS)
-            if switched != self._switched:
-                raise Refused("all sessions were revoked meanwhile")
             stand_ins = {each.service: each.texts for each in opening.stand_ins}
             tenant = make_tenant(session, provision, stand_ins)
             entry = Entry(tenant, opening, peer)
@@ -225,7 +229,7 @@ class GatewayOperations:
                 raise interface.Refused(_line(str(error))) from None
             raise
         finally:
-            del self._opening[session]
+            self._opening.pop(session, None)
         self._entries[session] = entry
         for what, heard in early:
             self.changed(what, session, heard)
@@ -256,8 +260,9 @@ class GatewayOperations:
 
     async def revoke_all(self, peer: Peer) -> values.Revoked:
         """The kill switch, for those that are being opened, too."""
-        self._switched += 1
         entries = list(self._entries.values())
+        # Those that are being opened do not come any more.
+        self._opening.clear()
         return values.Revoked(sum(self._revoke(entry, peer.pid) for entry in entries))
 
     async def grant(self, session: str, grant: Grant, peer: Peer) -> GrantView:
@@ -471,7 +476,8 @@ class GatewayOperations:
         gc.collect()
 
     async def close(self) -> int:
-        """End every session and its sandbox; how many there were."""
+        """End every session and its sandbox; how many there were. None comes any more."""
+        self._ending = True
         entries = list(self._entries.values())
         for entry in entries:
             self._begin_stop(entry, os.getpid())
@@ -481,7 +487,7 @@ class GatewayOperations:
 
 def _shown(grant: Granted) -> GrantView:
     """A grant as a person sees it, whose clock is the wall's."""
-    left = grant.expires - asyncio.get_running_loop().time()
+    left = grant.expires - granting.now()
     port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
 

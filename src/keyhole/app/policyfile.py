@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import presets
@@ -16,8 +18,6 @@ from keyhole.policy.load import File, Loaded, load, load_gateway_limits
 from keyhole.policy.presets import join_presets
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from keyhole.app.catalogue import FileCatalogue
     from keyhole.app.places import Places
     from keyhole.inject.preset import Preset
@@ -59,21 +59,33 @@ def read_bounded(path: Path, limit: int = MAX_DOCUMENT_SIZE) -> bytes:
 
 def open_policy(path: Path, places: Places, catalogue: FileCatalogue) -> PolicyFile:
     """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
-    if not path.exists():
+    if not _is_there(path):
         raise Unreadable(f"no policy at {path}; `keyhole init` writes one")
     data = read_bounded(path)
     user = None
-    if places.user_defaults.exists():
+    if _is_there(places.user_defaults):
         user = File(str(places.user_defaults), read_bounded(places.user_defaults))
     world = World(catalogue, covered_suffix, presets.NAMES)
     loaded = load(File(str(path), data), user, world)
-    return PolicyFile(path.resolve(), data, loaded)
+    return PolicyFile(Path(os.path.realpath(path)), data, loaded)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something to read. What cannot be looked at is not taken for missing: the
+    user's own limits would be, too."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise Unreadable(f"{path}: {error.strerror}") from None
+    return True
 
 
 def open_gateway_limits(places: Places) -> GatewayLimits:
     """What all sandboxes of one gateway may use together; raises PolicyFaults or Unreadable."""
     path = places.user_defaults
-    return load_gateway_limits(File(str(path), read_bounded(path)) if path.exists() else None)
+    return load_gateway_limits(File(str(path), read_bounded(path)) if _is_there(path) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ alone.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import inspects
 from keyhole.app.policyfile import open_policy, with_presets
 from keyhole.app.provision import Provision
 from keyhole.app.roots import open_roots
-from keyhole.app.trust import TrustStore, examine
+from keyhole.app.trust import TrustStore, examine, find_changed
+from keyhole.model.text import visible
 from keyhole.model.value import dataclass, field
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.files.executables import refuse_inside
@@ -78,10 +80,18 @@ class Provider:
 
     def provide(self, wanted: Wanted) -> Stock:
         """Read all anew. Raises Refused, Unreadable, PolicyFaults or Unavailable."""
-        file = open_policy(wanted.policy, self.places, self.catalogue)
+        path, store = wanted.policy, TrustStore(self.places.trust)
+        accepted = store.find(path)
+        if accepted is None and os.path.lexists(path):
+            # Attack: a gateway that was taken over has other files read as policies, for what is
+            # complained of in them (I1).
+            raise Refused(f"{path}: {NOT_ACCEPTED}")
+        _stay(path, os.path.realpath(path))
+        file = open_policy(path, self.places, self.catalogue)
+        # Attack: a link to another policy, which was accepted for a sandbox of its own.
+        _stay(path, str(file.path))
         dossier = examine(file, self.places.home, wanted.search_path)
         # The bytes that were accepted are the bytes that were parsed (I11).
-        accepted = TrustStore(self.places.trust).find(file.path)
         if accepted is None or accepted.digest != dossier.digest:
             raise Refused(f"{file.path}: {NOT_ACCEPTED}")
         joined = with_presets(file, dict(self.env), self.places.home)
@@ -109,6 +119,7 @@ class Provider:
                 ask=self.ask,
                 reach=_reach(policy, dossier),
                 failures=self.failures,
+                changed=lambda ref: find_changed(dossier, self.places.home, ref),
             )
         )
         given = vault.fetch_all(wanted.values())
@@ -117,6 +128,11 @@ class Provider:
         hidden = {name: given[ref].hidden for name, ref in wanted.items()}
         provision = Provision(dossier.digest, policy, roots, secrets, hidden, notes)
         return Stock(provision, dossier, vault, given)
+
+
+def _stay(path: Path, found: str) -> None:
+    if found != str(path):
+        raise Refused(f"{visible(str(path))} leads elsewhere: what was accepted is another file")
 
 
 def _reach(policy: Policy, dossier: Dossier) -> Reach:

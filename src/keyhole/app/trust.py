@@ -12,11 +12,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keyhole.app.policyfile import PolicyFile, Unreadable, read_bounded
 from keyhole.model.secret import Source
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from keyhole.model.secret import SecretRef
 
 MAX_REFERRED_SIZE = 16 * 1024 * 1024
 """Bytes of a file that a policy refers to: certificate bundles and scripts are far smaller."""
@@ -94,9 +98,28 @@ def _command(
         found = [Referred(role, Path(where or _MISSING), None, hashes_content=False)]
     for number, word in enumerate(argv[1:], 1):
         path = _locate(word, file, home)
-        if path.is_file():
+        if os.path.isfile(path):  # not the path's own, which raises for what cannot be a name
             found.append(_content(f"{role}[{number}]", path))
     return found
+
+
+def find_changed(dossier: Dossier, home: Path, ref: SecretRef) -> Path | None:
+    """A file of an `exec:` secret that is not as it was when this was examined; None: all are.
+
+    For whoever runs the command again later: what was accepted is what runs (I11).
+    """
+    file = dossier.file
+    known = {each.role: each for each in dossier.referred}
+    for service in file.loaded.policy.services:
+        if service.secret != ref:
+            continue
+        role = f"{service.rule}.secret"
+        for now in _command(role, ref.argv, file, home, ""):
+            before = known.get(now.role)
+            named = before is not None and not before.hashes_content
+            if not named and (before is None or before.digest != now.digest):
+                return now.path
+    return None
 
 
 def _locate(text: str, file: PolicyFile, home: Path) -> Path:

@@ -98,6 +98,11 @@ class Tally:
         self._said_of = 0
         """Bytes sent up by WebSocket whose tokens were said."""
 
+    def join(self, sent: int) -> None:
+        """Count from here on what is under way; `sent` has the bytes of before."""
+        self.sent = True
+        self._said_of = sent
+
     def begin(self, head: ResponseHead) -> None:
         """The answer's head."""
         self._status = head.status

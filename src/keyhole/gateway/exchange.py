@@ -225,6 +225,12 @@ class Exchange:
         place, origin = inspection.destination(self.transfer), self._origin
         return origin is None or still_allowed(book, place.host, place.port, origin.address)
 
+    def join(self, tally: Tally | None) -> None:
+        """Have its tokens counted from here on."""
+        if tally is not None:
+            tally.join(self._total)
+            self.tally = tally
+
     def search_for(self, needles: Needles) -> bool:
         """Search for these, too, in what still comes; False where that cannot be done."""
         if self._needles is not needles:

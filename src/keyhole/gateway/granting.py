@@ -6,6 +6,7 @@ connections are over with the grant that let them in.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.decision import EgressDecision
     from keyhole.model.host import Host
+
+
+TICK = 1.0
+"""Seconds between two looks at what was granted."""
+
+
+def now() -> float:
+    """Seconds since boot, those of sleep included: what was granted for ten minutes is over when a
+    laptop is opened the next morning."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Granting:
@@ -42,7 +53,7 @@ class Granting:
     def grant(self, host: Host, port: int, seconds: float, uses: int) -> Grant:
         """As `DoorHandle.grant`."""
         grantable(self._state.session.book, host, port, seconds, uses)
-        granted = Grant(host, port, self._loop.time() + seconds, uses)
+        granted = Grant(host, port, now() + seconds, uses)
         self._expire()
         self._state.grants.add(granted)
         self._state.tell_again(host.name)
@@ -51,8 +62,8 @@ class Granting:
 
     def views(self) -> tuple[Grant, ...]:
         """Those that last."""
-        now = self._loop.time()
-        return tuple(each for each in self._state.grants.views() if now < each.expires)
+        moment = now()
+        return tuple(each for each in self._state.grants.views() if moment < each.expires)
 
     def decide(self, host: Host, port: int) -> EgressDecision:
         """Decide a new connection; one that a grant lets in takes a use of it.
@@ -60,7 +71,7 @@ class Granting:
         Here, and not when it is dialled: nothing can come between the asking and the taking.
         """
         state = self._state
-        granted = state.grants.find(host, port, self._loop.time())
+        granted = state.grants.find(host, port, now())
         decision = decide_egress(state.session.book, host, port, granted)
         if granted is not None and decision.reason is Reason.GRANTED:
             state.grants.take(granted)
@@ -71,7 +82,7 @@ class Granting:
         state, host, port = self._state, bound.host, bound.port
         decision = decide_egress(state.session.book, host, port)
         by_grant = not decision.allowed and bound.decision.reason is Reason.GRANTED
-        if by_grant and state.grants.find(host, port, self._loop.time()) is not None:
+        if by_grant and state.grants.find(host, port, now()) is not None:
             return bound.decision
         return decision
 
@@ -86,7 +97,9 @@ class Granting:
         self.close()
         ends = [each.expires for each in self._state.grants.views()]
         if ends:
-            self._timer = self._loop.call_at(min(ends), self._ends)
+            # The loop's timers stop while the host sleeps.
+            left = max(0.0, min(ends) - now())
+            self._timer = self._loop.call_later(min(TICK, left), self._ends)
 
     def _ends(self) -> None:
         self._timer = None
@@ -94,7 +107,7 @@ class Granting:
         self._watch()
 
     def _expire(self) -> None:
-        over = {(each.host, each.port) for each in self._state.grants.expire(self._loop.time())}
+        over = {(each.host, each.port) for each in self._state.grants.expire(now())}
         if over:
             self._over(
                 lambda bound: (

@@ -160,7 +160,7 @@ class DoorHandle:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """What a person granted and lasts; `expires` is by the loop's clock."""
+        """What a person granted and lasts; `expires` is by the clock of `granting.now`."""
         return self._granting.views()
 
     def grant(self, host: Host, port: int, seconds: float, uses: int) -> Grant:

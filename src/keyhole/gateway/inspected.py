@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.session import Interception, SessionState
     from keyhole.gateway.tunnel import Bound
     from keyhole.model.decision import RequestDecision
+    from keyhole.policy.budget import Meter
     from keyhole.wire.httprequest import RequestHead
     from keyhole.wire.receivepack import PushRequest
 
@@ -375,15 +376,28 @@ class Inspected(Arrival):
             stays = exchange.may_stay(inspection, self._state.session.book)
             if not stays or not exchange.search_for(inspection.needles()):
                 exchange.failed(refusal.POLICY_CHANGED, "", Decision())
+                return
+            meter = self._count_from_now(exchange.service)
+            if meter is not None and exchange.tally is None:
+                exchange.join(tally_for(meter, inspection.usage(exchange.service)))
         elif body is not None:
             self._renew()
             again = self._inspection.judge_again(body.asked)
             if again is not None:
                 body.asked = again
+                self._count_from_now(again.service)
                 return
             head = body.asked.head
             self._forsake(refusal.POLICY_CHANGED)
             self.refuse_request(head, Decision(), b"", reason=refusal.POLICY_CHANGED)
+
+    def _count_from_now(self, service: str) -> Meter | None:
+        """A budget that is new is one of what is under way, too: a WebSocket may last for days."""
+        meter = self._state.meters.get(service)
+        if meter is not None and self._meter is None and self._busy:
+            meter.join()
+            self._meter = meter
+        return self._meter
 
     def _renew(self) -> None:
         """Nothing of a request is under way: go by what is in force."""

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from keyhole.gateway import refusal
+from keyhole.gateway import granting, refusal
 from keyhole.model.decision import DnsAnswer, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.host import DEFAULT_PORT, Host
@@ -84,7 +84,7 @@ class NameServer:
         if not session.admitting():
             self._record_failure(refusal.NOT_ADMITTING, name, kind)
             return dns.failure(question)
-        now, grants = self._loop.time(), self._state.grants
+        now, grants = granting.now(), self._state.grants
         decision = decide_dns(
             session.book,
             name,

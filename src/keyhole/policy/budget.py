@@ -135,6 +135,10 @@ class Meter:
             return None
         return refused[0]
 
+    def join(self) -> None:
+        """A request that began when nothing bounded its service has a place from now on."""
+        self.busy += 1
+
     def leave(self) -> None:
         """A request is over."""
         self.busy -= 1

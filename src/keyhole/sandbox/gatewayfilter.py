@@ -219,7 +219,8 @@ def _options(sc: Any, policy: Any) -> None:  # noqa: ANN401 - untyped library
 
 
 def _memory(sc: Any, policy: Any) -> None:  # noqa: ANN401 - untyped library
-    """What can be run comes from a file, unwritten: libraries that are still to be loaded."""
+    """What can be run comes from a file: libraries that are still to be loaded. Which file it is
+    cannot be said here, so that one which the gateway wrote itself is no exception."""
     refused = sc.ERRNO(errno.EPERM)
     run, write = mmap.PROT_EXEC, mmap.PROT_WRITE
     policy.add_rule(sc.ALLOW, "mmap", sc.Arg(2, sc.MASKED_EQ, run, 0))

@@ -38,6 +38,7 @@ _NS_GET_USERNS = 0xB701
 
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
+_PR_SET_NAME = 15
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
@@ -67,6 +68,11 @@ def die_with_parent(parent: int) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
     if os.getppid() != parent:
         raise RuntimeError("the parent is gone")
+
+
+def name_process(name: bytes) -> None:
+    """What the kernel calls this process from now on; of the main thread, 15 bytes at most."""
+    _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0), "prctl(NAME)")
 
 
 def no_new_privileges() -> None:

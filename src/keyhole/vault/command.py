@@ -7,6 +7,7 @@ the sandbox can write, and should refuse `trusted_paths` there as well (I11).
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from keyhole.vault.interface import Reading, Unavailable
 from keyhole.vault.lives import Life, now, read_printed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keyhole.model.secret import SecretRef
     from keyhole.vault.child import Children, Ended
@@ -59,8 +60,11 @@ class CommandSource:
         env: Mapping[str, str],
         children: Children,
         lives: Mapping[SecretRef, float] = MappingProxyType({}),
+        changed: Callable[[SecretRef], Path | None] = lambda _: None,
     ) -> None:
-        """`lives` has the seconds that are meant where a command declares none."""
+        """`lives` has the seconds that are meant where a command declares none; `changed` finds a
+        file of a command that is not as it was accepted."""
+        self._changed = changed
         self._lives = lives
         self._programs = programs
         self._directory = directory
@@ -97,6 +101,10 @@ class CommandSource:
         if program is None or not program.is_absolute():
             name = visible(ref.argv[0]) if ref.argv else "?"
             raise Unavailable(ref, f"{name} was not found; install it, or write its whole path")
+        changed = self._changed(ref)
+        if changed is not None:
+            # Attack: what was accepted is replaced, and run when the secret is renewed (I11).
+            raise Unavailable(ref, f"{visible(str(changed))} has changed since it was accepted")
         argv = [str(program), *map(self._located, ref.argv[1:])]
         asked = now()
         with self._places:
@@ -121,7 +129,7 @@ class CommandSource:
         if "/" not in word:
             return word
         path = self._home / word[2:] if word.startswith("~/") else self._directory / word
-        return str(path) if path.is_file() else word
+        return str(path) if os.path.isfile(path) else word
 
 
 def _minimal(env: Mapping[str, str], home: Path) -> dict[str, str]:

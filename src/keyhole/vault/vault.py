@@ -24,7 +24,7 @@ from keyhole.vault.stored import Ask, StoreSource
 from keyhole.vault.variable import VariableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from keyhole.vault.interface import SecretSource
@@ -53,6 +53,8 @@ class Ground:
     """By which a login is renewed; None: it is used as it is, while it lasts."""
     failures: Failures = field(default_factory=Failures)
     """Of renewals. One for all vaults of a process."""
+    changed: Callable[[SecretRef], Path | None] = lambda _: None
+    """For an `exec:` reference a file of its command that is not as it was accepted."""
 
 
 class Vault:
@@ -73,6 +75,7 @@ class Vault:
                 ground.env,
                 self._children,
                 ground.lives,
+                ground.changed,
             ),
             Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
             Source.STORE: self._stored,

@@ -84,7 +84,10 @@ class Watch:
         for one in self._followed:
             if not one.busy and one.is_due(self._vault.mark(one.ref), moment):
                 one.busy = True
-                threading.Thread(target=self._renew, args=(one,), daemon=True).start()
+                try:
+                    threading.Thread(target=self._renew, args=(one,), daemon=True).start()
+                except RuntimeError:  # the host has no thread left; the next look tries again
+                    one.busy = False
 
     def _run(self) -> None:
         while not self._over.wait(INTERVAL):
