@@ -32,9 +32,9 @@ CPU_AT_MOST = 1.5
 
 MEDIAN_AT_MOST, P99_AT_MOST = 0.050, 0.250
 """Seconds of a control call under load. The verb that asks takes some 100 ms to start, of which the
-answer should not be the greater part; and a person who types `keyhole revoke --all` begins to wonder
-after a quarter of a second. A call takes three turns of the loop, each of which serves the fifty
-requests that came meanwhile, some 10 ms with what the log's thread takes."""
+answer should not be the greater part; and who types `keyhole revoke --all` begins to wonder after a
+quarter of a second. A call takes three turns of the loop, each of which serves the fifty requests
+that came meanwhile: some 10 ms, with what the log's thread takes."""
 
 ROUNDS = 5
 WARM_UP, WINDOW = 1.0, 3.0
