@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 SESSIONS, ACTIVE = 500, 50
 CPU_AT_MOST = 1.5
 
-MEDIAN_AT_MOST, P99_AT_MOST = 0.030, 0.100
-"""Seconds of a control call under load. A tenth of a second is what a person takes for at once, and
-`keyhole revoke --all` must not wait behind those whom it is for. A call that comes in the middle of
-a turn of the loop waits for the fifty requests of that turn, some 5 ms, and again to be read."""
+MEDIAN_AT_MOST, P99_AT_MOST = 0.050, 0.250
+"""Seconds of a control call under load. The verb that asks takes some 100 ms to start, of which the
+answer should not be the greater part; and who types `keyhole revoke --all` begins to wonder after a
+quarter of a second. A call takes three turns of the loop, each of which serves the fifty requests
+that came meanwhile: some 10 ms, with what the log's thread takes."""
 
 ROUNDS = 5
 WARM_UP, WINDOW = 1.0, 3.0

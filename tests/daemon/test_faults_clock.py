@@ -157,7 +157,9 @@ def test_a_clock_that_is_set_neither_shortens_nor_prolongs_a_session(
 def test_a_session_ages_while_its_host_sleeps(watched: Watched) -> None:
     """I9: a laptop that was shut for the night does not wake with yesterday's sessions open."""
     watched.keep_busy(60)
-    watched.clocks.sleep(TTL / 2)
+    watched.handle.credentialed = watched.clocks.steady
+    watched.clocks.run(TICK)
+    watched.clocks.sleep(IDLE / 2)
     watched.clocks.run(TICK)
     assert watched.endings == []  # the positive control: it was not over yet
     watched.clocks.sleep(TTL)
