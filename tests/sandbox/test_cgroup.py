@@ -263,10 +263,12 @@ def groups(parent: str, keeper: int) -> list[Path]:
     return list(Path(parent).glob(f"keyhole-{keeper}-*"))
 
 
-def until_gone(group: Path) -> None:
+def until_buried(pids: list[str]) -> None:
+    """The group lists no dead process, and cannot be removed before the last one is buried."""
     deadline = time.monotonic() + PATIENCE
-    while (group / "cgroup.procs").exists() and (group / "cgroup.procs").read_text():
-        assert time.monotonic() < deadline, f"processes are left in {group}"
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, f"some of {pids} are left"
+        time.sleep(0.005)
 
 
 SHOWING = "cat /proc/self/cgroup | tr '\\n' ' '; echo; ls /sys 2>&1 | head -1; read x"
@@ -310,9 +312,11 @@ def test_a_killed_keyhole_s_group_is_gone_after_the_next_run(
     with project.running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as run:
         assert line_of(run.stdout) == "up"
         (group,) = groups(parent, run.pid)
+        members = (group / "cgroup.procs").read_text().split()
+        assert members
         run.kill()
         run.wait(PATIENCE)
-        until_gone(group)
+        until_buried(members)
     assert group.is_dir()
     assert project.run("true").code == 0
     assert not group.exists()
