@@ -13,7 +13,7 @@ from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import BudgetUse
 
 if TYPE_CHECKING:
-    from keyhole.app.operations import Entry
+    from keyhole.app.entry import Entry
     from keyhole.audit.log import AuditLog
 
 LOG = cast("AuditLog", SimpleNamespace(pending=3, lag=0.5, admitting=True))

@@ -14,7 +14,7 @@ from keyhole.model.event import EventKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keyhole.app.operations import Entry
+    from keyhole.app.entry import Entry
     from keyhole.audit.log import AuditLog
     from keyhole.model.event import Event
 

@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from keyhole import __version__
 from keyhole.app.ending import Ending
+from keyhole.app.entry import Entry, shown
 from keyhole.app.line import Line
 from keyhole.app.live import House, LiveSession
 from keyhole.app.session import new_session, refused_event, session_event
-from keyhole.app.tenant import Tenant, make_tenant
+from keyhole.app.tenant import make_tenant
 from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
-from keyhole.control.table import MAX_OF_SESSION
 from keyhole.control.values import State
-from keyhole.gateway import granting
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import GatewayFull, SameNamespace
-from keyhole.model.host import DEFAULT_PORT
 from keyhole.model.secret import Source
 from keyhole.policy.grants import Ungrantable
 from keyhole.policy.limit import Bucket
@@ -45,8 +43,6 @@ if TYPE_CHECKING:
     from keyhole.control.peer import Peer, Stranger
     from keyhole.control.prometheus import Family
     from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
-    from keyhole.policy.budget import BudgetUse
-    from keyhole.policy.grants import Grant as Granted
 
 PREPARED_SECONDS = 60.0
 """How long a session may wait for its door: twice what a sandbox's set-up may take."""
@@ -73,60 +69,6 @@ NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until i
 ENDING = "the gateway is about to end"
 REVOKED_EARLY = "all sessions were revoked while this one was opened"
 CHANGED = "the policy was changed after it was read; run again"
-
-
-class Entry:
-    """One session as the gateway knows it."""
-
-    def __init__(self, tenant: Tenant, opening: Opening, peer: Peer) -> None:
-        self.tenant = tenant
-        self.label = opening.label
-        self.policy = opening.policy
-        self.process = peer.process
-        self.pidfd = peer.watch()
-        self.opened = int(time.time())
-        self.state = State.PREPARED
-        self.live: LiveSession | None = None
-        self.line: Line | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.over = asyncio.Event()
-        self.stored: set[str] = set()
-
-    @property
-    def id(self) -> str:
-        """Its name everywhere."""
-        return self.tenant.id
-
-    def report(self, text: str) -> None:
-        """A line for the person in front of it."""
-        if self.line is not None:
-            self.line.say(say=text)
-
-    def view(self) -> values.SessionView:
-        """As a person sees it."""
-        now, live = time.time(), self.live
-        provision = live.provision if live else self.tenant.provision
-        named = {s.secret for s in provision.policy.services if s.secret}
-        self.stored |= {ref.locator for ref in named if ref.source is Source.STORE}
-        figures = live.handle.figures if live else None
-        return values.SessionView(
-            id=self.id,
-            state=self.state,
-            label=self.label,
-            policy=self.policy,
-            pid=self.process[0],
-            opened=self.opened,
-            expires=int(now + live.expires_in) if live else None,
-            connections=figures.connections if figures else 0,
-            requests=figures.requests if figures else 0,
-            denied=figures.denied if figures else 0,
-            up=figures.up if figures else 0,
-            down=figures.down if figures else 0,
-            stored=tuple(sorted(self.stored)),
-            secrets=tuple(sorted(provision.secrets)),
-            grants=tuple(map(_shown, live.handle.grants)) if live and not live.ending else (),
-            budgets=_budgets(live.handle.budgets) if live else (),
-        )
 
 
 class GatewayOperations:
@@ -271,7 +213,7 @@ class GatewayOperations:
         if entry.live is None or entry.state is not State.OPEN:
             raise interface.Refused("the session's door is not open")
         try:
-            return _shown(entry.live.grant(grant.host, grant.seconds, grant.uses, peer.pid))
+            return shown(entry.live.grant(grant.host, grant.seconds, grant.uses, peer.pid))
         except Ungrantable as error:
             raise interface.Refused(_line(str(error))) from None
 
@@ -483,19 +425,6 @@ class GatewayOperations:
             self._begin_stop(entry, os.getpid())
         await asyncio.gather(*(self._ended(entry) for entry in entries))
         return len(entries)
-
-
-def _shown(grant: Granted) -> GrantView:
-    """A grant as a person sees it, whose clock is the wall's."""
-    left = grant.expires - granting.now()
-    port = "" if grant.port == DEFAULT_PORT else f":{grant.port}"
-    return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
-
-
-def _budgets(uses: Iterable[BudgetUse]) -> tuple[values.BudgetView, ...]:
-    """As many as an answer has room for; `keyhole check` names all."""
-    found = [values.BudgetView(use.name, use.used, use.limit) for use in uses]
-    return tuple(found[:MAX_OF_SESSION])
 
 
 def _line(words: str) -> str:
