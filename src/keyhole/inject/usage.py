@@ -193,12 +193,12 @@ class UsageReader:
                     self._depth += 1
                 case b"}" if not self._in_string:
                     self._depth -= 1
-                    if not self._depth:
-                        self._object = None
-                        self._read(bytes(value) + text[start : found.end()])
-                        return found.end()
                 case b"\\":
                     self._escaped = True  # what it escapes is still to come
+            if not self._depth:
+                self._object = None
+                self._read(bytes(value) + text[start : found.end()])
+                return found.end()
             if self._depth > _MAX_DEPTH:
                 self._object = None
                 return found.end()
