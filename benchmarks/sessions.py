@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 SESSIONS, ACTIVE = 500, 50
 CPU_AT_MOST = 1.5
 
-MEDIAN_AT_MOST, P99_AT_MOST = 0.050, 0.250
-"""Seconds of a control call under load. The verb that asks takes some 100 ms to start, of which the
-answer should not be the greater part; and who types `keyhole revoke --all` begins to wonder after a
-quarter of a second. A call takes three turns of the loop, each of which serves the fifty requests
-that came meanwhile: some 10 ms, with what the log's thread takes."""
+MEDIAN_AT_MOST, P99_AT_MOST = 0.030, 0.100
+"""Seconds of a control call under load. The verb that asks takes some 100 ms to start, and nobody
+should notice the answer beside it. A call takes three turns of the loop, each of which serves the
+fifty requests that came meanwhile: some 10 ms, with what the log's thread takes. On a host that is
+busy with other things, p99 is over it."""
 
 ROUNDS = 5
 WARM_UP, WINDOW = 1.0, 3.0
