@@ -118,11 +118,13 @@ def serve(serving: Serving) -> int:
 
 
 def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
-    """The end of sessions whose gateway died before it could (I8)."""
+    """The end of sessions whose gateway died before it could (I8). It is on disk when this returns:
+    the register has forgotten them already."""
     for left in left_behind:
         event = session_event("left-behind", command=left.label, pid=left.pid, ended=left.alive)
         log.record(left.session, event)
         log.finish(left.session)
+    log.flush()
 
 
 def _passphrase(serving: Serving) -> Secret | None:
