@@ -15,7 +15,6 @@ from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing,
 from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.image import look
 from keyhole.sandbox.containers.orphans import Orphan, prune
-from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
+    from keyhole.sandbox.containers.start import Containers
     from keyhole.sandbox.launch import Launch
 
 
@@ -70,6 +70,9 @@ class Berth:
 
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
+        # With its loop, while the engine starts the holder.
+        from keyhole.sandbox.containers.start import Containers
+
         return Containers(
             self.engine, launch, self.image, console, session, self.directory, self.holding
         )

@@ -21,6 +21,7 @@ from keyhole.sandbox.containers.orphans import hold, remove_files
 from keyhole.sandbox.containers.registration import Registration
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.seccomp import common_rules, profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,15 +37,19 @@ class Holding:
         self.session = session
         self.directory = at / session
         self.created: Future[str] = Future()
-        """The holder's id, once the engine has it; whatever failed before that."""
+        """The holder's id, once the engine has it; or why it has none."""
         self.started: Future[None] = Future()
         """Settled when it has been started."""
-        self.kit = ""
-        """The volume with our own programs, once the holder is created."""
         self._top = at
         self._engine = engine
         self._made = ""
         self._given_up = False
+        programs = closure.Programs.of(nft)
+        key = closure.key_of(programs)
+        self.kit, self._image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+        """The volume with our own programs, and the image that it is filled from."""
+        for each in (self.created, self.started):
+            each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
         try:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.mkdir(mode=0o700)
@@ -52,10 +57,23 @@ class Holding:
             self.registration = Registration(self.directory)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        for each in (self.created, self.started):
-            each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
-        self._thread = threading.Thread(target=self._run, args=(nft,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(programs,), daemon=True)
+        try:
+            # Nearly always the engine has the image: it is asked for by using it. Not yet in the
+            # thread, which would wait for its turn at every step while modules are imported here.
+            with contextlib.suppress(NoSuchThing):
+                self._create(engine)
+        except (EngineFailed, OSError) as failed:
+            self._fail(SetupFailed(str(failed)))
         self._thread.start()
+
+    def told(self, name: str, rules: str) -> str:
+        """How the engine is told a filter: Docker takes it itself, Podman the path of a file."""
+        if not self._engine.is_podman():
+            return rules
+        file = self.directory / name
+        file.write_text(rules, "utf-8")
+        return str(file)
 
     def close(self) -> None:
         """Leave nothing of it; what the engine has begun is waited for."""
@@ -71,13 +89,15 @@ class Holding:
             os.close(self._alive)
             self._alive = -1
 
-    def _run(self, nft: str) -> None:
+    def _run(self, programs: closure.Programs) -> None:
         engine = self._engine.another()  # of this thread's own
         try:
-            self._create(engine, nft)
-            if not self._given_up:
+            if not self.created.done():
+                self._make_image(engine, programs)
+                self._create(engine)
+            if self._made and not self._given_up:
                 engine.start(self._made)
-            self.started.set_result(None)
+                self.started.set_result(None)
         except (EngineFailed, Missing, OSError) as failed:
             self._fail(SetupFailed(str(failed)))
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
@@ -90,31 +110,23 @@ class Holding:
             if not each.done():
                 each.set_exception(error)
 
-    def _create(self, engine: Engine, nft: str) -> None:
-        programs = closure.Programs.of(nft)
-        key = closure.key_of(programs)
-        self.kit, image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+    def _create(self, engine: Engine) -> None:
         place = str(self.registration.path)
-        config = spec.holder(image, self.session, str(self._top), place, self.kit)
-        name = f"keyhole-{self.session}-holder"
-        # Nearly always the engine has the image: it is asked for by using it.
-        try:
-            self._made = engine.create(config, name)
-        except NoSuchThing:
-            self._make_image(engine, programs, image)
-            self._made = engine.create(config, name)
+        rules = self.told("holder-profile", profile(common_rules()))
+        config = spec.holder(self._image, self.session, str(self._top), place, self.kit, rules)
+        self._made = engine.create(config, f"keyhole-{self.session}-holder")
         self.created.set_result(self._made)
 
-    def _make_image(self, engine: Engine, programs: closure.Programs, image: str) -> None:
+    def _make_image(self, engine: Engine, programs: closure.Programs) -> None:
         # One at a time: who comes second finds it made.
         with open(self._top / "image.lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(NoSuchThing):
-                engine.image(image)
+                engine.image(self._image)
                 return
-            unfinished = f"{image}-unfinished"
+            unfinished = f"{self._image}-unfinished"
             engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
             # The engine fills the volume when the first container with it is made.
             filling = engine.create(spec.filler(unfinished, self.kit))
             engine.remove(filling)
-            engine.rename(unfinished, image)
+            engine.rename(unfinished, self._image)

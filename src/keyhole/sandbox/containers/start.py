@@ -146,6 +146,7 @@ class Containers:
         box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
         sandbox = self._sandbox
         stream = await asyncio.to_thread(engine.attach, sandbox)
+        program = build_filter()
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
         control = self._control = await self._registered(holding, holder)
@@ -154,7 +155,7 @@ class Containers:
         door, namespace = await receive_door(control)
         admit(door)
         # 4. The sandbox, in that network; its streams are ours before it can write to them.
-        _assert(holding.directory, spec.assertions(box, namespace, same, build_filter()))
+        _assert(holding.directory, spec.assertions(box, namespace, same, program))
         await asyncio.to_thread(engine.start, sandbox)
         unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
@@ -197,14 +198,6 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
-    def _profile(self, directory: Path, *, podman: bool) -> str:
-        """Docker takes the profile itself, Podman the path of a file."""
-        if not podman:
-            return profile()
-        file = directory / "profile"
-        file.write_text(profile(), "utf-8")
-        return str(file)
-
     def _create_sandbox(
         self, holding: Holding, holder: str
     ) -> tuple[spec.Box, dict[str, tuple[int, int]]]:
@@ -218,7 +211,7 @@ class Containers:
             self._image.id,
             self._image.volumes,
             holding.kit,
-            self._profile(directory, podman=podman),
+            holding.told("profile", profile()),
             str(self._top),
             owns_memory=not podman,
         )
