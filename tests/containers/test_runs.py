@@ -121,6 +121,37 @@ def test_a_run_that_is_killed_leaves_nobody_and_prune_removes_the_rest(
     assert plain("prune").out == "nothing is left behind\n"
 
 
+@pytest.mark.parametrize("seen", ["holder", "sandbox"])
+def test_a_run_that_is_interrupted_while_it_is_made_leaves_nothing(
+    plain: Boxed, dockerd: OwnEngine, seen: str
+) -> None:
+    """I2: whatever is there by then, of what is made one beside the other."""
+    process = plain.start("run", "--trust", "-q", "--", "sleep", "300")
+    until(lambda: seen in dockerd.left())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) != 0
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    until(lambda: dockerd.left() == [])
+    assert not [each for each in (plain.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
+
+
+def test_a_run_whose_secret_cannot_be_read_leaves_nothing(
+    new_project: Callable[..., Boxed], dockerd: OwnEngine
+) -> None:
+    """Its holder was begun by then. Control: with the secret the command runs."""
+    service = '[services.a]\nhosts = ["a.example"]\nallow = ["GET /**"]\nsecret = "file:~/key"\n'
+    project = new_project(service + 'inject = { header = "X-Key", value = "{secret}" }\n')
+    refused = project.run("id")
+    assert refused.code == 125, refused
+    until(lambda: dockerd.left() == [])
+    boxes = project.home / "state/keyhole/boxes"
+    assert not [each for each in boxes.iterdir() if each.is_dir()]
+    project.write("../home/key", "s3cr3t-of-the-service").chmod(0o600)
+    assert project.run("id").code == 0
+
+
 def test_the_policy_and_what_holds_credentials_stay_covered_in_a_project(
     new_project: Callable[..., Boxed],
 ) -> None:

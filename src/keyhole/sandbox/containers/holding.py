@@ -42,30 +42,40 @@ class Holding:
         """Settled when it has been started."""
         self._top = at
         self._engine = engine
-        self._made = ""
-        self._given_up = False
+        self._name = f"keyhole-{session}-holder"
+        self._alive = -1
+        self._registration: Registration | None = None
+        self._asked = self._given_up = False
         programs = closure.Programs.of(nft)
         key = closure.key_of(programs)
         self.kit, self._image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
         """The volume with our own programs, and the image that it is filled from."""
         for each in (self.created, self.started):
             each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
+        self._thread = threading.Thread(target=self._run, args=(programs,), daemon=True)
         try:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.mkdir(mode=0o700)
             self._alive = hold(self.directory)
-            self.registration = Registration(self.directory)
-        except OSError as error:
-            raise SetupFailed(str(error)) from None
-        self._thread = threading.Thread(target=self._run, args=(programs,), daemon=True)
-        try:
+            self._registration = Registration(self.directory)
             # Nearly always the engine has the image: it is asked for by using it. Not yet in the
             # thread, which would wait for its turn at every step while modules are imported here.
             with contextlib.suppress(NoSuchThing):
                 self._create(engine)
+            self._thread.start()
         except (EngineFailed, OSError) as failed:
-            self._fail(SetupFailed(str(failed)))
-        self._thread.start()
+            self.close()
+            raise SetupFailed(str(failed)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def registration(self) -> Registration:
+        """Where it registers its door."""
+        if self._registration is None:
+            raise RuntimeError("it has not begun")
+        return self._registration
 
     def told(self, name: str, rules: str) -> str:
         """How the engine is told a filter: Docker takes it itself, Podman the path of a file."""
@@ -78,14 +88,17 @@ class Holding:
     def close(self) -> None:
         """Leave nothing of it; what the engine has begun is waited for."""
         self._given_up = True
-        self.registration.close()
-        self._thread.join()
-        if self._made:
+        if self._registration is not None:
+            self._registration.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._asked:
+            # By its name: whoever was interrupted may not know its id.
             with contextlib.suppress(EngineFailed):
-                self._engine.remove(self._made)
-            self._made = ""
-        remove_files(self.directory)
+                self._engine.remove(self._name)
+            self._asked = False
         if self._alive >= 0:
+            remove_files(self.directory)
             os.close(self._alive)
             self._alive = -1
 
@@ -95,9 +108,9 @@ class Holding:
             if not self.created.done():
                 self._make_image(engine, programs)
                 self._create(engine)
-            if self._made and not self._given_up:
-                engine.start(self._made)
-                self.started.set_result(None)
+            if not self._given_up:
+                engine.start(self._name)
+            self.started.set_result(None)
         except (EngineFailed, Missing, OSError) as failed:
             self._fail(SetupFailed(str(failed)))
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
@@ -114,8 +127,8 @@ class Holding:
         place = str(self.registration.path)
         rules = self.told("holder-profile", profile(common_rules()))
         config = spec.holder(self._image, self.session, str(self._top), place, self.kit, rules)
-        self._made = engine.create(config, f"keyhole-{self.session}-holder")
-        self.created.set_result(self._made)
+        self._asked = True
+        self.created.set_result(engine.create(config, self._name))
 
     def _make_image(self, engine: Engine, programs: closure.Programs) -> None:
         # One at a time: who comes second finds it made.

@@ -120,6 +120,7 @@ class Containers:
         self._holding = holding
         self._sandbox = ""
         self._control: socket.socket | None = None
+        self._stream: socket.socket | None = None
 
     async def ready(self) -> None:
         """Have a holder in the engine, which may have to have its image first."""
@@ -145,7 +146,7 @@ class Containers:
         # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
         box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
         sandbox = self._sandbox
-        stream = await asyncio.to_thread(engine.attach, sandbox)
+        stream = self._stream = await asyncio.to_thread(engine.attach, sandbox)
         program = build_filter()
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
@@ -161,7 +162,7 @@ class Containers:
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
         running = Contained(pid, ended, control)
-        self._control = None
+        self._control = self._stream = None
 
         def resized(rows: int, columns: int) -> None:
             with contextlib.suppress(EngineFailed):
@@ -172,8 +173,9 @@ class Containers:
 
     def close(self) -> None:
         """Leave nothing of it."""
-        if self._control is not None:
-            self._control.close()
+        for each in (self._control, self._stream):
+            if each is not None:
+                each.close()
         if self._sandbox:
             with contextlib.suppress(EngineFailed):
                 self._engine.remove(self._sandbox)

@@ -1,0 +1,178 @@
+"""What is begun ahead keeps the order and leaves nothing, wherever it stops; without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from keyhole.sandbox.containers import start as module
+from keyhole.sandbox.containers.engine import EngineFailed, Image, State
+from keyhole.sandbox.containers.holding import Holding
+from keyhole.sandbox.containers.start import Containers
+from keyhole.sandbox.helper import SetupFailed
+from tests.containers.test_pieces import box
+from tests.control.rig import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NFT = "/bin/sh"
+
+
+class Engine:
+    """Remembers what it was asked; `fails` names what it refuses, `stuck` what it waits in."""
+
+    def __init__(self, fails: str = "", stuck: str = "") -> None:
+        self.said: list[str] = []
+        self.going_on = threading.Event()
+        self._fails, self._stuck = fails, stuck
+        self._peers: list[socket.socket] = []
+
+    def _asked(self, what: str) -> None:
+        self.said.append(what)
+        if what == self._stuck:
+            self.going_on.wait(30)
+        if what == self._fails:
+            raise EngineFailed("no")
+
+    def another(self) -> Engine:
+        return self
+
+    def is_podman(self) -> bool:
+        return False
+
+    def create(self, config: dict[str, Any], name: str) -> str:
+        what = str(config["Labels"]["keyhole"])
+        if what == "holder":
+            self._path = config["HostConfig"]["Mounts"][0]["Source"]
+        self._asked(f"create {what}")
+        return what
+
+    def start(self, name: str) -> None:
+        what = "holder" if name.endswith("holder") else "sandbox"
+        self._asked(f"start {what}")
+        if what == "holder":
+            peer = socket.socket(socket.AF_UNIX)
+            with suppress(OSError):
+                peer.connect(self._path)
+            self._peers.append(peer)
+
+    def attach(self, _: str) -> socket.socket:
+        return socket.socket(socket.AF_UNIX)
+
+    def state(self, container: str) -> State:
+        return State(container, True, 0, {})
+
+    def wait(self, _: str) -> int:
+        return 0
+
+    def remove(self, name: str) -> None:
+        self._asked(f"remove {'holder' if name.endswith('holder') else 'sandbox'}")
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+
+class Unused:
+    """A console that nobody looks at."""
+
+    interactive = raw = False
+
+    def connect(self, stream: socket.socket, *_: object) -> None:
+        stream.close()
+
+
+def started(
+    engine: Engine,
+    at: Path,
+    admit: Callable[[list[socket.socket]], None],
+    patch: pytest.MonkeyPatch,
+) -> None:
+    """Start a sandbox by this engine, to whatever end, and close it."""
+
+    async def door(_: socket.socket) -> tuple[list[socket.socket], str]:
+        engine.said.append("door")
+        return [], "net:[1]"
+
+    patch.setattr(module, "receive_door", door)
+    patch.setattr(module, "check_peer", lambda *_: engine.said.append("check"))
+    launch, image, console = box().launch, Image("sha256:1", {}, (), ""), Unused()
+    given: Any = engine
+    holding = Holding(given, "5e55", at, NFT)
+    runtime = Containers(given, launch, image, console, "5e55", at, holding)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        await runtime.ready()
+        (await runtime.start(admit)).kill()
+
+    try:
+        asyncio.run(run())
+    finally:
+        runtime.close()
+
+
+def test_no_sandbox_is_started_before_its_door_is_the_gateways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: its container may exist by then, but nothing runs in it."""
+    engine = Engine()
+    started(engine, tmp_path, lambda _: engine.said.append("admit"), monkeypatch)
+    order = [engine.said.index(what) for what in ("check", "door", "admit", "start sandbox")]
+    assert order == sorted(order)
+    assert engine.said.index("create sandbox") < order[0]
+
+
+def test_where_the_gateway_takes_no_door_nothing_is_started_and_nothing_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2. Control: the test above."""
+
+    def refuse(_: list[socket.socket]) -> None:
+        raise SetupFailed("the gateway did not take the door")
+
+    engine = Engine()
+    with pytest.raises(SetupFailed):
+        started(engine, tmp_path, refuse, monkeypatch)
+    assert "start sandbox" not in engine.said
+    assert {"remove holder", "remove sandbox"} <= set(engine.said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["create holder", "start holder", "create sandbox"])
+def test_what_an_engine_refuses_is_said_and_nothing_is_left(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(fails=step)
+    with pytest.raises(SetupFailed):
+        started(engine, tmp_path, lambda _: None, monkeypatch)
+    assert "start sandbox" not in engine.said
+    assert "remove holder" in engine.said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_gives_up_waits_for_what_the_engine_is_doing_and_removes_it(
+    tmp_path: Path,
+) -> None:
+    """A secret that cannot be read, Ctrl-C: the holder may be half started by then."""
+    engine = Engine(stuck="start holder")
+    given: Any = engine
+    holding = Holding(given, "5e55", tmp_path, NFT)
+    until(lambda: "start holder" in engine.said)
+    closing = threading.Thread(target=holding.close)
+    closing.start()
+    until(lambda: not (holding.directory / "registration.sock").exists())
+    assert "remove holder" not in engine.said  # nothing to remove yet: it could come back
+    engine.going_on.set()
+    closing.join()
+    engine.close()
+    assert engine.said[-1] == "remove holder"
+    assert list(tmp_path.iterdir()) == []
+    holding.close()  # a second time does nothing
+    assert engine.said.count("remove holder") == 1
