@@ -2,16 +2,20 @@
 
 Both are spoken to over their Unix socket, Podman by what it has in common with Docker. Whatever
 they answer becomes a value or one clear line (EngineFailed). The package that knows the protocol
-takes a fifth of a second to import, so this module is imported only where containers are used.
+takes a tenth of a second to import, so this module is imported only where containers are used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import io
 import os
 import socket
+import sys
 import tarfile
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.text import visible
@@ -279,9 +283,35 @@ class Engine:
         raise NoSuchThing(f"{path} of the image is no file")
 
 
-def _client(path: str, version: str) -> Any:  # noqa: ANN401 - of an untyped package
-    import docker
+def _package() -> Any:  # noqa: ANN401 - an untyped package
+    """The package that knows the protocol, in two thirds of the time that its import takes.
 
+    The package below it looks for one that guesses the encodings of web pages, which is a fifth of
+    it all and never asked: engines speak JSON. As if that were not installed, it says so, once.
+    Where it cannot do without, the import is made after all.
+    """
+    if (found := sys.modules.get("docker")) is not None:
+        return found
+    guesser, collects = "charset_normalizer", gc.isenabled()
+    hidden = guesser not in sys.modules
+    gc.disable()  # nothing that modules make is garbage
+    try:
+        if hidden:
+            # Which is how one is hidden.
+            sys.modules[guesser] = None  # type: ignore[assignment]
+        with warnings.catch_warnings(), contextlib.suppress(ImportError):
+            warnings.simplefilter("ignore")
+            importlib.import_module("docker")
+    finally:
+        if hidden:
+            sys.modules.pop(guesser, None)
+        if collects:
+            gc.enable()
+    return importlib.import_module("docker")
+
+
+def _client(path: str, version: str) -> Any:  # noqa: ANN401 - of an untyped package
+    docker = _package()
     with _translated(path):
         client = docker.APIClient(f"unix://{path}", version=version, timeout=_SECONDS)
     # Else each request looks for proxies, and for a login in the user's .netrc to send along.
@@ -291,22 +321,21 @@ def _client(path: str, version: str) -> Any:  # noqa: ANN401 - of an untyped pac
 
 def _greet(path: str) -> Greeting:
     """By a ping, which asks no other program: for its version, an engine starts two."""
-    from docker.constants import MINIMUM_DOCKER_API_VERSION as OLDEST
-
-    client = _client(path, OLDEST)
+    oldest = str(_package().constants.MINIMUM_DOCKER_API_VERSION)
+    client = _client(path, oldest)
     try:
         with _translated(path):
             said = client.get(f"{client.base_url}/_ping", timeout=_SECONDS)
             said.raise_for_status()
     finally:
         client.close()
-    return Greeting(said.headers.get("Api-Version", OLDEST), "Libpod-Api-Version" in said.headers)
+    return Greeting(said.headers.get("Api-Version", oldest), "Libpod-Api-Version" in said.headers)
 
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
     """The package's errors as a line of ours."""
-    import docker
+    docker = _package()
     import requests
 
     try:
