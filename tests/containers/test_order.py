@@ -28,24 +28,24 @@ NFT = "/bin/sh"
 class Engine:
     """Remembers what it was asked; `fails` names what it refuses, `stuck` what it waits in."""
 
-    def __init__(self, fails: str = "", stuck: str = "") -> None:
+    def __init__(self, *fails: str, stuck: str = "", podman: bool = False) -> None:
         self.said: list[str] = []
         self.going_on = threading.Event()
-        self._fails, self._stuck = fails, stuck
+        self._fails, self._stuck, self._podman = fails, stuck, podman
         self._peers: list[socket.socket] = []
 
     def _asked(self, what: str) -> None:
         self.said.append(what)
         if what == self._stuck:
             self.going_on.wait(30)
-        if what == self._fails:
-            raise EngineFailed("no")
+        if what in self._fails:
+            raise EngineFailed(f"no: {what}")
 
     def another(self) -> Engine:
         return self
 
     def is_podman(self) -> bool:
-        return False
+        return self._podman
 
     def create(self, config: dict[str, Any], name: str) -> str:
         what = str(config["Labels"]["keyhole"])
@@ -64,6 +64,7 @@ class Engine:
             self._peers.append(peer)
 
     def attach(self, _: str) -> socket.socket:
+        self._asked("attach")
         return socket.socket(socket.AF_UNIX)
 
     def state(self, container: str) -> State:
@@ -118,15 +119,18 @@ def started(
         runtime.close()
 
 
+@pytest.mark.parametrize("podman", [False, True])
 def test_no_sandbox_is_started_before_its_door_is_the_gateways(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, podman: bool
 ) -> None:
     """I2: its container may exist by then, but nothing runs in it."""
-    engine = Engine()
+    engine = Engine(podman=podman)
     started(engine, tmp_path, lambda _: engine.said.append("admit"), monkeypatch)
     order = [engine.said.index(what) for what in ("check", "door", "admit", "start sandbox")]
     assert order == sorted(order)
     assert engine.said.index("create sandbox") < order[0]
+    if podman:  # it attaches to nothing whose holder does not run
+        assert engine.said.index("start holder") < engine.said.index("attach")
 
 
 def test_where_the_gateway_takes_no_door_nothing_is_started_and_nothing_left(
@@ -145,12 +149,16 @@ def test_where_the_gateway_takes_no_door_nothing_is_started_and_nothing_left(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("step", ["create holder", "start holder", "create sandbox"])
-def test_what_an_engine_refuses_is_said_and_nothing_is_left(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "steps",
+    [("create holder",), ("start holder", "create sandbox"), ("create sandbox",), ("attach",)],
+)
+def test_what_an_engine_refuses_first_is_said_and_nothing_is_left(
+    steps: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(fails=step)
-    with pytest.raises(SetupFailed):
+    """A holder that does not start takes the sandbox's container with it."""
+    engine = Engine(*steps)
+    with pytest.raises(SetupFailed, match=f"no: {steps[0]}"):
         started(engine, tmp_path, lambda _: None, monkeypatch)
     assert "start sandbox" not in engine.said
     assert "remove holder" in engine.said

@@ -144,10 +144,16 @@ class Containers:
             raise RuntimeError("the holder is made first")
         holder = holding.created.result()
         # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
-        box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
+        try:
+            box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
+        except EngineFailed:
+            await asyncio.wrap_future(holding.started)  # if that failed, it is the reason
+            raise
         sandbox = self._sandbox
-        stream = self._stream = await asyncio.to_thread(engine.attach, sandbox)
         program = build_filter()
+        if engine.is_podman():  # which attaches only to what could be started at once
+            await asyncio.wrap_future(holding.started)
+        stream = self._stream = await asyncio.to_thread(engine.attach, sandbox)
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
         control = self._control = await self._registered(holding, holder)
