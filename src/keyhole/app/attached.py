@@ -76,12 +76,17 @@ def lodge(intent: Intent) -> Lodged | None:
         opened = _open_session(client, intent, site)
     except NoGateway:
         return None
-    vouched = None
-    if inspects(policy):
-        from keyhole.app.roots import Vouched, open_roots
+    site = site.begun(opened.id)
+    try:
+        vouched = None
+        if inspects(policy):
+            from keyhole.app.roots import Vouched, open_roots
 
-        vouched = Vouched(opened.ca.encode("ascii"), open_roots(policy, intent.dossier))
-    return Lodged(prepare(intent, site, vouched), opened, client, policy.limits.ttl)
+            vouched = Vouched(opened.ca.encode("ascii"), open_roots(policy, intent.dossier))
+        return Lodged(prepare(intent, site, vouched), opened, client, policy.limits.ttl)
+    except BaseException:
+        site.close()
+        raise
 
 
 def _open_session(client: Client, intent: Intent, site: Site) -> Opened:

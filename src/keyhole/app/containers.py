@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.kit import Stores
 from keyhole.model.text import visible
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.sandbox import programs
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
+from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.image import look
 from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
@@ -41,6 +42,8 @@ class Berth:
     contents: Contents
     directory: Path
     """Where the files of its sandboxes are, for as long as they live."""
+    holding: Holding | None = None
+    """The session's holder, where it was begun ahead."""
 
     @property
     def accounts(self) -> Accounts:
@@ -67,7 +70,18 @@ class Berth:
 
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
-        return Containers(self.engine, launch, self.image, console, session, self.directory)
+        return Containers(
+            self.engine, launch, self.image, console, session, self.directory, self.holding
+        )
+
+    def begun(self, session: str, nft: str) -> Berth:
+        """The same with the session's holder on its way, for whoever closes it."""
+        return replace(self, holding=Holding(self.engine, session, self.directory, nft))
+
+    def close(self) -> None:
+        """Leave nothing of what was begun; no matter whether a runtime has done so."""
+        if self.holding is not None:
+            self.holding.close()
 
 
 def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:

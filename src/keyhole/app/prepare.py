@@ -91,6 +91,17 @@ class Site:
     berth: Berth | None = None
     """The engine and image that it is made by and from; None for bubblewrap."""
 
+    def begun(self, session: str) -> Site:
+        """The same, with what can be begun for this session before the rest of it is ready."""
+        if self.berth is None:
+            return self
+        return replace(self, berth=self.berth.begun(session, str(self.found.nft)))
+
+    def close(self) -> None:
+        """Leave nothing of that."""
+        if self.berth is not None:
+            self.berth.close()
+
 
 def survey(intent: Intent) -> Site:
     """Judge what the sandbox will see and what the host executes for it; Refused or Missing."""

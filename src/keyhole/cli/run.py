@@ -46,6 +46,7 @@ SOCKET = "control.sock"
 
 def run(options: argparse.Namespace) -> int:
     """Run one command; its exit code is ours."""
+    options.berth = None
     command = tuple(options.command[1:] if options.command[:1] == ["--"] else options.command)
     if not command:
         raise CliError("what is to be run? `keyhole run -- CMD…`", EXIT_REFUSED)
@@ -63,8 +64,9 @@ def run(options: argparse.Namespace) -> int:
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
     finally:
-        if options.helper is not None:
-            options.helper.close()
+        for begun in (options.helper, options.berth):
+            if begun is not None:
+                begun.close()
 
 
 def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -85,6 +87,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
     lodging = _lodging(intent, alone=options.own_gateway)
     session, prepared = lodging.session, lodging.prepared
+    options.berth = prepared.berth
 
     def tell(line: str) -> None:
         ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"

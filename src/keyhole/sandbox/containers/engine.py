@@ -73,6 +73,15 @@ class Listed:
     """In seconds since 1970."""
 
 
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an engine says of itself to everybody."""
+
+    version: str
+    """Of the newest protocol that it speaks."""
+    podman: bool
+
+
 def address_of(engine: str, env: Mapping[str, str]) -> str:
     """The path of the socket of `docker` or `podman`, from the environment or where it usually is.
 
@@ -103,12 +112,11 @@ def address_of(engine: str, env: Mapping[str, str]) -> str:
 class Engine:
     """One engine by its socket."""
 
-    def __init__(self, path: str) -> None:
-        import docker
-
+    def __init__(self, path: str, greeting: Greeting | None = None) -> None:
+        """`greeting` is what it has said of itself before, if it has."""
         self.path = path
-        with _translated(path):
-            self._client = docker.APIClient(f"unix://{path}", version="auto", timeout=_SECONDS)
+        self._greeting = greeting or _greet(path)
+        self._client = _client(path, self._greeting.version)
 
     def close(self) -> None:
         """Let go of it."""
@@ -116,7 +124,7 @@ class Engine:
 
     def another(self) -> Engine:
         """The same by connections of its own, for another thread."""
-        return Engine(self.path)
+        return Engine(self.path, self._greeting)
 
     def options(self) -> tuple[str, ...]:
         """Its security options, as it tells them: `name=rootless`, `name=userns` …"""
@@ -126,9 +134,7 @@ class Engine:
 
     def is_podman(self) -> bool:
         """Whether it only speaks as Docker does."""
-        with _translated(self.path):
-            told = self._client.version().get("Components") or ()
-        return any("podman" in str(part.get("Name", "")).lower() for part in told)
+        return self._greeting.podman
 
     # ── images ────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,6 +277,30 @@ class Engine:
                 if member.isreg() and (file := archive.extractfile(member)):
                     return file.read()
         raise NoSuchThing(f"{path} of the image is no file")
+
+
+def _client(path: str, version: str) -> Any:  # noqa: ANN401 - of an untyped package
+    import docker
+
+    with _translated(path):
+        client = docker.APIClient(f"unix://{path}", version=version, timeout=_SECONDS)
+    # Else each request looks for proxies, and for a login in the user's .netrc to send along.
+    client.trust_env = False
+    return client
+
+
+def _greet(path: str) -> Greeting:
+    """By a ping, which asks no other program: for its version, an engine starts two."""
+    from docker.constants import MINIMUM_DOCKER_API_VERSION as OLDEST
+
+    client = _client(path, OLDEST)
+    try:
+        with _translated(path):
+            said = client.get(f"{client.base_url}/_ping", timeout=_SECONDS)
+            said.raise_for_status()
+    finally:
+        client.close()
+    return Greeting(said.headers.get("Api-Version", OLDEST), "Libpod-Api-Version" in said.headers)
 
 
 @contextlib.contextmanager

@@ -84,6 +84,9 @@ def holder(image: str, session: str, at: str, registration: str, kit: str) -> di
         ),
         "User": "0:0",
         "Hostname": HOSTNAME,
+        # No network at all, rather than the engine's own kind of none: that one is made by a hook,
+        # a second start of the whole engine, which takes as long as the rest of the holder does.
+        "NetworkDisabled": True,
         "Labels": labels("holder", session, at),
         "HostConfig": {
             "NetworkMode": "none",

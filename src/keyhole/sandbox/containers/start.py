@@ -1,28 +1,27 @@
 """Starting a sandbox that is a container: the holder, its door, the sandbox, and its end.
 
 The order is the promise (I2): the holder makes the network and hands over the door; only when that
-is in the gateway's hands is a container started in it. Over the connection by which the door came
-hangs everything: when this process ends, however it does, the connection does, so the holder does,
-and with it every process of the sandbox.
+is in the gateway's hands is a container started in it, though it is made before. Over the
+connection by which the door came hangs everything: when this process ends, however it does, the
+connection does, so the holder does, and with it every process of the sandbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import select
 import signal
 import threading
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers import spec
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
+from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.mapped import map_trees, unmap
-from keyhole.sandbox.containers.orphans import hold, remove_files
-from keyhole.sandbox.containers.registration import Registration, check_peer, receive_door
+from keyhole.sandbox.containers.registration import check_peer, receive_door
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
 from keyhole.sandbox.seccomp import build_filter, profile
 
@@ -33,10 +32,13 @@ if TYPE_CHECKING:
 
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
+    from keyhole.sandbox.containers.entry import Config
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
 """How long the end of a sandbox that has begun to end may take, all of its processes included."""
+_ENTRY = "entry"
+"""The file, in the session's directory, that says what `entry.py` asserts."""
 
 
 class Contained:
@@ -99,26 +101,31 @@ class Containers:
     """Makes one sandbox in an engine."""
 
     def __init__(
-        self, engine: Engine, launch: Launch, image: Image, console: Console, session: str, at: Path
+        self,
+        engine: Engine,
+        launch: Launch,
+        image: Image,
+        console: Console,
+        session: str,
+        at: Path,
+        holding: Holding | None = None,
     ) -> None:
-        """`at` is a directory of ours, in which no sandbox can write."""
+        """`at` is a directory of ours, in which no sandbox can write. `holding` was begun ahead."""
         self.launch = launch
         self.terminal = console
         self._engine = engine
         self._image = image
         self._session = session
         self._top = at
-        self._directory = at / session
-        self._made: list[str] = []
+        self._holding = holding
+        self._sandbox = ""
         self._control: socket.socket | None = None
-        self._alive = -1
 
     async def ready(self) -> None:
-        """Have the holder's image in the engine."""
-        try:
-            await asyncio.to_thread(self._ensure_image)
-        except EngineFailed as failed:
-            raise SetupFailed(str(failed)) from None
+        """Have a holder in the engine, which may have to have its image first."""
+        if self._holding is None:
+            self._holding = Holding(self._engine, self._session, self._top, self.launch.nft)
+        await asyncio.wrap_future(self._holding.created)
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
         """Make the door, hand it to `admit`, and start the command behind it."""
@@ -131,26 +138,25 @@ class Containers:
             raise SetupFailed(str(failed)) from None
 
     async def _start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
-        self._top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory.mkdir(mode=0o700)
-        self._alive = hold(self._directory)
-        engine = self._engine
-        # 1. The holder, and who it is.
-        registration = Registration(self._directory)
-        try:
-            holder = await asyncio.to_thread(self._start_holder, str(registration.path))
-            control = self._control = await self._registered(registration, holder)
-        finally:
-            registration.close()
+        engine, holding = self._engine, self._holding
+        if holding is None:
+            raise RuntimeError("the holder is made first")
+        holder = holding.created.result()
+        # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
+        box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
+        sandbox = self._sandbox
+        stream = await asyncio.to_thread(engine.attach, sandbox)
+        await asyncio.wrap_future(holding.started)
+        # 2. The holder, and who it is.
+        control = self._control = await self._registered(holding, holder)
         await asyncio.to_thread(check_peer, control, engine, holder)
-        # 2. The door is the gateway's.
+        # 3. The door is the gateway's.
         door, namespace = await receive_door(control)
         admit(door)
-        # 3. The sandbox, in that network; its streams are ours before it can write to them.
-        sandbox = await asyncio.to_thread(self._create_sandbox, holder, namespace)
-        stream = await asyncio.to_thread(engine.attach, sandbox)
+        # 4. The sandbox, in that network; its streams are ours before it can write to them.
+        _assert(holding.directory, spec.assertions(box, namespace, same, build_filter()))
         await asyncio.to_thread(engine.start, sandbox)
-        unmap(self._directory)  # the sandbox has what it needs of it
+        unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
         running = Contained(pid, ended, control)
@@ -167,54 +173,18 @@ class Containers:
         """Leave nothing of it."""
         if self._control is not None:
             self._control.close()
-        for container in self._made:
+        if self._sandbox:
             with contextlib.suppress(EngineFailed):
-                self._engine.remove(container)
-        remove_files(self._directory)
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
+                self._engine.remove(self._sandbox)
+            self._sandbox = ""
+        if self._holding is not None:
+            self._holding.close()
         self._engine.close()
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _ensure_image(self) -> None:
-        programs = closure.Programs.of(self.launch.nft)
-        key = closure.key_of(programs)
-        self._kit, self._holder_image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
-        if self._has_image():
-            return
-        self._top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One at a time: who comes second finds it made.
-        with open(self._top / "image.lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if self._has_image():
-                return
-            unfinished = f"{self._holder_image}-unfinished"
-            self._engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
-            # The engine fills the volume when the first container with it is made.
-            filling = self._engine.create(spec.filler(unfinished, self._kit))
-            self._engine.remove(filling)
-            self._engine.rename(unfinished, self._holder_image)
-
-    def _has_image(self) -> bool:
-        try:
-            self._engine.image(self._holder_image)
-        except NoSuchThing:
-            return False
-        return True
-
-    def _start_holder(self, registration: str) -> str:
-        config = spec.holder(
-            self._holder_image, self._session, str(self._top), registration, self._kit
-        )
-        holder = self._engine.create(config, f"keyhole-{self._session}-holder")
-        self._made.append(holder)
-        self._engine.start(holder)
-        return holder
-
-    async def _registered(self, registration: Registration, holder: str) -> socket.socket:
-        accepting = asyncio.ensure_future(registration.accept())
+    async def _registered(self, holding: Holding, holder: str) -> socket.socket:
+        accepting = asyncio.ensure_future(holding.registration.accept())
         while True:
             done, _ = await asyncio.wait((accepting,), timeout=1.0)
             if done:
@@ -227,45 +197,55 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
-    def _profile(self, *, podman: bool) -> str:
+    def _profile(self, directory: Path, *, podman: bool) -> str:
         """Docker takes the profile itself, Podman the path of a file."""
         if not podman:
             return profile()
-        file = self._directory / "profile"
+        file = directory / "profile"
         file.write_text(profile(), "utf-8")
         return str(file)
 
-    def _create_sandbox(self, holder: str, namespace: str) -> str:
+    def _create_sandbox(
+        self, holding: Holding, holder: str
+    ) -> tuple[spec.Box, dict[str, tuple[int, int]]]:
+        """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
+        directory = holding.directory
         box = spec.Box(
             self.launch,
             self._session,
             holder,
             self._image.id,
             self._image.volumes,
-            self._kit,
-            self._profile(podman=podman),
+            holding.kit,
+            self._profile(directory, podman=podman),
             str(self._top),
             owns_memory=not podman,
         )
         try:
             files = spec.visible(self.launch.files)
-            filled = fill(self._directory, files)
+            filled = fill(directory, files)
             sources = filled.sources
             if self.launch.maps_root:
-                sources |= map_trees(self._directory, files, self.launch.uid)
-            config = self._directory / "entry"
-            config.write_bytes(
-                spec.assertions(box, namespace, filled.same, build_filter()).packed()
-            )
-            config.chmod(0o444)
+                sources |= map_trees(directory, files, self.launch.uid)
+            config = directory / _ENTRY
+            config.touch(0o600, exist_ok=False)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        made = self._engine.create(
+        self._sandbox = self._engine.create(
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
-        self._made.insert(0, made)
-        return made
+        return box, filled.same
+
+
+def _assert(directory: Path, config: Config) -> None:
+    """Tell the first process inside, which is not started yet, what to insist on."""
+    file = directory / _ENTRY
+    try:
+        file.write_bytes(config.packed())
+        file.chmod(0o444)
+    except OSError as error:
+        raise SetupFailed(str(error)) from None
 
 
 def _end_of(engine: Engine, container: str) -> int:

@@ -1,0 +1,120 @@
+"""A session's holder while it is being made: in a thread, beside whatever else a run has to do.
+
+Begun when it is known what the sandbox may see, so a run that is refused for that starts nothing.
+An engine takes as long for a holder as Keyhole does for its secrets and certificates. What is begun
+here has no say in the order of `start.py`: until that has taken the door, the holder only waits,
+and it ends with the socket that it was to register at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers.engine import EngineFailed, NoSuchThing
+from keyhole.sandbox.containers.orphans import hold, remove_files
+from keyhole.sandbox.containers.registration import Registration
+from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.programs import Missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.sandbox.containers.engine import Engine
+
+
+class Holding:
+    """One holder, and the directory, lock and registration of its session."""
+
+    def __init__(self, engine: Engine, session: str, at: Path, nft: str) -> None:
+        """Begin. `at` is a directory of ours, in which no sandbox can write."""
+        self.session = session
+        self.directory = at / session
+        self.created: Future[str] = Future()
+        """The holder's id, once the engine has it; whatever failed before that."""
+        self.started: Future[None] = Future()
+        """Settled when it has been started."""
+        self.kit = ""
+        """The volume with our own programs, once the holder is created."""
+        self._top = at
+        self._engine = engine
+        self._made = ""
+        self._given_up = False
+        try:
+            at.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700)
+            self._alive = hold(self.directory)
+            self.registration = Registration(self.directory)
+        except OSError as error:
+            raise SetupFailed(str(error)) from None
+        for each in (self.created, self.started):
+            each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
+        self._thread = threading.Thread(target=self._run, args=(nft,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave nothing of it; what the engine has begun is waited for."""
+        self._given_up = True
+        self.registration.close()
+        self._thread.join()
+        if self._made:
+            with contextlib.suppress(EngineFailed):
+                self._engine.remove(self._made)
+            self._made = ""
+        remove_files(self.directory)
+        if self._alive >= 0:
+            os.close(self._alive)
+            self._alive = -1
+
+    def _run(self, nft: str) -> None:
+        engine = self._engine.another()  # of this thread's own
+        try:
+            self._create(engine, nft)
+            if not self._given_up:
+                engine.start(self._made)
+            self.started.set_result(None)
+        except (EngineFailed, Missing, OSError) as failed:
+            self._fail(SetupFailed(str(failed)))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            self._fail(error)
+        finally:
+            engine.close()
+
+    def _fail(self, error: BaseException) -> None:
+        for each in (self.created, self.started):
+            if not each.done():
+                each.set_exception(error)
+
+    def _create(self, engine: Engine, nft: str) -> None:
+        programs = closure.Programs.of(nft)
+        key = closure.key_of(programs)
+        self.kit, image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+        place = str(self.registration.path)
+        config = spec.holder(image, self.session, str(self._top), place, self.kit)
+        name = f"keyhole-{self.session}-holder"
+        # Nearly always the engine has the image: it is asked for by using it.
+        try:
+            self._made = engine.create(config, name)
+        except NoSuchThing:
+            self._make_image(engine, programs, image)
+            self._made = engine.create(config, name)
+        self.created.set_result(self._made)
+
+    def _make_image(self, engine: Engine, programs: closure.Programs, image: str) -> None:
+        # One at a time: who comes second finds it made.
+        with open(self._top / "image.lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(NoSuchThing):
+                engine.image(image)
+                return
+            unfinished = f"{image}-unfinished"
+            engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
+            # The engine fills the volume when the first container with it is made.
+            filling = engine.create(spec.filler(unfinished, self.kit))
+            engine.remove(filling)
+            engine.rename(unfinished, image)
