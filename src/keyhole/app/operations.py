@@ -303,6 +303,13 @@ class GatewayOperations:
         match message:
             case {"note": "cover-lost", "path": str(path)}:
                 entry.live.record(session_event("cover-lost", path=path))
+            case {"note": "foreign-container", "container": str(container), "name": str(name)}:
+                told = session_event("foreign-container", container=container, name=name)
+                entry.live.record(told)
+            case {"note": "interface-added", "interface": str(interface)}:
+                entry.live.record(session_event("interface-added", interface=interface))
+            case {"note": "engine-silent"}:
+                entry.live.record(session_event("engine-silent"))
             case {"ended": int(code)}:
                 entry.live.close(Ending.DONE)
                 entry.live.record(session_event("ended", code=code))

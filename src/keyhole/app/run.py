@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import resource
 import signal
+from collections import deque
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
-    from keyhole.sandbox.interface import Console, Running, Runtime
+    from keyhole.sandbox.interface import Console, Notice, Running, Runtime
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
@@ -45,6 +46,8 @@ class Run:
     post: Post
     """Who serves its door."""
     report: Callable[[str], None]
+    warn: Callable[[str], None] | None = None
+    """The same for what a quiet person must read, too; None: as `report`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,19 @@ async def _execute(run: Run) -> Outcome:
         # The door is served, or in our hands, before the command exists.
         running = await run.runtime.start(post.admit)
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
-        with _signals(loop, running, terminal), _covers(run, running, loop) as lost:
+        with (
+            _signals(loop, running, terminal),
+            _covers(run, running, loop) as lost,
+            _outside(run, running, loop) as notices,
+        ):
             terminal.start(running.is_stopped)
             code = await _wait(run, running, opening, endings)
         running.close()
         if lost:
             post.note("cover-lost", path=lost[0])
             code, uncovered = 125, lost[0]
+        if any(notice.ends for notice in notices):
+            code = 125
     finally:
         if opening:
             opening.cancel()
@@ -174,6 +183,34 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
     finally:
         if watch:
             watch.close()
+
+
+@contextlib.contextmanager
+def _outside(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iterator[list[Notice]]:
+    """Say and write down what is done to the sandbox from outside, while it runs."""
+    notices: list[Notice] = []
+    waiting: deque[Notice] = deque()
+
+    over = False
+
+    def tell() -> None:
+        while waiting and not over:
+            notice = waiting.popleft()
+            notices.append(notice)
+            (run.warn or run.report)(notice.line)
+            run.post.note(notice.reason, **notice.details)
+
+    def told(notice: Notice) -> None:
+        waiting.append(notice)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
+            loop.call_soon_threadsafe(tell)
+
+    try:
+        with running.watch(told):
+            yield notices
+    finally:
+        tell()
+        over = True  # the log is about to be closed
 
 
 @contextlib.contextmanager

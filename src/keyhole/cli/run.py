@@ -21,7 +21,7 @@ from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.schema import Runtime as Runtimes
 from keyhole.sandbox.files.fileplan import Refused
-from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.helper import SandboxLost, SetupFailed
 from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.terminal import Terminal
 from keyhole.vault.interface import Unavailable
@@ -56,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
         for fault in error.faults:
             print(fault.render(), file=sys.stderr)
         raise CliError("the policy is not valid, so nothing was run", EXIT_REFUSED) from None
+    except SandboxLost as error:
+        raise CliError(f"the run was ended: {visible(str(error))}", EXIT_REFUSED) from None
     except SetupFailed as error:
         message = f"nothing was run: {visible(str(error))}; `keyhole doctor` says more"
         raise CliError(message, EXIT_REFUSED) from None
@@ -116,7 +118,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
     from keyhole.app.run import Run, execute
 
-    outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say))
+    outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say, tell))
     if outcome.uncovered:
         tell(f"{outcome.uncovered} was replaced on the host, which uncovered it inside: run ended")
     # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.

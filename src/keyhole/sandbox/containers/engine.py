@@ -82,6 +82,16 @@ class Greeting:
     podman: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Whose namespaces a container was asked to be in."""
+
+    id: str
+    name: str
+    others: tuple[str, ...]
+    """Containers whose network or process numbers it shares, as whoever made it named them."""
+
+
 def address_of(engine: str, env: Mapping[str, str]) -> str:
     """The path of the socket of `docker` or `podman`, from the environment or where it usually is.
 
@@ -252,6 +262,30 @@ class Engine:
             found = self._client.containers(all=True, filters={"label": LABEL})
         return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
 
+    def running(self) -> list[str]:
+        """The ids of every container that runs, whoever made it."""
+        with _translated(self.path):
+            return [str(found["Id"]) for found in self._client.containers()]
+
+    def joined(self, container: str) -> Joined:
+        """Whom a container was attached to."""
+        with _translated(self.path):
+            told = self._client.inspect_container(container)
+        host = told.get("HostConfig") or {}
+        modes = (str(host.get(name) or "") for name in ("NetworkMode", "PidMode"))
+        others = [mode.partition(":") for mode in modes]
+        return Joined(
+            str(told["Id"]),
+            visible(str(told.get("Name", "")).removeprefix("/"))[:_MAX_WORDS],
+            tuple(name for kind, _, name in others if kind == "container" and name),
+        )
+
+    def arrivals(self, since: int) -> Arrivals:
+        """Containers that are made and started from then on, in seconds since 1970."""
+        wanted = {"type": "container", "event": ["create", "start"]}
+        with _translated(self.path):
+            return Arrivals(self.path, self._client.events(since, None, wanted, decode=True))
+
     # ── files in a container that need not run ────────────────────────────────────────────────────
 
     def has(self, container: str, path: str) -> bool:
@@ -301,6 +335,25 @@ def _greet(path: str) -> Greeting:
     finally:
         client.close()
     return Greeting(said.headers.get("Api-Version", OLDEST), "Libpod-Api-Version" in said.headers)
+
+
+class Arrivals:
+    """What the engine tells while it happens: `create` or `start`, and a container's id."""
+
+    def __init__(self, path: str, stream: Any) -> None:  # noqa: ANN401 - of an untyped package
+        self._path = path
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        with _translated(self._path):
+            for event in self._stream:
+                yield str(event.get("Action", "")), str((event.get("Actor") or {}).get("ID", ""))
+
+    def close(self) -> None:
+        """Hear no more, from any thread."""
+        # The package looks for the socket in what another thread may be done with.
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            self._stream.close()
 
 
 @contextlib.contextmanager

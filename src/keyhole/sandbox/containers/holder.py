@@ -30,7 +30,8 @@ def main() -> int:
     control = socket.socket(socket.AF_UNIX)
     control.connect(REGISTRATION)
     try:
-        # 1. Every address leads to the door.
+        # 1. Every address leads to the door. An interface is there when we look, or is told of.
+        links = emptynet.watch_links()
         emptynet.raise_loopback()
         emptynet.make_everything_local()
         emptynet.capture(*sys.argv[1:])
@@ -42,8 +43,9 @@ def main() -> int:
         control.sendall(_framed({"error": str(error)}))
         return 1
     # 3. The door goes out.
-    socket.send_fds(control, [_framed({"door": namespace})], [each.fileno() for each in door])
-    for each in door:
+    handed = [*door, links]
+    socket.send_fds(control, [_framed({"door": namespace})], [each.fileno() for each in handed])
+    for each in handed:
         each.close()
     return _hold(control)
 

@@ -15,6 +15,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.helper import DoorReader, SetupFailed
 
 if TYPE_CHECKING:
@@ -59,8 +60,26 @@ class Registration:
         self.path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What a holder hands over."""
+
+    door: list[socket.socket]
+    links: socket.socket
+    """On which the kernel tells of new interfaces."""
+    namespace: str
+    """The name of its network."""
+
+
 async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str]:
     """The door that comes over this connection, and the name of its network namespace."""
+    handed = await receive(control)
+    handed.links.close()
+    return handed.door, handed.namespace
+
+
+async def receive(control: socket.socket) -> Handed:
+    """All that comes over this connection."""
     loop = asyncio.get_running_loop()
     reader = DoorReader()
     control.setblocking(False)
@@ -72,21 +91,23 @@ async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str
         finally:
             loop.remove_reader(control)
         reader.read(control)
-    door = reader.sockets()
+    handed = reader.sockets()
     try:
-        _refuse_strange(door)
+        _refuse_strange(handed)
     except BaseException:
-        for each in door:
+        for each in handed:
             each.close()
         raise
-    return door, reader.namespace
+    return Handed(handed[:-1], handed[-1], reader.namespace)
 
 
-def _refuse_strange(door: list[socket.socket]) -> None:
-    """The sockets are all of one namespace, and that is not ours."""
+def _refuse_strange(handed: list[socket.socket]) -> None:
+    """The sockets are all of one namespace, and that is not ours; the last alone is netlink's."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *door)]
-    if len(door) < 2 or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
+        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *handed)]
+    of_netlink = [s.family == socket.AF_NETLINK for s in handed]
+    whole = len(handed) > 2 and of_netlink == [*[False] * (len(handed) - 1), True]
+    if not whole or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
         raise SetupFailed("what the holder handed over is no door of a network of its own")
 
 

@@ -16,18 +16,22 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.containers import spec
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.holding import Holding
+from keyhole.sandbox.containers.links import LinkWatch
 from keyhole.sandbox.containers.mapped import map_trees, unmap
-from keyhole.sandbox.containers.registration import check_peer, receive_door
-from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
+from keyhole.sandbox.containers.neighbours import Neighbours
+from keyhole.sandbox.containers.registration import check_peer, receive
+from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SandboxLost, SetupFailed
+from keyhole.sandbox.interface import Notice
 from keyhole.sandbox.seccomp import build_filter, profile
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from keyhole.sandbox.containers.console import Console
@@ -41,12 +45,25 @@ _ENTRY = "entry"
 """The file, in the session's directory, that says what `entry.py` asserts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """By what it is known who does something to a sandbox."""
+
+    engine: Engine
+    containers: tuple[str, ...]
+    """The holder and the sandbox."""
+    links: socket.socket
+
+
 class Contained:
     """A sandbox in a container, whose command runs."""
 
-    def __init__(self, pid: int, ended: asyncio.Future[int], control: socket.socket) -> None:
+    def __init__(
+        self, pid: int, ended: asyncio.Future[int], control: socket.socket, outside: Outside
+    ) -> None:
         """`pid` is 0 when a short command has ended by now."""
         self.init: int | None = pid or None
+        self._outside = outside
         self._ended = ended
         self._control: socket.socket | None = control
         self._process = -1
@@ -59,10 +76,29 @@ class Contained:
         try:
             code = await asyncio.shield(self._ended)
         except EngineFailed as failed:
-            raise SetupFailed(f"the engine lost the sandbox: {failed}") from None
+            self.kill()
+            await asyncio.to_thread(lambda: self.lives_on)
+            raise SandboxLost(f"the engine lost the sandbox: {failed}") from None
         finally:
             self.kill()
         return code
+
+    @contextlib.contextmanager
+    def watch(self, told: Callable[[Notice], None]) -> Iterator[None]:
+        """Tell who attaches a container to it; end it when its network gets an interface (I2)."""
+
+        def added(name: str) -> None:
+            self.kill()
+            line = f"an interface ({name}) was put into the sandbox's network: the run is ended"
+            told(Notice("interface-added", line, {"interface": name}, ends=True))
+
+        links = LinkWatch(self._outside.links, added)
+        neighbours = Neighbours(self._outside.engine, self._outside.containers, told)
+        try:
+            yield
+        finally:
+            neighbours.close()
+            links.close()
 
     @property
     def lives_on(self) -> bool:
@@ -120,6 +156,7 @@ class Containers:
         self._holding = holding
         self._sandbox = ""
         self._control: socket.socket | None = None
+        self._links: socket.socket | None = None
 
     async def ready(self) -> None:
         """Have a holder in the engine, which may have to have its image first."""
@@ -151,16 +188,18 @@ class Containers:
         control = self._control = await self._registered(holding, holder)
         await asyncio.to_thread(check_peer, control, engine, holder)
         # 3. The door is the gateway's.
-        door, namespace = await receive_door(control)
-        admit(door)
+        handed = await receive(control)
+        self._links = handed.links
+        admit(handed.door)
         # 4. The sandbox, in that network; its streams are ours before it can write to them.
-        _assert(holding.directory, spec.assertions(box, namespace, same, build_filter()))
+        _assert(holding.directory, spec.assertions(box, handed.namespace, same, build_filter()))
         await asyncio.to_thread(engine.start, sandbox)
         unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
-        running = Contained(pid, ended, control)
-        self._control = None
+        outside = Outside(engine, (holder, sandbox), handed.links)
+        running = Contained(pid, ended, control, outside)
+        self._control = self._links = None
 
         def resized(rows: int, columns: int) -> None:
             with contextlib.suppress(EngineFailed):
@@ -173,6 +212,8 @@ class Containers:
         """Leave nothing of it."""
         if self._control is not None:
             self._control.close()
+        if self._links is not None:
+            self._links.close()
         if self._sandbox:
             with contextlib.suppress(EngineFailed):
                 self._engine.remove(self._sandbox)
