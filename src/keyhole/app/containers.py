@@ -13,19 +13,22 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
 from keyhole.sandbox.containers.image import look
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
+    from keyhole.sandbox.containers.nature import Nature
+    from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Launch
 
 
@@ -41,6 +44,7 @@ class Berth:
     contents: Contents
     directory: Path
     """Where the files of its sandboxes are, for as long as they live."""
+    nature: Nature = AS_ROOT
 
     @property
     def accounts(self) -> Accounts:
@@ -52,22 +56,39 @@ class Berth:
         """Where the image's programs look for authorities."""
         return Stores(self.contents.bundles, self.contents.truststores)
 
-    def refuse_unfit(self) -> None:
+    def refuse_unfit(self, who: Identity) -> None:
         """Refuse an engine by which what the sandbox writes would be somebody else's."""
-        try:
-            options = self.engine.options()
-        except EngineFailed as failed:
-            raise Refused(str(failed)) from None
-        for name in ("rootless", "userns"):
-            if any(f"name={name}" in option for option in options):
-                raise Refused(
-                    f"this engine maps users ({name}), so that what the sandbox writes would not "
-                    "be yours; that is not yet in this version"
-                )
+        nature = self.nature
+        if nature.rootless and not nature.keeps_ids:
+            raise Refused(
+                "rootless Docker can show your files as yours only to a container's root, which no "
+                "sandbox is: use rootless Podman (runtime podman), or bwrap"
+            )
+        if nature.keeps_ids and nature.owner != (who.uid, who.gid):
+            theirs, ours = (f"{uid}:{gid}" for uid, gid in (nature.owner, (who.uid, who.gid)))
+            raise Refused(
+                f"this rootless Podman runs as {theirs}, so that what the sandbox ({ours}) writes "
+                f"would not be its own: use one that runs as {ours}"
+            )
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the person should know of the engine, once."""
+        return tuple(_notices(self.nature))
 
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
-        return Containers(self.engine, launch, self.image, console, session, self.directory)
+        return Containers(
+            self.engine, launch, self.image, console, session, self.directory, self.nature
+        )
+
+
+def _notices(nature: Nature) -> Iterator[str]:
+    if nature.remaps:
+        yield (
+            "this engine gives containers other users (userns-remap); a sandbox is not among them, "
+            "so that what it writes is its own: it is no root and has no capability all the same"
+        )
 
 
 def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
@@ -108,6 +129,7 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
                 f"{visible(name)}` gets it"
             ) from None
-        return Berth(engine, image, look(engine, image, state / "images"), state / _BOXES)
+        contents = look(engine, image, state / "images")
+        return Berth(engine, image, contents, state / _BOXES, engine.nature())
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

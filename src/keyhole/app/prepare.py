@@ -55,7 +55,8 @@ class Prepared:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know of the files, once."""
-        return (*self.plan.notices, *self.kit.notices)
+        engine = self.berth.notices if self.berth else ()
+        return (*self.plan.notices, *self.kit.notices, *engine)
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
@@ -105,7 +106,7 @@ def survey(intent: Intent) -> Site:
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
-        berth.refuse_unfit()
+        berth.refuse_unfit(who)
     user = _user_name(who.uid)
     plan = plan_files(
         policy.sandbox,

@@ -11,14 +11,17 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.entry import Config
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.holder import REGISTRATION
 from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.files.paths import is_within
+from keyhole.sandbox.launch import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 LABEL, SESSION_LABEL, AT_LABEL = "keyhole", "keyhole.session", "keyhole.at"
@@ -68,6 +71,7 @@ class Box:
     owns_memory: bool = True
     """Whether the engine gives a tree in memory to a user; Podman does not, so there it is
     everybody's, of whom there is one."""
+    nature: Nature = AS_ROOT
 
 
 def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
@@ -75,7 +79,9 @@ def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
     return {LABEL: what, SESSION_LABEL: session, AT_LABEL: at}
 
 
-def holder(image: str, session: str, at: str, registration: str, kit: str) -> dict[str, Any]:
+def holder(
+    image: str, session: str, at: str, registration: str, kit: str, nature: Nature = AS_ROOT
+) -> dict[str, Any]:
     """The holder's container, before anything of the sandbox exists."""
     return {
         "Image": image,
@@ -92,8 +98,8 @@ def holder(image: str, session: str, at: str, registration: str, kit: str) -> di
             "CapAdd": list(_HOLDER_CAPABILITIES),
             "SecurityOpt": ["no-new-privileges:true"],
             "ReadonlyRootfs": True,
-            "PidsLimit": _HOLDER_PROCESSES,
-            "Memory": _HOLDER_BYTES,
+            "UsernsMode": users(nature),
+            **_bounds(nature, Bounds(_HOLDER_PROCESSES, _HOLDER_BYTES)),
             "AutoRemove": True,
             "LogConfig": {"Type": "none"},
             "Sysctls": _SYSCTLS,
@@ -130,7 +136,6 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
         writable = isinstance(entry, Bind) and entry.writable
         binds.append(_mount(sources[number], entry.target, read_only=not writable))
     kit = _volume(box.kit) | {"ReadOnly": True}
-    bounds = launch.bounds
     return {
         "Image": box.image,
         "Entrypoint": closure.words("keyhole.sandbox.containers.entry", CONFIG),
@@ -151,12 +156,11 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
             "NetworkMode": f"container:{box.holder}",
             "PidMode": f"container:{box.holder}",
             "IpcMode": "private",
+            "UsernsMode": users(box.nature, box.holder),
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges:true", f"seccomp={box.profile}"],
             "ReadonlyRootfs": True,
-            "PidsLimit": bounds.processes,
-            "Memory": bounds.memory,
-            "MemorySwap": bounds.memory,
+            **_bounds(box.nature, launch.bounds),
             "LogConfig": {"Type": "none"},
             "Mounts": [
                 kit,
@@ -222,6 +226,25 @@ def visible(entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
             continue
         found = [(n, e) for n, e in found if not is_within(e.target, entry.target)]
         found.append((number, entry))
+    return found
+
+
+def users(nature: Nature, holder: str = "") -> str:
+    """Which ids a container has. What the sandbox writes must be the person's (I11), so theirs is
+    the same number inside and outside, whatever the engine does to others."""
+    if nature.keeps_ids:
+        # The network is the holder's user namespace's: whoever is in it is in that too.
+        return f"container:{holder}" if holder else "keep-id"
+    return "host" if nature.remaps else ""
+
+
+def _bounds(nature: Nature, bounds: Bounds) -> dict[str, int]:
+    """As far as the engine has the controllers: some refuse what they cannot do, some ignore it."""
+    found: dict[str, int] = {}
+    if "pids" in nature.bounds:
+        found["PidsLimit"] = bounds.processes
+    if "memory" in nature.bounds:
+        found |= {"Memory": bounds.memory, "MemorySwap": bounds.memory}
     return found
 
 

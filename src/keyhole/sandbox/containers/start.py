@@ -21,6 +21,7 @@ from keyhole.sandbox.containers import closure, spec
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.mapped import map_trees, unmap
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.orphans import hold, remove_files
 from keyhole.sandbox.containers.registration import Registration, check_peer, receive_door
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
@@ -99,7 +101,14 @@ class Containers:
     """Makes one sandbox in an engine."""
 
     def __init__(
-        self, engine: Engine, launch: Launch, image: Image, console: Console, session: str, at: Path
+        self,
+        engine: Engine,
+        launch: Launch,
+        image: Image,
+        console: Console,
+        session: str,
+        at: Path,
+        nature: Nature = AS_ROOT,
     ) -> None:
         """`at` is a directory of ours, in which no sandbox can write."""
         self.launch = launch
@@ -110,6 +119,7 @@ class Containers:
         self._top = at
         self._directory = at / session
         self._made: list[str] = []
+        self._nature = nature
         self._control: socket.socket | None = None
         self._alive = -1
 
@@ -142,7 +152,8 @@ class Containers:
             control = self._control = await self._registered(registration, holder)
         finally:
             registration.close()
-        await asyncio.to_thread(check_peer, control, engine, holder)
+        grouped = not self._nature.rootless
+        await asyncio.to_thread(check_peer, control, engine, holder, grouped=grouped)
         # 2. The door is the gateway's.
         door, namespace = await receive_door(control)
         admit(door)
@@ -205,9 +216,8 @@ class Containers:
         return True
 
     def _start_holder(self, registration: str) -> str:
-        config = spec.holder(
-            self._holder_image, self._session, str(self._top), registration, self._kit
-        )
+        at, kit, nature = str(self._top), self._kit, self._nature
+        config = spec.holder(self._holder_image, self._session, at, registration, kit, nature)
         holder = self._engine.create(config, f"keyhole-{self._session}-holder")
         self._made.append(holder)
         self._engine.start(holder)
@@ -247,6 +257,7 @@ class Containers:
             self._profile(podman=podman),
             str(self._top),
             owns_memory=not podman,
+            nature=self._nature,
         )
         try:
             files = spec.visible(self.launch.files)
