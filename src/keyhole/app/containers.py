@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 
 _BOXES = "boxes"
+_UNBOUNDED = {
+    "memory": "memory of all processes together (limits.memory holds for each)",
+    "pids": "processes (limits.processes)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,14 @@ def _notices(nature: Nature) -> Iterator[str]:
             "this engine gives containers other users (userns-remap); a sandbox is not among them, "
             "so that what it writes is its own: it is no root and has no capability all the same"
         )
+    missing = [
+        text
+        for name, text in _UNBOUNDED.items()
+        if name not in nature.bounds and not (name == "pids" and nature.counts_by_user)
+    ]
+    if missing:
+        why = "no control group is delegated to it" if nature.rootless else "it has no controller"
+        yield f"this engine cannot bound {' nor '.join(missing)}: {why}"
 
 
 def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:

@@ -142,11 +142,14 @@ class Engine:
             host = answer.json().get("host") or {}
         maps = host.get("idMappings") or {}
         owner = tuple(_outside(maps.get(kind) or ()) for kind in ("uidmap", "gidmap"))
-        controllers = frozenset(map(str, host.get("cgroupControllers") or ()))
+        # By itself it makes no group where it may not, and says nothing of it; systemd does it or
+        # refuses.
+        managed = host.get("cgroupManager") == "systemd"
+        controllers = frozenset(map(str, host.get("cgroupControllers") or ())) if managed else ()
         return Nature(
             rootless=True,
             keeps_ids=True,
-            bounds=controllers & frozenset(WORDS),
+            bounds=frozenset(WORDS).intersection(controllers),
             owner=(owner[0], owner[1]),
         )
 

@@ -27,6 +27,12 @@ class Nature:
     owner: tuple[int, int] = (-1, -1)
     """The uid and gid of whoever runs one that keeps ids."""
 
+    @property
+    def counts_by_user(self) -> bool:
+        """Whether a limit of each process counts a sandbox's alone: the kernel counts by user and
+        user namespace, and only where ids are kept is that of one sandbox."""
+        return self.keeps_ids and "pids" not in self.bounds
+
 
 AS_ROOT = Nature()
 """One that runs as root and maps nobody."""

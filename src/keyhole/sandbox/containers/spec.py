@@ -69,8 +69,8 @@ class Box:
     at: str
     """The directory of whoever makes it."""
     owns_memory: bool = True
-    """Whether the engine gives a tree in memory to a user; Podman does not, so there it is
-    everybody's, of whom there is one."""
+    """Whether the engine takes a number for whose a tree in memory is; Podman knows only a letter
+    that means the container's user."""
     nature: Nature = AS_ROOT
 
 
@@ -178,8 +178,9 @@ def assertions(
     namespace: str,
     same: Mapping[str, tuple[int, int]],
     program: bytes,
+    owners: Mapping[str, int] | None = None,
 ) -> Config:
-    """What the first process inside asserts; `same` is by target."""
+    """What the first process inside asserts; `same` and `owners` are by target."""
     launch = box.launch
     entries = [entry for _, entry in visible(launch.files)]
     fixed = [e.target for e in entries if _is_fixed(e)]
@@ -209,6 +210,8 @@ def assertions(
         program=program,
         open_files=launch.bounds.open_files,
         memory=launch.bounds.memory,
+        owned=tuple(path for path, uid in (owners or {}).items() if uid == launch.uid),
+        processes=launch.bounds.processes if box.nature.counts_by_user else 0,
     )
 
 
@@ -264,7 +267,7 @@ def _memory(box: Box) -> dict[str, str]:
     for entry in taken:
         if isinstance(entry, Tmpfs):
             whose = f"mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
-            whose = whose if box.owns_memory else "mode=1777"
+            whose = whose if box.owns_memory else f"mode={entry.mode:o},U"
             found[entry.target] = f"{common},size={entry.size},{whose}"
     return found
 
