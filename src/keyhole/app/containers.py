@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.identity import Identity
-    from keyhole.sandbox.launch import Launch
+    from keyhole.sandbox.launch import Bounds, Launch
 
 
 _BOXES = "boxes"
@@ -75,10 +75,9 @@ class Berth:
                 f"would not be its own: use one that runs as {ours}"
             )
 
-    @property
-    def notices(self) -> tuple[str, ...]:
+    def notices(self, bounds: Bounds) -> tuple[str, ...]:
         """What the person should know of the engine, once."""
-        return tuple(_notices(self.nature))
+        return tuple(_notices(self.nature, bounds))
 
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
@@ -87,7 +86,7 @@ class Berth:
         )
 
 
-def _notices(nature: Nature) -> Iterator[str]:
+def _notices(nature: Nature, bounds: Bounds) -> Iterator[str]:
     if nature.remaps:
         yield (
             "this engine gives containers other users (userns-remap); a sandbox is not among them, "
@@ -98,6 +97,8 @@ def _notices(nature: Nature) -> Iterator[str]:
         for name, text in _UNBOUNDED.items()
         if name not in nature.bounds and not (name == "pids" and nature.counts_by_user)
     ]
+    if bounds.cpus and "cpu" not in nature.bounds:
+        missing.append("processors (limits.cpus)")
     if missing:
         why = "no control group is delegated to it" if nature.rootless else "it has no controller"
         yield f"this engine cannot bound {' nor '.join(missing)}: {why}"

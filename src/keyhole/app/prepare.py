@@ -55,7 +55,7 @@ class Prepared:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know of the files, once."""
-        engine = self.berth.notices if self.berth else ()
+        engine = self.berth.notices(self.base.bounds) if self.berth else ()
         return (*self.plan.notices, *self.kit.notices, *engine)
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
@@ -154,7 +154,7 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
         files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
-        bounds=Bounds(limits.processes, limits.memory),
+        bounds=Bounds(limits.processes, limits.memory, cpus=limits.cpus or 0.0),
         uid=who.uid,
         gid=who.gid,
         maps_root=who.maps_root,

@@ -127,12 +127,13 @@ class Engine:
         # Docker has it among the options, Podman as a word of its own.
         rootless = bool(told.get("Rootless")) or any("name=rootless" in o for o in options)
         remaps = any("name=userns" in option for option in options)
+        cpus = int(told.get("NCPU") or 0)
         if rootless and self.is_podman():
-            return self._rootless_podman()
+            return self._rootless_podman(cpus)
         bounds = frozenset(name for name, word in WORDS.items() if told.get(word))
-        return Nature(rootless=rootless, remaps=remaps, bounds=bounds)
+        return Nature(rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
 
-    def _rootless_podman(self) -> Nature:
+    def _rootless_podman(self, cpus: int) -> Nature:
         """By an address that is Podman's alone: what it says as Docker does names the controllers
         of the host, of which a user may have none."""
         client = self._client
@@ -150,6 +151,7 @@ class Engine:
             rootless=True,
             keeps_ids=True,
             bounds=frozenset(WORDS).intersection(controllers),
+            cpus=cpus,
             owner=(owner[0], owner[1]),
         )
 

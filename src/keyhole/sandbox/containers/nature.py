@@ -24,6 +24,8 @@ class Nature:
     """Whether it can show a container its owner by their own number, as Podman can."""
     bounds: frozenset[str] = frozenset(WORDS)
     """What it can bound, as the kernel names the controllers."""
+    cpus: int = 0
+    """How many processors it has; 0: it does not say."""
     owner: tuple[int, int] = (-1, -1)
     """The uid and gid of whoever runs one that keeps ids."""
 

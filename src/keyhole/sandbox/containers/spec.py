@@ -11,8 +11,8 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.entry import Config
-from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.holder import REGISTRATION
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.files.paths import is_within
@@ -242,12 +242,17 @@ def users(nature: Nature, holder: str = "") -> str:
 
 
 def _bounds(nature: Nature, bounds: Bounds) -> dict[str, int]:
-    """As far as the engine has the controllers: some refuse what they cannot do, some ignore it."""
+    """As far as the engine has the controllers: some refuse what they cannot do, some ignore it.
+
+    More processors than there are bound nothing, and Docker refuses them.
+    """
     found: dict[str, int] = {}
     if "pids" in nature.bounds:
         found["PidsLimit"] = bounds.processes
     if "memory" in nature.bounds:
         found |= {"Memory": bounds.memory, "MemorySwap": bounds.memory}
+    if "cpu" in nature.bounds and bounds.cpus:
+        found["NanoCpus"] = round(min(bounds.cpus, nature.cpus or bounds.cpus) * 1_000_000_000)
     return found
 
 

@@ -267,9 +267,7 @@ class Containers:
                 sources |= map_trees(self._directory, files, self.launch.uid)
             config = self._directory / "entry"
             config.write_bytes(
-                spec.assertions(
-                    box, namespace, filled.same, build_filter(), filled.owners
-                ).packed()
+                spec.assertions(box, namespace, filled.same, build_filter(), filled.owners).packed()
             )
             config.chmod(0o444)
         except OSError as error:
