@@ -38,7 +38,7 @@ class NoEngine(Exception):
 class OwnEngine:
     """A `dockerd` in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         program = shutil.which("dockerd", path="/usr/sbin:/usr/bin:/usr/local/bin")
         if program is None:
             raise NoEngine("docker.io is not installed")
@@ -57,7 +57,7 @@ class OwnEngine:
         self._log = directory / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [program, *(f"{name}={value}" for name, value in words.items())],
+                [program, *(f"{name}={value}" for name, value in words.items()), *more],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             )  # fmt: skip

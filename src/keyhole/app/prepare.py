@@ -55,7 +55,8 @@ class Prepared:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know of the files, once."""
-        return (*self.plan.notices, *self.kit.notices)
+        engine = self.berth.notices(self.base.bounds) if self.berth else ()
+        return (*self.plan.notices, *self.kit.notices, *engine)
 
     def launch(self, *, interactive: bool, fault: str = "") -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
@@ -116,7 +117,7 @@ def survey(intent: Intent) -> Site:
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
-        berth.refuse_unfit()
+        berth.refuse_unfit(who)
     user = _user_name(who.uid)
     plan = plan_files(
         policy.sandbox,
@@ -164,7 +165,7 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
         files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
-        bounds=Bounds(limits.processes, limits.memory),
+        bounds=Bounds(limits.processes, limits.memory, cpus=limits.cpus or 0.0),
         uid=who.uid,
         gid=who.gid,
         maps_root=who.maps_root,

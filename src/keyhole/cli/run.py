@@ -20,6 +20,7 @@ from keyhole.model.text import visible
 from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.schema import Runtime as Runtimes
+from keyhole.sandbox.cgroup import CPU
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SandboxLost, SetupFailed
 from keyhole.sandbox.programs import Missing
@@ -116,6 +117,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     else:
         terminal = Terminal(0, 1, 2)
         runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
+        group = options.helper.group
+        if policy.limits.cpus and not (group and CPU in group.bounds):
+            say("processors are not bounded (limits.cpus): no control group is delegated to us")
     from keyhole.app.run import Run, execute
 
     outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say, tell))

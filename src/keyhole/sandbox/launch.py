@@ -41,6 +41,8 @@ class Bounds:
     processes: int
     memory: int
     open_files: int = 65536
+    cpus: float = 0.0
+    """Processors' worth of time; 0: not bounded."""
 
 
 @dataclass(frozen=True, slots=True)

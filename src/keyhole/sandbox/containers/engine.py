@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
+from keyhole.sandbox.containers.nature import WORDS, Nature
 from keyhole.sandbox.containers.spec import LABEL
 
 if TYPE_CHECKING:
@@ -136,11 +137,41 @@ class Engine:
         """The same by connections of its own, for another thread."""
         return Engine(self.path, self._greeting)
 
-    def options(self) -> tuple[str, ...]:
-        """Its security options, as it tells them: `name=rootless`, `name=userns` …"""
+    def nature(self) -> Nature:
+        """What kind of engine it is."""
         with _translated(self.path):
-            told = self._client.info().get("SecurityOptions") or []
-        return tuple(map(str, told))
+            told = self._client.info()
+        options = [str(option) for option in told.get("SecurityOptions") or ()]
+        # Docker has it among the options, Podman as a word of its own.
+        rootless = bool(told.get("Rootless")) or any("name=rootless" in o for o in options)
+        remaps = any("name=userns" in option for option in options)
+        cpus = int(told.get("NCPU") or 0)
+        if rootless and self.is_podman():
+            return self._rootless_podman(cpus)
+        bounds = frozenset(name for name, word in WORDS.items() if told.get(word))
+        return Nature(rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
+
+    def _rootless_podman(self, cpus: int) -> Nature:
+        """By an address that is Podman's alone: what it says as Docker does names the controllers
+        of the host, of which a user may have none."""
+        client = self._client
+        with _translated(self.path):
+            answer = client.get(f"{client.base_url}/v4.0.0/libpod/info", timeout=_SECONDS)
+            answer.raise_for_status()
+            host = answer.json().get("host") or {}
+        maps = host.get("idMappings") or {}
+        owner = tuple(_outside(maps.get(kind) or ()) for kind in ("uidmap", "gidmap"))
+        # By itself it makes no group where it may not, and says nothing of it; systemd does it or
+        # refuses.
+        managed = host.get("cgroupManager") == "systemd"
+        controllers = frozenset(map(str, host.get("cgroupControllers") or ())) if managed else ()
+        return Nature(
+            rootless=True,
+            keeps_ids=True,
+            bounds=frozenset(WORDS).intersection(controllers),
+            cpus=cpus,
+            owner=(owner[0], owner[1]),
+        )
 
     def is_podman(self) -> bool:
         """Whether it only speaks as Docker does."""
@@ -370,6 +401,11 @@ def _translated(path: str) -> Iterator[None]:
         raise EngineFailed(f"the engine refuses: {_line(error)}") from None
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise EngineFailed(f"no engine answers at {path}: {_cause(error)}") from None
+
+
+def _outside(mapping: Any) -> int:  # noqa: ANN401 - of an engine's answer
+    """Who is root in a rootless engine, as the host numbers them; -1: nobody knows."""
+    return next((int(line["host_id"]) for line in mapping if line.get("container_id") == 0), -1)
 
 
 def _line(error: Any) -> str:  # noqa: ANN401 - of an untyped package

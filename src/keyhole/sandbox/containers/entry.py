@@ -38,6 +38,8 @@ class Config:
         program: bytes,
         open_files: int,
         memory: int,
+        owned: tuple[str, ...] = (),
+        processes: int = 0,
     ) -> None:
         self.namespace = namespace
         self.command = command
@@ -58,6 +60,10 @@ class Config:
         """The filter."""
         self.open_files = open_files
         self.memory = memory
+        self.owned = owned
+        """What is the user's on the host, and must be theirs here: an engine may map users."""
+        self.processes = processes
+        """Of this user in this user namespace; 0: the engine bounds them."""
 
     def packed(self) -> bytes:
         """As `main` reads it, in the same interpreter."""
@@ -83,6 +89,8 @@ def main() -> int:
     inside.lower(resource.RLIMIT_CORE, 0)
     inside.lower(resource.RLIMIT_NOFILE, config.open_files)
     inside.lower(resource.RLIMIT_DATA, config.memory)
+    if config.processes:
+        inside.lower(resource.RLIMIT_NPROC, config.processes)
     # Number for number: an engine leaves out what its libseccomp has no name for.
     syscalls.load_filter(config.program)
     return inside.become(config.command, config.environment)
@@ -103,6 +111,9 @@ def failures(config: Config) -> list[str]:
         status = os.stat(target)
         if (status.st_dev, status.st_ino) != expected:
             found.append(f"{target} is not what was judged: it was replaced meanwhile")
+    for target in config.owned:
+        if os.stat(target).st_uid != config.uid:
+            found.append(f"{target} is not the user's: the engine maps users")
     return found
 
 

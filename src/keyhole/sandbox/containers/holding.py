@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Engine
+    from keyhole.sandbox.containers.nature import Nature
 
 
 class Holding:
     """One holder, and the directory, lock and registration of its session."""
 
-    def __init__(self, engine: Engine, session: str, at: Path, nft: str) -> None:
+    def __init__(self, engine: Engine, session: str, at: Path, nft: str, nature: Nature) -> None:
         """Begin. `at` is a directory of ours, in which no sandbox can write."""
         self.session = session
         self.directory = at / session
@@ -43,6 +44,7 @@ class Holding:
         """The volume with our own programs, once the holder is created."""
         self._top = at
         self._engine = engine
+        self._nature = nature
         self._made = ""
         self._given_up = False
         try:
@@ -95,7 +97,7 @@ class Holding:
         key = closure.key_of(programs)
         self.kit, image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
         place = str(self.registration.path)
-        config = spec.holder(image, self.session, str(self._top), place, self.kit)
+        config = spec.holder(image, self.session, str(self._top), place, self.kit, self._nature)
         name = f"keyhole-{self.session}-holder"
         # Nearly always the engine has the image: it is asked for by using it.
         try:

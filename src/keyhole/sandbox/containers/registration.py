@@ -111,12 +111,20 @@ def _refuse_strange(handed: list[socket.socket]) -> None:
         raise SetupFailed("what the holder handed over is no door of a network of its own")
 
 
-def check_peer(control: socket.socket, engine: Engine, container: str) -> None:
-    """SetupFailed unless the process behind this connection is that container's first."""
+def check_peer(
+    control: socket.socket, engine: Engine, container: str, *, grouped: bool = True
+) -> None:
+    """SetupFailed unless the process behind this connection is that container's first.
+
+    A rootless engine may be unable to make control groups, so of it a group is not demanded
+    (`grouped`); one that is another container's is refused all the same.
+    """
     pidfd = _peer(control)
     try:
         pid = _pid_of(pidfd)
-        member = container in _groups_of(pid)
+        groups = _groups_of(pid)
+        # We may be in a container ourselves, and what has no group of its own is then in ours.
+        member = container in groups or not (grouped or groups - _groups_of(os.getpid()))
         state = engine.state(container)
         lives = not select.select([pidfd], [], [], 0)[0]  # so its number was not another's
     finally:

@@ -23,6 +23,7 @@ from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.links import LinkWatch
 from keyhole.sandbox.containers.mapped import map_trees, unmap
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.neighbours import Neighbours
 from keyhole.sandbox.containers.registration import check_peer, receive
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SandboxLost, SetupFailed
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.console import Console
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.entry import Config
+    from keyhole.sandbox.containers.filling import Filled
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
@@ -144,6 +147,7 @@ class Containers:
         console: Console,
         session: str,
         at: Path,
+        nature: Nature = AS_ROOT,
         holding: Holding | None = None,
     ) -> None:
         """`at` is a directory of ours, in which no sandbox can write. `holding` was begun ahead."""
@@ -153,6 +157,7 @@ class Containers:
         self._image = image
         self._session = session
         self._top = at
+        self._nature = nature
         self._holding = holding
         self._sandbox = ""
         self._control: socket.socket | None = None
@@ -161,7 +166,9 @@ class Containers:
     async def ready(self) -> None:
         """Have a holder in the engine, which may have to have its image first."""
         if self._holding is None:
-            self._holding = Holding(self._engine, self._session, self._top, self.launch.nft)
+            self._holding = Holding(
+                self._engine, self._session, self._top, self.launch.nft, self._nature
+            )
         await asyncio.wrap_future(self._holding.created)
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
@@ -180,19 +187,21 @@ class Containers:
             raise RuntimeError("the holder is made first")
         holder = holding.created.result()
         # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
-        box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
+        box, filled = await asyncio.to_thread(self._create_sandbox, holding, holder)
         sandbox = self._sandbox
         stream = await asyncio.to_thread(engine.attach, sandbox)
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
         control = self._control = await self._registered(holding, holder)
-        await asyncio.to_thread(check_peer, control, engine, holder)
+        grouped = not self._nature.rootless
+        await asyncio.to_thread(check_peer, control, engine, holder, grouped=grouped)
         # 3. The door is the gateway's.
         handed = await receive(control)
         self._links = handed.links
         admit(handed.door)
         # 4. The sandbox, in that network; its streams are ours before it can write to them.
-        _assert(holding.directory, spec.assertions(box, handed.namespace, same, build_filter()))
+        walls = spec.assertions(box, handed.namespace, filled.same, build_filter(), filled.owners)
+        _assert(holding.directory, walls)
         await asyncio.to_thread(engine.start, sandbox)
         unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
@@ -246,9 +255,7 @@ class Containers:
         file.write_text(profile(), "utf-8")
         return str(file)
 
-    def _create_sandbox(
-        self, holding: Holding, holder: str
-    ) -> tuple[spec.Box, dict[str, tuple[int, int]]]:
+    def _create_sandbox(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
         """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
         directory = holding.directory
@@ -262,6 +269,7 @@ class Containers:
             self._profile(directory, podman=podman),
             str(self._top),
             owns_memory=not podman,
+            nature=self._nature,
         )
         try:
             files = spec.visible(self.launch.files)
@@ -276,7 +284,7 @@ class Containers:
         self._sandbox = self._engine.create(
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
-        return box, filled.same
+        return box, filled
 
 
 def _assert(directory: Path, config: Config) -> None:
