@@ -37,7 +37,12 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
-_INSIDE = ("keyhole.sandbox.containers.holder", "keyhole.sandbox.containers.entry")
+_INSIDE = (
+    "keyhole.sandbox.containers.holder",
+    "keyhole.sandbox.containers.entry",
+    "keyhole.sandbox.probe",
+    "subprocess",  # for what calls the clients of an image
+)
 _LISTER = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -67,10 +72,15 @@ class Programs:
         return cls(os.path.realpath(sys.executable), os.path.realpath(nft))
 
 
+def started(*words: str) -> list[str]:
+    """How our interpreter is started inside."""
+    return [*LOADED, PYTHON, *words]
+
+
 def words(module: str, *arguments: str) -> list[str]:
     """How one of our programs is started inside."""
     start = f"import sys; sys.path.insert(0, {OWN!r}); from {module} import main; sys.exit(main())"
-    return [*LOADED, PYTHON, "-I", "-S", "-c", start, *arguments]
+    return started("-I", "-S", "-c", start, *arguments)
 
 
 def key_of(programs: Programs) -> str:

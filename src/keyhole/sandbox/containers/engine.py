@@ -107,6 +107,7 @@ class Engine:
         import docker
 
         self.path = path
+        self._told: Mapping[str, Any] | None = None
         with _translated(path):
             self._client = docker.APIClient(f"unix://{path}", version="auto", timeout=_SECONDS)
 
@@ -126,9 +127,20 @@ class Engine:
 
     def is_podman(self) -> bool:
         """Whether it only speaks as Docker does."""
-        with _translated(self.path):
-            told = self._client.version().get("Components") or ()
+        told = self._version().get("Components") or ()
         return any("podman" in str(part.get("Name", "")).lower() for part in told)
+
+    def version(self) -> str:
+        """What it is, with each of its parts, for a person; the same for as long as it is."""
+        told = self._version().get("Components") or ()
+        parts = ", ".join(f"{part.get('Name')} {part.get('Version')}" for part in told)
+        return visible(f"{parts or 'an engine'} ({self.path})")
+
+    def _version(self) -> Mapping[str, Any]:
+        if self._told is None:
+            with _translated(self.path):
+                self._told = self._client.version()
+        return self._told
 
     # ── images ────────────────────────────────────────────────────────────────────────────────────
 

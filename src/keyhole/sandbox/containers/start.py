@@ -113,6 +113,11 @@ class Containers:
         self._control: socket.socket | None = None
         self._alive = -1
 
+    @property
+    def kit(self) -> str:
+        """The volume with our own programs, known when it is ready: its name tells all of them."""
+        return self._kit
+
     async def ready(self) -> None:
         """Have the holder's image in the engine."""
         try:
