@@ -5,6 +5,7 @@ Imported only for a policy, or a command line, that says docker or podman.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import Stores
@@ -12,14 +13,14 @@ from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
-from keyhole.sandbox.containers.image import look
+from keyhole.sandbox.containers.image import forget, look, programs_of
 from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _BOXES = "boxes"
+_IMAGES = "images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class Berth:
                     "be yours; that is not yet in this version"
                 )
 
+    def programs(self, *names: str) -> frozenset[str]:
+        """Which of these the image has."""
+        try:
+            return programs_of(self.engine, self.image, names)
+        except EngineFailed as failed:
+            raise Refused(str(failed)) from None
+
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
         return Containers(self.engine, launch, self.image, console, session, self.directory)
@@ -92,6 +101,35 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     return found
 
 
+def describe(runtime: str, image: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """An engine and an image, for a person. Refused when either is not there."""
+    try:
+        engine = Engine(address_of(runtime, env))
+        try:
+            return engine.version(), f"{visible(image)} {engine.image(image).id}"
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+@contextmanager
+def own_berth(runtime: str, env: Mapping[str, str], state: Path) -> Iterator[str]:
+    """The name of an image of this host's programs, in the engine while the block lasts."""
+    from keyhole.sandbox.containers.ownimage import own_image
+
+    try:
+        engine = Engine(address_of(runtime, env))
+        with own_image(engine) as name:
+            image = engine.image(name)
+            try:
+                yield name
+            finally:
+                forget(image, state / _IMAGES)
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
 def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
     """The engine and the image that the policy names. Refused, in a line, when there are none."""
     name = sandbox.image
@@ -108,6 +146,6 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
                 f"{visible(name)}` gets it"
             ) from None
-        return Berth(engine, image, look(engine, image, state / "images"), state / _BOXES)
+        return Berth(engine, image, look(engine, image, state / _IMAGES), state / _BOXES)
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

@@ -34,10 +34,11 @@ TAKING = """
 import json, os, sys
 count, size = int(sys.argv[1]), int(sys.argv[2])
 gone, hold = os.pipe()
-ends = []
+ends, children = [], []
 for _ in range(count):
     read, write = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.close(hold)
         for end in (read, *ends):
             os.close(end)
@@ -47,10 +48,14 @@ for _ in range(count):
         os._exit(0)
     os.close(write)
     ends.append(read)
-taken = sum(len(os.read(end, 1)) for end in ends)
-print(json.dumps(taken))
+    children.append(child)
+for end in ends:
+    os.read(end, 1)
+os.close(hold)
+print(json.dumps([os.waitpid(child, 0)[1] for child in children].count(0)))
 """
-"""Each says when it has written all of it, and keeps it until the last has, or has been ended."""
+"""Each says when it has written all of it, and keeps it until the last has, or has been ended.
+Counted are those that live then: the kernel may end one that had all of its memory already."""
 
 
 @dataclass(frozen=True, slots=True)

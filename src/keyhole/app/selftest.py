@@ -107,9 +107,13 @@ def narrow_door(
     )
     session = Session("selftest", Rulebook(narrow), _ignore, lambda: True, _ignore)
     gateway = Gateway(asyncio.get_running_loop(), _NoResolver())
+
+    def admit(sockets: list[socket.socket]) -> None:
+        gateway.open_door(Door(*sockets), session)
+
     with ExitStack() as stack:
         stack.callback(gateway.close)
-        yield _targets(stack), lambda sockets: gateway.open_door(Door(*sockets), session)
+        yield _targets(stack), admit
 
 
 def read_walls(text: bytes) -> list[Wall]:

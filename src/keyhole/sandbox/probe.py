@@ -340,11 +340,15 @@ def engine_rows() -> list[Row]:
 def file_rows(targets: dict[str, object]) -> list[Row]:
     """Sockets, processes and kernel interfaces of the host."""
     rows: list[Row] = []
-    if targets.get("contained"):  # the sandbox's own network, as /sys tells it
-        names = _network_of_sys()
+    names = _network_of_sys() if targets.get("contained") else []
+    if names:  # of the sandbox's own network: an engine mounts /sys
         rows.append(("path /sys/class/net", set(names) <= {"lo"}, ", ".join(names)))
-    for path in (*_ENGINES, "/dev/vsock", "/dev/net/tun", "/dev/kvm", "/proc/kcore",
-                 *(() if rows else ("/sys/class/net",))):  # fmt: skip
+    for path in _ENGINES:
+        # A socket is never opened, but connected to; that it is there at all is too much.
+        seen = _tried(partial(os.lstat, path))
+        rows.append((f"path {path}", seen in ("ENOENT", "EACCES"), seen))
+    for path in ("/dev/vsock", "/dev/net/tun", "/dev/kvm", "/proc/kcore",
+                 *(() if names else ("/sys/class/net",))):  # fmt: skip
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_RDWR if path.startswith("/dev") else os.O_RDONLY))
             rows.append((f"path {path}", False, "opened"))
