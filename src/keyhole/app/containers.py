@@ -20,7 +20,7 @@ from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
@@ -67,13 +67,6 @@ class Berth:
                     "be yours; that is not yet in this version"
                 )
 
-    def programs(self, *names: str) -> frozenset[str]:
-        """Which of these the image has."""
-        try:
-            return programs_of(self.engine, self.image, names)
-        except EngineFailed as failed:
-            raise Refused(str(failed)) from None
-
     def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
         """What makes a sandbox of it."""
         return Containers(self.engine, launch, self.image, console, session, self.directory)
@@ -107,6 +100,20 @@ def describe(runtime: str, image: str, env: Mapping[str, str]) -> tuple[str, str
         engine = Engine(address_of(runtime, env))
         try:
             return engine.version(), f"{visible(image)} {engine.image(image).id}"
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+def programs_in(
+    runtime: str, image: str, env: Mapping[str, str], names: Iterable[str]
+) -> frozenset[str]:
+    """Which of these programs the image has. Refused as above."""
+    try:
+        engine = Engine(address_of(runtime, env))
+        try:
+            return programs_of(engine, engine.image(image), names)
         finally:
             engine.close()
     except EngineFailed as failed:

@@ -230,6 +230,13 @@ class Archive:
         entry.type, entry.mode = tarfile.DIRTYPE, mode
         self._tar.addfile(entry)
 
+    def link(self, place: str, to: str) -> None:
+        self._parents(place)
+        self._seen.add(place)
+        entry = tarfile.TarInfo(place.removeprefix("/"))
+        entry.type, entry.linkname = tarfile.SYMTYPE, to
+        self._tar.addfile(entry)
+
     def _parents(self, place: str) -> None:
         above = place.rpartition("/")[0]
         if above:

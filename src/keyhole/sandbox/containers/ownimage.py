@@ -1,7 +1,7 @@
 """An image of this host's own programs, for the doctor and the demo: no registry is asked.
 
-It has an interpreter that speaks HTTPS and, where the host has them, git and curl: what an ordinary
-image has, so that what is shown with it is true of others. Nothing of Keyhole's is in it.
+It has an interpreter that speaks HTTPS and, where the host has them, a shell, git and curl: what an
+ordinary image has, so that what is shown with it is true of others. Nothing of Keyhole's is in it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PREFIX = "/usr/local"
 
 NAME = "keyhole-own"
 
+_BIN = "/usr/bin"
 _MODULES = """
 site base64 json socket ssl subprocess encodings.idna http.client urllib.error urllib.request
 """.split()
@@ -72,6 +73,8 @@ def _pack() -> bytes:
         if file.endswith(".py"):
             archive.copy(_place_of(name, file), file)
     archive.copy(f"{_STDLIB}/os.py", os.__file__)
+    if f"{_BIN}/sh" in placed.values():
+        archive.link("/bin/sh", f"{_BIN}/sh")  # hooks of git name it so
     archive.directory("/usr/share/git-core/templates")  # git complains where there are none
     archive.directory("/tmp", 0o1777)  # noqa: S108 - of the image
     return archive.content()
@@ -86,8 +89,9 @@ def _place_of(name: str, file: str) -> str:
 def _tools() -> dict[str, str]:
     """Programs of the host that are taken along where it has them, and where they go."""
     found: dict[str, str] = {}
-    if curl := find_program("curl"):
-        found[os.path.realpath(curl)] = "/usr/bin/curl"
+    for name in ("sh", "curl"):
+        if program := find_program(name):
+            found[os.path.realpath(program)] = f"{_BIN}/{name}"
     if git := find_program("git"):
         words = [str(git), "--exec-path"]
         done = subprocess.run(  # noqa: S603 - found where the system keeps programs
@@ -96,6 +100,6 @@ def _tools() -> dict[str, str]:
         )  # fmt: skip
         remote = f"{done.stdout.strip()}/git-remote-https"
         if done.returncode == 0 and os.path.exists(remote):
-            found[os.path.realpath(git)] = "/usr/bin/git"
+            found[os.path.realpath(git)] = f"{_BIN}/git"
             found[os.path.realpath(remote)] = remote
     return found
