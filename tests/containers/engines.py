@@ -121,7 +121,7 @@ def make_image(
         archive.tree(Path(tree))
     for path, text in texts.items():
         archive.put(path, text.encode(), 0o644)
-    archive.directory("/tmp")  # noqa: S108 - of the image
+    archive.directory("/tmp", 0o1777)  # noqa: S108 - of the image
     engine.import_image(archive.content(), name, {})
     return name
 
@@ -136,13 +136,13 @@ class _Tree:
         self._tar.close()
         return self._file.getvalue()
 
-    def directory(self, path: str) -> None:
+    def directory(self, path: str, mode: int = 0o755) -> None:
         if path in self._seen:
             return
         self.directory(os.path.dirname(path))
         self._seen.add(path)
         entry = tarfile.TarInfo(path[1:])
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        entry.type, entry.mode = tarfile.DIRTYPE, mode
         self._tar.addfile(entry)
 
     def link(self, path: str, to: str) -> None:

@@ -5,6 +5,7 @@ Imported only for a policy, or a command line, that says docker or podman.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import Stores
@@ -13,7 +14,7 @@ from keyhole.model.value import dataclass, replace
 from keyhole.sandbox import programs
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
 from keyhole.sandbox.containers.holding import Holding
-from keyhole.sandbox.containers.image import look
+from keyhole.sandbox.containers.image import forget, look, programs_of
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
@@ -21,7 +22,7 @@ from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
@@ -38,6 +39,7 @@ _UNBOUNDED = {
     "memory": "memory of all processes together (limits.memory holds for each)",
     "pids": "processes (limits.processes)",
 }
+_IMAGES = "images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,49 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     return found
 
 
+def describe(runtime: str, image: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """An engine and an image, for a person. Refused when either is not there."""
+    try:
+        engine = Engine(address_of(runtime, env))
+        try:
+            return engine.version(), f"{visible(image)} {engine.image(image).id}"
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+def programs_in(
+    runtime: str, image: str, env: Mapping[str, str], names: Iterable[str]
+) -> frozenset[str]:
+    """Which of these programs the image has. Refused as above."""
+    try:
+        engine = Engine(address_of(runtime, env))
+        try:
+            return programs_of(engine, engine.image(image), names)
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+@contextmanager
+def own_berth(runtime: str, env: Mapping[str, str], state: Path) -> Iterator[str]:
+    """The name of an image of this host's programs, in the engine while the block lasts."""
+    from keyhole.sandbox.containers.ownimage import own_image
+
+    try:
+        engine = Engine(address_of(runtime, env))
+        with own_image(engine) as name:
+            image = engine.image(name)
+            try:
+                yield name
+            finally:
+                forget(image, state / _IMAGES)
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
 def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
     """The engine and the image that the policy names. Refused, in a line, when there are none."""
     name = sandbox.image
@@ -162,7 +207,7 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
                 f"{visible(name)}` gets it"
             ) from None
-        contents = look(engine, image, state / "images")
+        contents = look(engine, image, state / _IMAGES)
         return Berth(engine, image, contents, state / _BOXES, engine.nature())
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

@@ -225,12 +225,14 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         "prove from inside a sandbox that each wall stands on this host, and say which clients "
         "trust a session's CA",
     )
+    _runtime_flags(doctor)
     _json_flag(doctor)
 
     completion = _verb(verbs, "completion", "print a completion script for your shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
 
-    _verb(verbs, "demo", "show the whole idea in a minute on this host alone")
+    demo = _verb(verbs, "demo", "show the whole idea in a minute on this host alone")
+    _runtime_flags(demo)
     return parser
 
 
@@ -311,6 +313,21 @@ def _short_flag(parser: argparse.ArgumentParser) -> None:
         "--unsafe-short",
         action="store_true",
         help="keep one of fewer than 16 characters, which is not removed from answers",
+    )
+
+
+def _runtime_flags(parser: argparse.ArgumentParser) -> None:
+    """For verbs that make a sandbox of nobody's project."""
+    parser.add_argument(
+        "--runtime",
+        choices=("bwrap", "docker", "podman"),
+        default="bwrap",
+        help="what makes the sandbox (default: bwrap)",
+    )
+    parser.add_argument(
+        "--image",
+        metavar="IMAGE",
+        help="for containers; without it, one is made of this host's programs for the moment",
     )
 
 

@@ -109,11 +109,15 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     terminal: Console
     log = None
     if prepared.berth is not None:
+        from keyhole.app.boxed import Boxed
+        from keyhole.app.tried import Remembered
         from keyhole.sandbox.containers.console import Console as Relayed
 
         terminal = relayed = Relayed(0, 1, 2)
         launch = prepared.launch(interactive=terminal.interactive)
-        runtime = prepared.berth.runtime(launch, relayed, session)
+        made = prepared.berth.runtime(launch, relayed, session)
+        tried, test = Remembered(places.tried), options.self_test
+        runtime = Boxed(made, prepared.berth, policy, tried, force_test=test)
     else:
         terminal = Terminal(0, 1, 2)
         runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
@@ -144,8 +148,6 @@ def _as_typed(joined: Joined, options: argparse.Namespace) -> Joined:
     contained = runtime is not Runtimes.BWRAP
     if options.image and not contained:
         raise CliError("--image is for containers: add --runtime docker", EXIT_REFUSED)
-    if options.self_test and contained:
-        raise CliError("--self-test is for bubblewrap; in a container nothing is tried ahead")
     image = (options.image or sandbox.image) if contained else None
     changed = replace(sandbox, runtime=runtime, image=image)
     return replace(joined, policy=replace(joined.policy, sandbox=changed))

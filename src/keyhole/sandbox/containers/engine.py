@@ -26,6 +26,8 @@ _SECONDS = 60.0
 """How long one answer may take; what takes longer is waited for in another way."""
 _MAX_WORDS = 400
 """Characters of what an engine says: some repeat all that they were asked."""
+_COMMITS = ("ContainerdCommit", "RuncCommit", "InitCommit")
+"""Where an engine says which build of its parts it has."""
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
 
@@ -146,12 +148,14 @@ class Engine:
         rootless = bool(told.get("Rootless")) or any("name=rootless" in o for o in options)
         remaps = any("name=userns" in option for option in options)
         cpus = int(told.get("NCPU") or 0)
+        commits = ((told.get(name) or {}).get("ID") for name in _COMMITS)
+        build = " ".join(map(str, (told.get("ServerVersion"), *commits)))
         if rootless and self.is_podman():
-            return self._rootless_podman(cpus)
+            return self._rootless_podman(build, cpus)
         bounds = frozenset(name for name, word in WORDS.items() if told.get(word))
-        return Nature(rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
+        return Nature(build=build, rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
 
-    def _rootless_podman(self, cpus: int) -> Nature:
+    def _rootless_podman(self, build: str, cpus: int) -> Nature:
         """By an address that is Podman's alone: what it says as Docker does names the controllers
         of the host, of which a user may have none."""
         client = self._client
@@ -166,6 +170,7 @@ class Engine:
         managed = host.get("cgroupManager") == "systemd"
         controllers = frozenset(map(str, host.get("cgroupControllers") or ())) if managed else ()
         return Nature(
+            build=build,
             rootless=True,
             keeps_ids=True,
             bounds=frozenset(WORDS).intersection(controllers),
@@ -176,6 +181,13 @@ class Engine:
     def is_podman(self) -> bool:
         """Whether it only speaks as Docker does."""
         return self._greeting.podman
+
+    def version(self) -> str:
+        """What it is, with each of its parts, for a person; the same for as long as it is."""
+        with _translated(self.path):
+            told = self._client.version().get("Components") or ()
+        parts = ", ".join(f"{part.get('Name')} {part.get('Version')}" for part in told)
+        return visible(f"{parts or 'an engine'} ({self.path})")
 
     # ── images ────────────────────────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,8 @@ WORDS = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
 class Nature:
     """What an engine says of itself."""
 
+    build: str = ""
+    """Which version it is, and of what programs it starts containers by."""
     rootless: bool = False
     """Whether it runs as an ordinary user, and everything in it as that user or their subordinate
     ids."""

@@ -163,6 +163,11 @@ class Containers:
         self._control: socket.socket | None = None
         self._links: socket.socket | None = None
 
+    @property
+    def kit(self) -> str:
+        """The volume with our own programs, known when it is ready: its name tells all of them."""
+        return self._holding.kit if self._holding else ""
+
     async def ready(self) -> None:
         """Have a holder in the engine, which may have to have its image first."""
         if self._holding is None:
