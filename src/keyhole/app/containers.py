@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.launch import Launch
 
 
-_BOXES = "boxes"
+BOXES = "boxes"
+"""Where the files of sandboxes are, in the state directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Berth:
                     "be yours; that is not yet in this version"
                 )
 
-    def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
+    def runtime(self, launch: Launch, console: Console | Unattended, session: str) -> Containers:
         """What makes a sandbox of it."""
         return Containers(self.engine, launch, self.image, console, session, self.directory)
 
@@ -86,7 +87,7 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     for address in dict.fromkeys(addresses):
         engine = Engine(address)
         try:
-            found += prune(engine, state / _BOXES, nft)
+            found += prune(engine, state / BOXES, nft)
         finally:
             engine.close()
     return found
@@ -108,6 +109,6 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
                 f"{visible(name)}` gets it"
             ) from None
-        return Berth(engine, image, look(engine, image, state / "images"), state / _BOXES)
+        return Berth(engine, image, look(engine, image, state / "images"), state / BOXES)
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import resource
 import signal
 from typing import TYPE_CHECKING
@@ -35,6 +36,14 @@ DESCRIPTORS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
+class Lasting:
+    """Who hears of a run that nobody sits in front of. A signal then ends it, command and all."""
+
+    started: Callable[[Running], None]
+    closed: Callable[[Ending], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """All that one run needs. `report` shows the person a line while the command runs."""
 
@@ -45,6 +54,8 @@ class Run:
     post: Post
     """Who serves its door."""
     report: Callable[[str], None]
+    lasting: Lasting | None = None
+    """For one that nobody sits in front of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +99,11 @@ async def _execute(run: Run) -> Outcome:
         # The door is served, or in our hands, before the command exists.
         running = await run.runtime.start(post.admit)
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
-        with _signals(loop, running, terminal), _covers(run, running, loop) as lost:
+        stop = functools.partial(endings.put_nowait, Ending.STOPPED) if run.lasting else None
+        with _signals(loop, running, terminal, stop), _covers(run, running, loop) as lost:
             terminal.start(running.is_stopped)
+            if run.lasting:
+                run.lasting.started(running)
             code = await _wait(run, running, opening, endings)
         running.close()
         if lost:
@@ -131,6 +145,8 @@ async def _wait(
 
 def _close(run: Run, running: Running, ending: Ending) -> bool:
     """The door was closed: what that means for the command. True: its time was over."""
+    if run.lasting:
+        run.lasting.closed(ending)
     match ending:
         case Ending.EXPIRED:
             run.report(f"limits.ttl ({run.policy.limits.ttl:g} s) is over: the command is ended")
@@ -178,11 +194,15 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
 
 @contextlib.contextmanager
 def _signals(
-    loop: asyncio.AbstractEventLoop, running: Running, terminal: Console
+    loop: asyncio.AbstractEventLoop,
+    running: Running,
+    terminal: Console,
+    stop: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """What is sent to us is meant for the command; a new size is the pty's."""
+    """What is sent to us is meant for the command, or to `stop` it; a new size is the pty's."""
     for number in FORWARDED:
-        loop.add_signal_handler(number, running.forward, number)
+        forward = functools.partial(running.forward, number)
+        loop.add_signal_handler(number, stop or forward)
     loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
     loop.add_signal_handler(signal.SIGCONT, running.resume)
     let_signals_come()

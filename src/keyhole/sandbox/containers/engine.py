@@ -166,10 +166,25 @@ class Engine:
         return [str(name) for image in found for name in image.get("RepoTags") or ()]
 
     def volumes(self) -> list[str]:
-        """The names of every volume that carries our label."""
+        """The names of every volume that holds programs of ours; never one that people use."""
         with _translated(self.path):
-            found = self._client.volumes(filters={"label": LABEL}).get("Volumes") or ()
+            found = self._client.volumes(filters={"label": f"{LABEL}=kit"}).get("Volumes") or ()
         return [str(volume["Name"]) for volume in found]
+
+    def volume(self, name: str) -> Mapping[str, str]:
+        """The labels of a volume; NoSuchThing when there is none of that name."""
+        with _translated(self.path):
+            return dict(self._client.inspect_volume(name).get("Labels") or {})
+
+    def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make one, which is root's and empty."""
+        with _translated(self.path):
+            self._client.create_volume(name, labels=dict(labels))
+
+    def remove_volume(self, name: str) -> None:
+        """Remove one; EngineFailed while something uses it."""
+        with _translated(self.path):
+            self._client.remove_volume(name)
 
     def forget_image(self, name: str) -> bool:
         """Remove an image, unless it is used."""

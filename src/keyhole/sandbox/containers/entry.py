@@ -107,8 +107,20 @@ def failures(config: Config) -> list[str]:
 
 
 def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
+    """Over what a home that is kept has from the session before, whose placeholders are void.
+
+    With no more rights than whoever filled that home: a link there leads to nothing they could not
+    write themselves, and what is in the way keeps a client from its settings, not us from starting.
+    """
     for target, content, mode in seeds:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(target, flags, mode), "w", encoding="utf-8") as file:
-            file.write(content)
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            new = f"{target}.keyhole-new"
+            if os.path.lexists(new):
+                os.unlink(new)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(new, flags, mode), "w", encoding="utf-8") as file:
+                file.write(content)
+            os.rename(new, target)
+        except OSError as error:
+            sys.stderr.write(f"keyhole: {target} is not as it should be: {error.strerror}\n")

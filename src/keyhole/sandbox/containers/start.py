@@ -15,9 +15,10 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers import closure, spec, volumes
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.mapped import map_trees, unmap
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
 """How long the end of a sandbox that has begun to end may take, all of its processes included."""
+
+
+_LOOK_SECONDS = 0.01
+"""Between two looks whether the walls of a sandbox that lasts were found to stand."""
 
 
 class Contained:
@@ -99,7 +104,13 @@ class Containers:
     """Makes one sandbox in an engine."""
 
     def __init__(
-        self, engine: Engine, launch: Launch, image: Image, console: Console, session: str, at: Path
+        self,
+        engine: Engine,
+        launch: Launch,
+        image: Image,
+        console: Console | Unattended,
+        session: str,
+        at: Path,
     ) -> None:
         """`at` is a directory of ours, in which no sandbox can write."""
         self.launch = launch
@@ -109,6 +120,8 @@ class Containers:
         self._session = session
         self._top = at
         self._directory = at / session
+        self.container = ""
+        """The sandbox's own, once it is made."""
         self._made: list[str] = []
         self._control: socket.socket | None = None
         self._alive = -1
@@ -117,6 +130,7 @@ class Containers:
         """Have the holder's image in the engine."""
         try:
             await asyncio.to_thread(self._ensure_image)
+            await asyncio.to_thread(self._ensure_volumes)
         except EngineFailed as failed:
             raise SetupFailed(str(failed)) from None
 
@@ -153,6 +167,8 @@ class Containers:
         unmap(self._directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
+        if self.launch.lasting:
+            pid = await asyncio.to_thread(_entered, pid)
         running = Contained(pid, ended, control)
         self._control = None
 
@@ -196,6 +212,10 @@ class Containers:
             filling = self._engine.create(spec.filler(unfinished, self._kit))
             self._engine.remove(filling)
             self._engine.rename(unfinished, self._holder_image)
+
+    def _ensure_volumes(self) -> None:
+        giving = volumes.Giving(self._holder_image, self._kit, volumes.marks_of(self._top))
+        volumes.ensure(self._engine, self.launch, giving)
 
     def _has_image(self) -> bool:
         try:
@@ -265,7 +285,35 @@ class Containers:
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
         self._made.insert(0, made)
+        self.container = made
         return made
+
+
+def _entered(pid: int) -> int:
+    """The process, once what asserts the walls has become the command; 0 when it has ended.
+
+    For one whose start somebody waits for who will not see its streams.
+    """
+    deadline = time.monotonic() + SETUP_SECONDS
+    asserting = b"".join(word.encode() + b"\0" for word in spec.ENTRY)
+    try:
+        process = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        return 0
+    try:
+        while process >= 0 and time.monotonic() < deadline:
+            if select.select([process], [], [], _LOOK_SECONDS)[0]:
+                return 0
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                # Of one that has just ended there is nothing to read.
+                if file.read() not in (asserting, b""):
+                    return pid
+    except OSError:
+        return 0
+    finally:
+        if process >= 0:
+            os.close(process)
+    return pid
 
 
 def _end_of(engine: Engine, container: str) -> int:
