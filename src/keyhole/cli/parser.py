@@ -26,6 +26,7 @@ examples:
   keyhole check                             is keyhole.toml valid, and what does it grant?
   keyhole why https://api.github.com/user   what would happen, and by which rule?
   keyhole why git push URL agent/x          the same for a push
+  keyhole new NAME --image IMAGE            a container that stays; `exec`, `attach`, `stop`
   keyhole up                                one gateway for many sandboxes
   keyhole ps                                what runs there; `keyhole revoke --all` cuts it off
   keyhole demo                              the whole idea in a minute
@@ -219,6 +220,18 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     trust_flag(begin)
     # The descriptor by which a supervisor speaks to the verb that started it.
     begin.add_argument("--line", type=int, help=argparse.SUPPRESS)
+
+    join = _verb(verbs, "exec", "run a command in a sandbox that has a name and runs")
+    join.add_argument(
+        "-q", "--quiet", action="store_true", help="say nothing but the command's own"
+    )
+    _name_argument(join)
+    join.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- CMD …", help="the command and its words"
+    )
+
+    attach = _verb(verbs, "attach", "see and use the terminal of what a sandbox runs")
+    _name_argument(attach)
 
     stop = _verb(verbs, "stop", "end sandboxes, by name or by the id of their session")
     stop.add_argument(

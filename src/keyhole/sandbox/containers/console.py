@@ -71,6 +71,17 @@ class Console:
         threading.Thread(target=self._type, daemon=True).start()
         self.resize()
 
+    def wait(self) -> None:
+        """Until there is no more to copy: the command has ended, or its terminal was left."""
+        if self._output is not None:
+            self._output.join()
+
+    def hang_up(self) -> None:
+        """Leave the command's streams; `wait` returns."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.shutdown(socket.SHUT_RDWR)
+
     def resize(self) -> None:
         """Give the sandbox's terminal the size of the user's."""
         if self.interactive and self._stream is not None:
