@@ -93,7 +93,7 @@ def _open_session(client: Client, intent: Intent, site: Site) -> Opened:
     opening = Opening(
         policy=str(intent.dossier.file.path),
         trusted=intent.dossier.digest,
-        label=_label(intent.command[0]),
+        label=_label(intent.name or intent.command[0]),
         granted=granted(intent.joined.policy),
         stand_ins=tuple(StandIn(name, texts) for name, texts in site.stand_ins.texts().items()),
         search_path=intent.env.get("PATH", ""),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.containers.nature import Nature
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from keyhole.sandbox.launch import Bounds, Launch
 
 
-_BOXES = "boxes"
+BOXES = "boxes"
+"""Where the files of sandboxes are, in the state directory."""
+_IMAGES = "images"
 _UNBOUNDED = {
     "memory": "memory of all processes together (limits.memory holds for each)",
     "pids": "processes (limits.processes)",
 }
-_IMAGES = "images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Berth:
         """What the person should know of the engine, once."""
         return tuple(_notices(self.nature, bounds))
 
-    def runtime(self, launch: Launch, console: Console, session: str) -> Containers:
+    def runtime(self, launch: Launch, console: Console | Unattended, session: str) -> Containers:
         """What makes a sandbox of it."""
         return Containers(
             self.engine,
@@ -142,7 +143,7 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     for address in dict.fromkeys(addresses):
         engine = Engine(address)
         try:
-            found += prune(engine, state / _BOXES, nft)
+            found += prune(engine, state / BOXES, nft)
         finally:
             engine.close()
     return found
@@ -208,6 +209,6 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
                 f"{visible(name)}` gets it"
             ) from None
         contents = look(engine, image, state / _IMAGES)
-        return Berth(engine, image, contents, state / _BOXES, engine.nature())
+        return Berth(engine, image, contents, state / BOXES, engine.nature())
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

@@ -58,9 +58,9 @@ class Prepared:
         engine = self.berth.notices(self.base.bounds) if self.berth else ()
         return (*self.plan.notices, *self.kit.notices, *engine)
 
-    def launch(self, *, interactive: bool, fault: str = "") -> Launch:
+    def launch(self, *, interactive: bool, fault: str = "", lasting: bool = False) -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
-        return replace(self.base, interactive=interactive, fault=fault)
+        return replace(self.base, interactive=interactive, fault=fault, lasting=lasting)
 
     def changes(self) -> tuple[str, ...]:
         """Files that the host may execute and that the run left or changed (I11)."""
@@ -77,6 +77,10 @@ class Intent:
     env: Mapping[str, str]
     command: tuple[str, ...]
     directory: Path
+    name: str = ""
+    """Of a sandbox that is kept under one."""
+    home_volume: str = ""
+    """What an engine keeps its home in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ def survey(intent: Intent) -> Site:
             secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
             image=berth.accounts if berth else None,
+            home_volume=intent.home_volume,
         ),
     )
     _refuse_shown_logins(policy, plan, places.home, intent.env)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.lodging import find_lodging
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import Intent
 from keyhole.app.trust import TrustStore, examine
@@ -38,11 +39,9 @@ if TYPE_CHECKING:
     from keyhole.audit.log import AuditLog
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.interface import Console, Runtime
+    from keyhole.vault.stored import Ask
 
 EXIT_REFUSED = 125
-
-SOCKET = "control.sock"
-"""As `control.place` has it, which not every run needs."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,7 +87,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
-    lodging = _lodging(intent, alone=options.own_gateway)
+    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked)
     session, prepared = lodging.session, lodging.prepared
     options.berth = prepared.berth
 
@@ -179,21 +178,8 @@ def _in_bubblewrap(
     return Bubblewrap(launch, terminal, policy, tried, force_test=test, helper=helper), log
 
 
-def _lodging(intent: Intent, *, alone: bool) -> Lodged | Furnished:
-    """At the gateway that is up, or at one of its own."""
-    # By its name first: most runs need none of what asks for more.
-    if not alone and os.path.lexists(intent.places.runtime / SOCKET):
-        from keyhole.app.attached import lodge
+def _asked() -> Ask | None:
+    """Who is asked for the store's passphrase."""
+    from keyhole.cli.secret import ask_passphrase, has_terminal
 
-        lodged = lodge(intent)
-        if lodged is not None:
-            return lodged
-    from keyhole.app.furnish import furnish
-    from keyhole.app.session import new_session
-
-    ask = None
-    if any(service.secret for service in intent.joined.policy.services):
-        from keyhole.cli.secret import ask_passphrase, has_terminal
-
-        ask = ask_passphrase if has_terminal() else None
-    return furnish(intent, new_session(), ask)
+    return ask_passphrase if has_terminal() else None

@@ -85,7 +85,7 @@ def _start(places: Places, client: Client, *, as_json: bool) -> int:
     written = os.fstat(log).st_size
     try:
         words = (*PROGRAM, "up", "--foreground")
-        pid = start(words, environment(), log, Person(tell, _person_asked()))
+        pid = start(words, environment(), log, Person(tell, person_asked()))
     except NotStarted as error:
         try:
             # Two were started at once, and the other was quicker.
@@ -124,7 +124,7 @@ def _print_json(pid: int, places: Places, *, started: bool, notes: list[str]) ->
     )
 
 
-def _person_asked() -> Callable[[bool], bytes] | None:
+def person_asked() -> Callable[[bool], bytes] | None:
     """How the passphrase is asked for, where there is a terminal to ask on."""
     from keyhole.cli.secret import has_terminal, type_passphrase
     from keyhole.vault.memory import guard_memory

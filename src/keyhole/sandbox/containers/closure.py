@@ -42,8 +42,7 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
 _INSIDE = (
-    "keyhole.sandbox.containers.holder",
-    "keyhole.sandbox.containers.entry",
+    *(f"keyhole.sandbox.containers.{name}" for name in ("holder", "entry", "idle", "owner")),
     "keyhole.sandbox.probe",
     "subprocess",  # for what calls the clients of an image
 )
@@ -108,7 +107,9 @@ def pack(programs: Programs) -> bytes:
     for program in (programs.interpreter, programs.nft, *shared):
         libraries |= libraries_of(loader, program)
     archive = Archive()
-    archive.copy(LOADER, loader, 0o755)
+    # Not to be read, so that none of ours can be traced (execve(2), PR_SET_DUMPABLE): else code
+    # inside could hold a command that joins it before that has its filter.
+    archive.copy(LOADER, loader, 0o711)
     archive.copy(PYTHON, programs.interpreter, 0o755)
     archive.copy(NFT, programs.nft, 0o755)
     for name, file in sorted(libraries.items()):

@@ -20,7 +20,7 @@ from keyhole.sandbox.containers.nature import WORDS, Nature
 from keyhole.sandbox.containers.spec import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SECONDS = 60.0
 """How long one answer may take; what takes longer is waited for in another way."""
@@ -30,6 +30,11 @@ _COMMITS = ("ContainerdCommit", "RuncCommit", "InitCommit")
 """Where an engine says which build of its parts it has."""
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
+
+NOBODYS_KEYS = "ctrl-^,ctrl-_,ctrl-^,ctrl-_"
+"""What leaves a terminal that is not to be left: engines know no way to have none, and by default
+hold every Ctrl-P back."""
+THE_USUAL_KEYS = "ctrl-p,ctrl-q"
 
 _DEFAULTS = {
     "docker": ("/run/docker.sock", "/var/run/docker.sock"),
@@ -64,6 +69,17 @@ class State:
     pid: int
     """Of its first process, as the host numbers it; 0 when there is none."""
     labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What the engine says of a command that joined a container."""
+
+    running: bool
+    pid: int
+    """As the host numbers it; 0 when it has not started, or has ended."""
+    code: int | None
+    """None until it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +241,25 @@ class Engine:
         return [str(name) for image in found for name in image.get("RepoTags") or ()]
 
     def volumes(self) -> list[str]:
-        """The names of every volume that carries our label."""
+        """The names of every volume that holds programs of ours; never one that people use."""
         with _translated(self.path):
-            found = self._client.volumes(filters={"label": LABEL}).get("Volumes") or ()
+            found = self._client.volumes(filters={"label": f"{LABEL}=kit"}).get("Volumes") or ()
         return [str(volume["Name"]) for volume in found]
+
+    def volume(self, name: str) -> Mapping[str, str]:
+        """The labels of a volume; NoSuchThing when there is none of that name."""
+        with _translated(self.path):
+            return dict(self._client.inspect_volume(name).get("Labels") or {})
+
+    def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make one, which is root's and empty."""
+        with _translated(self.path):
+            self._client.create_volume(name, labels=dict(labels))
+
+    def remove_volume(self, name: str) -> None:
+        """Remove one; EngineFailed while something uses it."""
+        with _translated(self.path):
+            self._client.remove_volume(name)
 
     def forget_image(self, name: str) -> bool:
         """Remove an image, unless it is used."""
@@ -265,16 +296,12 @@ class Engine:
         state, labels = told["State"], told["Config"].get("Labels") or {}
         return State(str(told["Id"]), bool(state["Running"]), int(state["Pid"]), labels)
 
-    def attach(self, container: str) -> socket.socket:
-        """Its standard streams, from before it is started, so that nothing of them is lost."""
-        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+    def attach(self, container: str, keys: str = NOBODYS_KEYS) -> socket.socket:
+        """Its standard streams; before it is started, so that nothing of them is lost. `keys` leave
+        its terminal again."""
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": keys}
         with _translated(self.path):
-            given = self._client.attach_socket(container, wanted)
-        raw: socket.socket = getattr(given, "_sock", given)
-        # Of our own: what the package keeps is closed when it is collected.
-        own = socket.socket(fileno=os.dup(raw.fileno()))
-        own.setblocking(True)
-        return own
+            return _own(self._client.attach_socket(container, wanted))
 
     def resize(self, container: str, rows: int, columns: int) -> None:
         """Give its terminal a size."""
@@ -287,6 +314,32 @@ class Engine:
             self._client.timeout = None
             told = self._client.wait(container, timeout=None)
         return int(told["StatusCode"])
+
+    # ── commands that join a container ────────────────────────────────────────────────────────────
+
+    def join(self, container: str, words: Sequence[str], *, terminal: bool) -> str:
+        """Have a command that can be started in a container which runs, as its user; its id."""
+        with _translated(self.path):
+            made = self._client.exec_create(
+                container, list(words), stdin=True, tty=terminal, detach_keys=NOBODYS_KEYS
+            )
+        return str(made["Id"])
+
+    def start_joined(self, command: str, *, terminal: bool) -> socket.socket:
+        """Start it; its standard streams."""
+        with _translated(self.path):
+            return _own(self._client.exec_start(command, tty=terminal, socket=True))
+
+    def resize_joined(self, command: str, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        with _translated(self.path):
+            self._client.exec_resize(command, rows, columns)
+
+    def state_joined(self, command: str) -> Joining:
+        """How it is."""
+        with _translated(self.path):
+            told = self._client.exec_inspect(command)
+        return Joining(bool(told["Running"]), int(told.get("Pid") or 0), told.get("ExitCode"))
 
     def kill(self, container: str) -> None:
         """End it at once, if it has not ended."""
@@ -397,6 +450,14 @@ class Arrivals:
         # The package looks for the socket in what another thread may be done with.
         with contextlib.suppress(OSError, AttributeError, ValueError):
             self._stream.close()
+
+
+def _own(given: Any) -> socket.socket:  # noqa: ANN401 - of an untyped package
+    """Of our own: what the package keeps is closed when it is collected."""
+    raw: socket.socket = getattr(given, "_sock", given)
+    own = socket.socket(fileno=os.dup(raw.fileno()))
+    own.setblocking(True)
+    return own
 
 
 @contextlib.contextmanager

@@ -71,14 +71,18 @@ class Config:
 
 
 def main() -> int:
-    """Run it: `entry CONFIG`, a file."""
+    """Run it: `entry CONFIG`, a file; and for a command that joins, what `_join` says."""
     with open(sys.argv[1], "rb") as file:
         config = Config(**marshal.load(file))  # noqa: S302 - written outside, mounted read-only
-    broken = failures(config)
+    joining = sys.argv[2:]
+    broken = _own_failures(config) if joining else failures(config)
     if broken:
         sys.stderr.write(f"keyhole: nothing was run: a wall does not stand: {'; '.join(broken)}\n")
         return inside.FAILED
-    _plant(config.seeds)
+    if joining:
+        _join(config, joining)
+    else:
+        _plant(config.seeds)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     try:
         os.chdir(config.directory)
@@ -96,13 +100,30 @@ def main() -> int:
     return inside.become(config.command, config.environment)
 
 
-def failures(config: Config) -> list[str]:
-    """Every wall that does not stand."""
+def _join(config: Config, words: list[str]) -> None:
+    """Become another command, in a sandbox whose mounts were found to stand and are watched:
+    `DIRECTORY [NAME=VALUE…] -- CMD…`. That none inside can hold or change us until we have our
+    filter is the loader's doing, which cannot be read."""
+    at = words.index("--")
+    config.directory = words[0]
+    config.command = tuple(words[at + 1 :])
+    told = dict(word.split("=", 1) for word in words[1:at])
+    config.environment = config.environment | told | {"PWD": words[0]}
+
+
+def _own_failures(config: Config) -> list[str]:
+    """Every wall around this process itself that does not stand."""
     found = inside.wall_failures(config.namespace)
     if (os.getuid(), os.getgid()) != (config.uid, config.gid):
         found.append(f"the user is {os.getuid()}:{os.getgid()}")
     if set(os.getgroups()) - {config.gid}:
         found.append(f"the user is in the groups {os.getgroups()}")
+    return found
+
+
+def failures(config: Config) -> list[str]:
+    """Every wall that does not stand."""
+    found = _own_failures(config)
     led = {target: os.path.realpath(target) for target in config.linked}
     mounts = (*config.mounts, *led.values())
     fixed = tuple(led.get(target, target) for target in config.read_only)
@@ -118,8 +139,20 @@ def failures(config: Config) -> list[str]:
 
 
 def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
+    """Over what a home that is kept has from the session before, whose placeholders are void.
+
+    With no more rights than whoever filled that home: a link there leads to nothing they could not
+    write themselves, and what is in the way keeps a client from its settings, not us from starting.
+    """
     for target, content, mode in seeds:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(target, flags, mode), "w", encoding="utf-8") as file:
-            file.write(content)
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            new = f"{target}.keyhole-new"
+            if os.path.lexists(new):
+                os.unlink(new)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(new, flags, mode), "w", encoding="utf-8") as file:
+                file.write(content)
+            os.rename(new, target)
+        except OSError as error:
+            sys.stderr.write(f"keyhole: {target} is not as it should be: {error.strerror}\n")

@@ -40,8 +40,8 @@ class Holding:
         """The holder's id, once the engine has it; whatever failed before that."""
         self.started: Future[None] = Future()
         """Settled when it has been started."""
-        self.kit = ""
-        """The volume with our own programs, once the holder is created."""
+        self.image = self.kit = ""
+        """The holder's image and the volume with our own programs, once the holder is created."""
         self._top = at
         self._engine = engine
         self._nature = nature
@@ -95,28 +95,30 @@ class Holding:
     def _create(self, engine: Engine, nft: str) -> None:
         programs = closure.Programs.of(nft)
         key = closure.key_of(programs)
-        self.kit, image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+        self.kit, self.image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
         place = str(self.registration.path)
-        config = spec.holder(image, self.session, str(self._top), place, self.kit, self._nature)
+        config = spec.holder(
+            self.image, self.session, str(self._top), place, self.kit, self._nature
+        )
         name = f"keyhole-{self.session}-holder"
         # Nearly always the engine has the image: it is asked for by using it.
         try:
             self._made = engine.create(config, name)
         except NoSuchThing:
-            self._make_image(engine, programs, image)
+            self._make_image(engine, programs)
             self._made = engine.create(config, name)
         self.created.set_result(self._made)
 
-    def _make_image(self, engine: Engine, programs: closure.Programs, image: str) -> None:
+    def _make_image(self, engine: Engine, programs: closure.Programs) -> None:
         # One at a time: who comes second finds it made.
         with open(self._top / "image.lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(NoSuchThing):
-                engine.image(image)
+                engine.image(self.image)
                 return
-            unfinished = f"{image}-unfinished"
+            unfinished = f"{self.image}-unfinished"
             engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
             # The engine fills the volume when the first container with it is made.
             filling = engine.create(spec.filler(unfinished, self.kit))
             engine.remove(filling)
-            engine.rename(unfinished, image)
+            engine.rename(unfinished, self.image)

@@ -13,7 +13,16 @@ from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.entry import Config
 from keyhole.sandbox.containers.holder import REGISTRATION
 from keyhole.sandbox.containers.nature import AS_ROOT
-from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
+from keyhole.sandbox.files.fileplan import (
+    Bind,
+    Entry,
+    Refused,
+    Seed,
+    Symlink,
+    Tmpfs,
+    Volume,
+    guarding,
+)
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.files.paths import is_within
 from keyhole.sandbox.launch import Bounds
@@ -31,7 +40,12 @@ and whose: the directory of whoever made it."""
 CONFIG = "/etc/keyhole/entry"
 """Where `entry.py` finds what to assert."""
 
+ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
+"""What every process of a sandbox begins as."""
+
 IMAGE = "keyhole-holder"
+_NEW = "/volume"
+"""Where one is that is given to its user."""
 HOSTNAME = "keyhole"
 
 _HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SETPCAP")
@@ -129,6 +143,30 @@ def filler(image: str, kit: str) -> dict[str, Any]:
     }
 
 
+def owner(
+    image: str, kit: str, volume: str, who: tuple[int, int], nature: Nature = AS_ROOT
+) -> dict[str, Any]:
+    """What gives a new volume to the sandbox's user, and ends: engines make them root's."""
+    words = closure.words("keyhole.sandbox.containers.owner", _NEW, *map(str, who))
+    return {
+        "Image": image,
+        "Entrypoint": words,
+        "User": "0:0",
+        "Labels": labels("owner"),
+        "HostConfig": {
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "CapAdd": ["CHOWN"],
+            "SecurityOpt": ["no-new-privileges:true"],
+            "ReadonlyRootfs": True,
+            "UsernsMode": users(nature),
+            **_bounds(nature, Bounds(_HOLDER_PROCESSES, _HOLDER_BYTES)),
+            "LogConfig": {"Type": "none"},
+            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _NEW)],
+        },
+    }
+
+
 def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]:
     """The sandbox's container; `sources` are by the number of the entry, `config` is a file."""
     launch = box.launch
@@ -136,12 +174,15 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
     for number, entry in visible(launch.files):
         if isinstance(entry, Tmpfs):
             continue
+        if isinstance(entry, Volume):
+            binds.append(_kept(entry.name, entry.target))
+            continue
         writable = isinstance(entry, Bind) and entry.writable
         binds.append(_mount(sources[number], entry.target, read_only=not writable))
     kit = _volume(box.kit) | {"ReadOnly": True}
     return {
         "Image": box.image,
-        "Entrypoint": closure.words("keyhole.sandbox.containers.entry", CONFIG),
+        "Entrypoint": list(ENTRY),
         "Cmd": [],
         "User": f"{launch.uid}:{launch.gid}",
         "WorkingDir": "/",
@@ -149,7 +190,7 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
         "Labels": labels("sandbox", box.session, box.at),
         "Tty": launch.interactive,
         "OpenStdin": True,
-        "StdinOnce": True,
+        "StdinOnce": not launch.lasting,
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -260,7 +301,9 @@ def _bounds(nature: Nature, bounds: Bounds) -> dict[str, int]:
 
 
 def _is_fixed(entry: Entry) -> bool:
-    return not isinstance(entry, Tmpfs) and not (isinstance(entry, Bind) and entry.writable)
+    return not isinstance(entry, Tmpfs | Volume) and not (
+        isinstance(entry, Bind) and entry.writable
+    )
 
 
 def _memory(box: Box) -> dict[str, str]:
@@ -301,6 +344,12 @@ def _volume(kit: str) -> dict[str, Any]:
         "Target": closure.TREE,
         "VolumeOptions": {"Labels": {LABEL: "kit"}},
     }
+
+
+def _kept(name: str, target: str) -> dict[str, Any]:
+    """A volume that is nobody's copy: what the image has there is not put in it."""
+    options = {"NoCopy": True}
+    return {"Type": "volume", "Source": name, "Target": target, "VolumeOptions": options}
 
 
 def _mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:

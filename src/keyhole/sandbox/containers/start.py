@@ -14,10 +14,11 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
-from keyhole.sandbox.containers import spec
+from keyhole.sandbox.containers import spec, volumes
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.holding import Holding
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.entry import Config
     from keyhole.sandbox.containers.filling import Filled
@@ -56,6 +57,10 @@ class Outside:
     containers: tuple[str, ...]
     """The holder and the sandbox."""
     links: socket.socket
+
+
+_LOOK_SECONDS = 0.01
+"""Between two looks whether the walls of a sandbox that lasts were found to stand."""
 
 
 class Contained:
@@ -144,7 +149,7 @@ class Containers:
         engine: Engine,
         launch: Launch,
         image: Image,
-        console: Console,
+        console: Console | Unattended,
         session: str,
         at: Path,
         nature: Nature = AS_ROOT,
@@ -159,7 +164,8 @@ class Containers:
         self._top = at
         self._nature = nature
         self._holding = holding
-        self._sandbox = ""
+        self.container = ""
+        """The sandbox's own, once it is made."""
         self._control: socket.socket | None = None
         self._links: socket.socket | None = None
 
@@ -169,12 +175,19 @@ class Containers:
         return self._holding.kit if self._holding else ""
 
     async def ready(self) -> None:
-        """Have a holder in the engine, which may have to have its image first."""
-        if self._holding is None:
-            self._holding = Holding(
+        """Have a holder in the engine, which may have to have its image first, and the volumes."""
+        holding = self._holding
+        if holding is None:
+            holding = self._holding = Holding(
                 self._engine, self._session, self._top, self.launch.nft, self._nature
             )
-        await asyncio.wrap_future(self._holding.created)
+        await asyncio.wrap_future(holding.created)
+        marks = volumes.marks_of(self._top)
+        giving = volumes.Giving(holding.image, holding.kit, self._nature, marks)
+        try:
+            await asyncio.to_thread(volumes.ensure, self._engine, self.launch, giving)
+        except EngineFailed as failed:
+            raise SetupFailed(str(failed)) from None
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
         """Make the door, hand it to `admit`, and start the command behind it."""
@@ -193,7 +206,7 @@ class Containers:
         holder = holding.created.result()
         # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
         box, filled = await asyncio.to_thread(self._create_sandbox, holding, holder)
-        sandbox = self._sandbox
+        sandbox = self.container
         stream = await asyncio.to_thread(engine.attach, sandbox)
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
@@ -211,6 +224,8 @@ class Containers:
         unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
+        if self.launch.lasting:
+            pid = await asyncio.to_thread(_entered, pid)
         outside = Outside(engine, (holder, sandbox), handed.links)
         running = Contained(pid, ended, control, outside)
         self._control = self._links = None
@@ -228,10 +243,10 @@ class Containers:
             self._control.close()
         if self._links is not None:
             self._links.close()
-        if self._sandbox:
+        if self.container:
             with contextlib.suppress(EngineFailed):
-                self._engine.remove(self._sandbox)
-            self._sandbox = ""
+                self._engine.remove(self.container)
+            self.container = ""
         if self._holding is not None:
             self._holding.close()
         self._engine.close()
@@ -286,7 +301,7 @@ class Containers:
             config.touch(0o600, exist_ok=False)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        self._sandbox = self._engine.create(
+        self.container = self._engine.create(
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
         return box, filled
@@ -300,6 +315,33 @@ def _assert(directory: Path, config: Config) -> None:
         file.chmod(0o444)
     except OSError as error:
         raise SetupFailed(str(error)) from None
+
+
+def _entered(pid: int) -> int:
+    """The process, once what asserts the walls has become the command; 0 when it has ended.
+
+    For one whose start somebody waits for who will not see its streams.
+    """
+    deadline = time.monotonic() + SETUP_SECONDS
+    asserting = b"".join(word.encode() + b"\0" for word in spec.ENTRY)
+    try:
+        process = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        return 0
+    try:
+        while process >= 0 and time.monotonic() < deadline:
+            if select.select([process], [], [], _LOOK_SECONDS)[0]:
+                return 0
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                # Of one that has just ended there is nothing to read.
+                if file.read() not in (asserting, b""):
+                    return pid
+    except OSError:
+        return 0
+    finally:
+        if process >= 0:
+            os.close(process)
+    return pid
 
 
 def _end_of(engine: Engine, container: str) -> int:
