@@ -37,7 +37,11 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
-_INSIDE = ("keyhole.sandbox.containers.holder", "keyhole.sandbox.containers.entry")
+_INSIDE = (
+    "keyhole.sandbox.containers.holder",
+    "keyhole.sandbox.containers.entry",
+    "keyhole.sandbox.containers.composed",
+)
 _LISTER = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -51,7 +55,7 @@ for name, module in list(sys.modules.items()):
         found[name] = file
 print(json.dumps(found))
 """
-"""What is imported by then is what is needed: neither program imports anything later on."""
+"""What is imported by then is what is needed: none of them imports anything later on."""
 
 
 @dataclass(frozen=True, slots=True)

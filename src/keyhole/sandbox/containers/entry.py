@@ -68,7 +68,11 @@ def main() -> int:
     """Run it: `entry CONFIG`, a file."""
     with open(sys.argv[1], "rb") as file:
         config = Config(**marshal.load(file))  # noqa: S302 - written outside, mounted read-only
-    broken = failures(config)
+    return enter(config, failures(config))
+
+
+def enter(config: Config, broken: list[str]) -> int:
+    """Become the command, unless something is broken."""
     if broken:
         sys.stderr.write(f"keyhole: nothing was run: a wall does not stand: {'; '.join(broken)}\n")
         return inside.FAILED

@@ -26,13 +26,16 @@ _SO_PEERPIDFD = 77
 """From <asm-generic/socket.h>, Linux 6.5."""
 _SO_NETNS_COOKIE = 71
 
+NAME = "registration.sock"
+
 
 class Registration:
     """One socket, for one holder."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is ours alone."""
-        self.path = directory / "registration.sock"
+        """`directory` is ours alone, or also the holder's, who cannot write in it."""
+        self.path = directory / NAME
+        self.path.unlink(missing_ok=True)  # of one that was killed
         self._listener = socket.socket(socket.AF_UNIX)
         # By a short name: that of a socket has at most 107 bytes.
         place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -80,6 +83,17 @@ async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str
             each.close()
         raise
     return door, reader.namespace
+
+
+def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
+    """SetupFailed unless who registered is in the very network that the door leads to.
+
+    The kernel makes our end of a connection in the namespace of the socket that connected to it. It
+    is all that is known of a peer whose process numbers are not ours (I5).
+    """
+    ends = (control, *door)
+    if len({s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in ends}) != 1:
+        raise SetupFailed("who registered a door is not in the network that it leads to")
 
 
 def _refuse_strange(door: list[socket.socket]) -> None:

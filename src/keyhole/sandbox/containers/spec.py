@@ -80,7 +80,7 @@ def holder(image: str, session: str, at: str, registration: str, kit: str) -> di
     return {
         "Image": image,
         "Entrypoint": closure.words(
-            "keyhole.sandbox.containers.holder", *closure.LOADED, closure.NFT
+            "keyhole.sandbox.containers.holder", REGISTRATION, *closure.LOADED, closure.NFT
         ),
         "User": "0:0",
         "Hostname": HOSTNAME,
