@@ -28,7 +28,12 @@ from keyhole.app.line import MAX_MESSAGE, Line
 from keyhole.app.policyfile import Unreadable
 from keyhole.control.client import Client, ControlFailed
 from keyhole.policy.fault import PolicyFaults
-from keyhole.sandbox.containers.registration import Registration, receive_door, refuse_elsewhere
+from keyhole.sandbox.containers.registration import (
+    Registration,
+    cookie_of,
+    receive_door,
+    refuse_elsewhere,
+)
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
 from keyhole.sandbox.programs import Missing
@@ -52,9 +57,13 @@ class Doorkeeper:
         self._client = Client(places.runtime)
         self._furniture = Furniture(expected, places, dict(os.environ))
 
-    async def serve(self) -> None:
-        """Never returns; raises OSError or Missing where it cannot be of use at all."""
+    async def serve(self, opened: asyncio.Event) -> None:
+        """Never returns; raises OSError or Missing where it cannot be of use at all.
+
+        `opened` is when the gateway can be asked.
+        """
         await asyncio.to_thread(self._furniture.prepare)
+        await opened.wait()
         while True:
             self._lacks(NO_DOOR)
             control = await Registration(self._expected.door).accept()
@@ -82,6 +91,7 @@ class Doorkeeper:
             refuse_elsewhere(control, door)
             # 2. A session for it, under the policy as it is accepted now.
             furnishing = await asyncio.to_thread(self._furniture.open, self._client)
+            cookie = cookie_of(control)
         except BaseException:
             for each in door:
                 each.close()
@@ -91,7 +101,7 @@ class Doorkeeper:
             # 3. It is served before anything may be started behind it (I2).
             await asyncio.to_thread(post.admit, door)
             await post.open(endings.put_nowait)
-            furnishing.place(namespace)
+            furnishing.place(namespace, cookie)
             self._lacks("")
             # 4. Until one of both hangs up.
             await self._hold(control, endings)
@@ -150,13 +160,8 @@ async def _main(sock: socket.socket, expected: Expected, places: Places) -> None
         if "open" in message:
             opened.set()
 
-    def ended() -> None:
-        gone.set()
-        opened.set()
-
-    line = Line(asyncio.get_running_loop(), sock, heard, ended)
-    await opened.wait()
-    serving = asyncio.ensure_future(Doorkeeper(expected, places, line).serve())
+    line = Line(asyncio.get_running_loop(), sock, heard, gone.set)
+    serving = asyncio.ensure_future(Doorkeeper(expected, places, line).serve(opened))
     left = asyncio.ensure_future(gone.wait())
     await asyncio.wait((serving, left), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():

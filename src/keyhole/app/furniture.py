@@ -131,7 +131,7 @@ class Furnishing:
     bounds: Bounds
     kept: tuple[tuple[int, int], ...]
 
-    def place(self, namespace: str) -> None:
+    def place(self, namespace: str, cookie: bytes) -> None:
         """Write it; by the last file the sandbox knows that the others are there."""
         _clear(self.directory)
         seeds = []
@@ -143,6 +143,7 @@ class Furnishing:
                     self._write(entry.target, entry.content.encode(), entry.mode)
         terms = Terms(
             namespace=namespace,
+            cookie=cookie,
             environment=dict(self.environment),
             seeds=tuple(seeds),
             program=build_filter(),

@@ -7,6 +7,7 @@ started too early, or again behind another door, runs nothing (I2).
 """
 
 # On the way of every start: it imports no `json`, `socket` or `typing`, as `inside.py` does not.
+import _socket
 import marshal
 import os
 import stat
@@ -19,6 +20,7 @@ TREE, PLACE = "/.keyhole", "/etc/keyhole"
 """Where our programs are mounted, and what the gateway wrote."""
 TERMS = f"{PLACE}/entry"
 
+_SO_NETNS_COOKIE = 71
 _OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
 
 
@@ -29,6 +31,7 @@ class Terms:
         self,
         *,
         namespace: str,
+        cookie: bytes,
         environment: dict[str, str],
         seeds: tuple[tuple[str, str, int], ...],
         program: bytes,
@@ -37,6 +40,8 @@ class Terms:
         kept: tuple[tuple[int, int], ...],
     ) -> None:
         self.namespace = namespace
+        self.cookie = cookie
+        """The same, by what the kernel gives to no other one until the next boot."""
         self.environment = environment
         self.seeds = seeds
         """Files of the sandbox's own: path, content, mode."""
@@ -84,6 +89,8 @@ def main() -> int:
 def failures(terms: Terms) -> list[str]:
     """Every wall that does not stand."""
     found = inside.wall_failures(terms.namespace)
+    if _cookie() != terms.cookie:
+        found.append("the network is not the one whose door is open")
     # What else is mounted is whoever's wrote the file, so every point is known.
     found += inside.mount_failures((TREE, PLACE), ("/", TREE, PLACE), ("",))
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
@@ -98,6 +105,14 @@ def failures(terms: Terms) -> list[str]:
         elif stat.S_ISSOCK(status.st_mode):
             found.append(f"{point} is mounted and is a socket of the host")
     return found
+
+
+def _cookie() -> bytes:
+    own = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    try:
+        return own.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    finally:
+        own.close()
 
 
 def surrounding(environment: dict[str, str]) -> dict[str, str]:

@@ -85,21 +85,25 @@ async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str
     return door, reader.namespace
 
 
+def cookie_of(sock: socket.socket) -> bytes:
+    """Which network it is of: what the kernel gives to no other one until the next boot."""
+    return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+
+
 def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
     """SetupFailed unless who registered is in the very network that the door leads to.
 
     The kernel makes our end of a connection in the namespace of the socket that connected to it. It
     is all that is known of a peer whose process numbers are not ours (I5).
     """
-    ends = (control, *door)
-    if len({s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in ends}) != 1:
+    if len({cookie_of(each) for each in (control, *door)}) != 1:
         raise SetupFailed("who registered a door is not in the network that it leads to")
 
 
 def _refuse_strange(door: list[socket.socket]) -> None:
     """The sockets are all of one namespace, and that is not ours."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *door)]
+        cookies = [cookie_of(each) for each in (own, *door)]
     if len(door) < 2 or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
         raise SetupFailed("what the holder handed over is no door of a network of its own")
 
