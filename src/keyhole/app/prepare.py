@@ -165,11 +165,11 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
         directory=str(intent.directory),
         environment=of_image
         | dict(kit.environment)
-        | _preset_variables(joined)
+        | preset_variables(joined)
         | build_environment(
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
-        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
+        files=(*plan.entries, *preset_files(joined, places.home), *kit.entries, *bound),
         bounds=Bounds(limits.processes, limits.memory, cpus=limits.cpus or 0.0),
         uid=who.uid,
         gid=who.gid,
@@ -208,11 +208,12 @@ def _kit(intent: Intent, site: Site, vouched: Vouched | None) -> Kit:
     return build(policy, certificates, shown, home, site.stand_ins, today, git=git, stores=stores)
 
 
-def _preset_variables(joined: Joined) -> dict[str, str]:
+def preset_variables(joined: Joined) -> dict[str, str]:
+    """What package managers are told inside."""
     return {name: value for preset in joined.presets for name, value in preset.env}
 
 
-def _preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
+def preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
     """Settings by which package managers with an empty home find their index; no credential."""
     files = (pair for preset in joined.presets for pair in preset.files)
     return tuple(Text(str(home / name), content) for name, content in files)

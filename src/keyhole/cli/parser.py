@@ -182,6 +182,21 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     up.add_argument(
         "--foreground", action="store_true", help="be the gateway, for service managers"
     )
+    expected = up.add_argument_group("a sandbox that others make, as compose does")
+    expected.add_argument(
+        "--door",
+        metavar="DIR",
+        type=Path,
+        help="where its holder registers a door, which only the gateway can write",
+    )
+    expected.add_argument(
+        "--furnish",
+        metavar="DIR",
+        type=Path,
+        help="where `etc` and `kit` are written, for it to mount read-only",
+    )
+    expected.add_argument("--policy", metavar="FILE", type=Path, help="what it may do")
+    trust_flag(expected)
     # The descriptor by which the gateway speaks to the `keyhole up` that started it.
     up.add_argument("--line", type=int, help=argparse.SUPPRESS)
     _json_flag(up)
@@ -192,6 +207,11 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _watch_flag(status)
     status.add_argument("--metrics", action="store_true", help="counters, for Prometheus")
     _json_flag(status)
+
+    health = _verb(
+        verbs, "health", "whether sandboxes can work now, or what they lack (exit 1 when anything)"
+    )
+    _json_flag(health)
 
     ps = _verb(verbs, "ps", "list sandboxes and sessions: what they did, and what is left to them")
     _watch_flag(ps)
@@ -307,7 +327,7 @@ def _unrecognised(verb: str, words: Sequence[str]) -> str:
     )
 
 
-def trust_flag(parser: argparse.ArgumentParser) -> None:
+def trust_flag(parser: argparse._ActionsContainer) -> None:
     """`--trust` accepts whatever is there; `--trust=sha256:…` only what has that digest."""
     parser.add_argument(
         "--trust",

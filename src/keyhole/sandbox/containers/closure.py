@@ -42,7 +42,10 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
 _INSIDE = (
-    *(f"keyhole.sandbox.containers.{name}" for name in ("holder", "entry", "idle", "owner")),
+    *(
+        f"keyhole.sandbox.containers.{name}"
+        for name in ("holder", "entry", "composed", "idle", "owner")
+    ),
     "keyhole.sandbox.probe",
     "subprocess",  # for what calls the clients of an image
 )
@@ -59,7 +62,7 @@ for name, module in list(sys.modules.items()):
         found[name] = file
 print(json.dumps(found))
 """
-"""What is imported by then is what is needed: neither program imports anything later on."""
+"""What is imported by then is what is needed: none of them imports anything later on."""
 
 
 @dataclass(frozen=True, slots=True)

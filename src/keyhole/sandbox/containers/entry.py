@@ -75,14 +75,18 @@ def main() -> int:
     with open(sys.argv[1], "rb") as file:
         config = Config(**marshal.load(file))  # noqa: S302 - written outside, mounted read-only
     joining = sys.argv[2:]
-    broken = _own_failures(config) if joining else failures(config)
+    if not joining:
+        return enter(config, failures(config))
+    _join(config, joining)
+    return enter(config, _own_failures(config))
+
+
+def enter(config: Config, broken: list[str]) -> int:
+    """Become the command, unless something is broken."""
     if broken:
         sys.stderr.write(f"keyhole: nothing was run: a wall does not stand: {'; '.join(broken)}\n")
         return inside.FAILED
-    if joining:
-        _join(config, joining)
-    else:
-        _plant(config.seeds)
+    _plant(config.seeds)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     try:
         os.chdir(config.directory)
@@ -105,6 +109,7 @@ def _join(config: Config, words: list[str]) -> None:
     `DIRECTORY [NAME=VALUE…] -- CMD…`. That none inside can hold or change us until we have our
     filter is the loader's doing, which cannot be read."""
     at = words.index("--")
+    config.seeds = ()  # they are there, and may be the person's own by now
     config.directory = words[0]
     config.command = tuple(words[at + 1 :])
     told = dict(word.split("=", 1) for word in words[1:at])

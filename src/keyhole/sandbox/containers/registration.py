@@ -27,13 +27,16 @@ _SO_PEERPIDFD = 77
 """From <asm-generic/socket.h>, Linux 6.5."""
 _SO_NETNS_COOKIE = 71
 
+NAME = "registration.sock"
+
 
 class Registration:
     """One socket, for one holder."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is ours alone."""
-        self.path = directory / "registration.sock"
+        """`directory` is ours alone, or also the holder's, who cannot write in it."""
+        self.path = directory / NAME
+        self.path.unlink(missing_ok=True)  # of one that was killed
         self._listener = socket.socket(socket.AF_UNIX)
         # By a short name: that of a socket has at most 107 bytes.
         place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -101,10 +104,25 @@ async def receive(control: socket.socket) -> Handed:
     return Handed(handed[:-1], handed[-1], reader.namespace)
 
 
+def cookie_of(sock: socket.socket) -> bytes:
+    """Which network it is of: what the kernel gives to no other one until the next boot."""
+    return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+
+
+def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
+    """SetupFailed unless who registered is in the very network that the door leads to.
+
+    The kernel makes our end of a connection in the namespace of the socket that connected to it. It
+    is all that is known of a peer whose process numbers are not ours (I5).
+    """
+    if len({cookie_of(each) for each in (control, *door)}) != 1:
+        raise SetupFailed("who registered a door is not in the network that it leads to")
+
+
 def _refuse_strange(handed: list[socket.socket]) -> None:
     """The sockets are all of one namespace, and that is not ours; the last alone is netlink's."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *handed)]
+        cookies = [cookie_of(each) for each in (own, *handed)]
     of_netlink = [s.family == socket.AF_NETLINK for s in handed]
     whole = len(handed) > 2 and of_netlink == [*[False] * (len(handed) - 1), True]
     if not whole or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:

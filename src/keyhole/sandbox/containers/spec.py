@@ -100,7 +100,7 @@ def holder(
     return {
         "Image": image,
         "Entrypoint": closure.words(
-            "keyhole.sandbox.containers.holder", *closure.LOADED, closure.NFT
+            "keyhole.sandbox.containers.holder", REGISTRATION, *closure.LOADED, closure.NFT
         ),
         "User": "0:0",
         "Hostname": HOSTNAME,
