@@ -88,6 +88,11 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
     )
     run.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
+    run.add_argument(
+        "--unsafe-no-isolation",
+        action="store_true",
+        help="run it on this host, as you, without a sandbox, a policy or any secret of Keyhole's",
+    )
     _policy_flag(run)
     trust_flag(run)
     run.add_argument(
@@ -307,7 +312,8 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
         from keyhole.cli.ahead import begin
 
         # An engine makes a container's network, so no helper has to.
-        options.helper = begin() if options.runtime in (None, "bwrap") else None
+        needed = options.runtime in (None, "bwrap") and not options.unsafe_no_isolation
+        options.helper = begin() if needed else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)

@@ -51,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
     if not command:
         raise CliError("what is to be run? `keyhole run -- CMD…`", EXIT_REFUSED)
     try:
+        if options.unsafe_no_isolation:
+            from keyhole.cli import unisolated
+
+            return unisolated.run(options, command, EXIT_REFUSED)
         return _run(options, command)
     except PolicyFaults as error:
         for fault in error.faults:
