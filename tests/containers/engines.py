@@ -38,7 +38,8 @@ class NoEngine(Exception):
 class OwnEngine:
     """A `dockerd` in a directory of its own."""
 
-    def __init__(self, directory: Path, *more: str) -> None:
+    def __init__(self, directory: Path, *more: str, bridge: str = "none") -> None:
+        """`bridge` is one that exists, for containers with a network of the engine's."""
         program = shutil.which("dockerd", path="/usr/sbin:/usr/bin:/usr/local/bin")
         if program is None:
             raise NoEngine("docker.io is not installed")
@@ -50,8 +51,9 @@ class OwnEngine:
             "--exec-root": directory / "exec",
             "--pidfile": directory / "pid",
             "--host": f"unix://{self.socket}",
-            "--bridge": "none",
+            "--bridge": bridge,
             "--iptables": "false",
+            "--ip-forward": "false",
             "--log-level": "error",
         }
         self._log = directory / "log"

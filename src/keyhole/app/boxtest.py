@@ -69,8 +69,9 @@ async def _said(
         tempfile.TemporaryFile() as complaints,
     ):
         console = Console(nothing.fileno(), output.fileno(), complaints.fileno())
-        own = replace(berth, engine=berth.engine.another())
-        runtime = own.runtime(replace(launch, interactive=False), console, new_session())
+        own = replace(berth, engine=berth.engine.another(), holding=None)
+        launch = replace(launch, interactive=False, lasting=False)
+        runtime = own.runtime(launch, console, new_session())
         try:
             await runtime.ready()
             running = await runtime.start(admit)

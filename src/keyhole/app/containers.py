@@ -17,7 +17,6 @@ from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.image import forget, look, programs_of
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.orphans import Orphan, prune
-from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.containers.nature import Nature
+    from keyhole.sandbox.containers.start import Containers
     from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Bounds, Launch
 
@@ -87,6 +87,9 @@ class Berth:
 
     def runtime(self, launch: Launch, console: Console | Unattended, session: str) -> Containers:
         """What makes a sandbox of it."""
+        # With its loop, while the engine starts the holder.
+        from keyhole.sandbox.containers.start import Containers
+
         return Containers(
             self.engine,
             launch,

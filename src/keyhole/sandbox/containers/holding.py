@@ -21,6 +21,7 @@ from keyhole.sandbox.containers.orphans import hold, remove_files
 from keyhole.sandbox.containers.registration import Registration
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.seccomp import common_rules, profile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +38,20 @@ class Holding:
         self.session = session
         self.directory = at / session
         self.created: Future[str] = Future()
-        """The holder's id, once the engine has it; whatever failed before that."""
+        """The holder's id, once the engine has it; or why it has none."""
         self.started: Future[None] = Future()
         """Settled when it has been started."""
-        self.image = self.kit = ""
-        """The holder's image and the volume with our own programs, once the holder is created."""
         self._top = at
         self._engine = engine
         self._nature = nature
         self._made = ""
         self._given_up = False
+        programs = closure.Programs.of(nft)
+        key = closure.key_of(programs)
+        self.kit, self.image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+        """The volume with our own programs, and the image that it is filled from."""
+        for each in (self.created, self.started):
+            each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
         try:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.mkdir(mode=0o700)
@@ -54,10 +59,23 @@ class Holding:
             self.registration = Registration(self.directory)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        for each in (self.created, self.started):
-            each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
-        self._thread = threading.Thread(target=self._run, args=(nft,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(programs,), daemon=True)
+        try:
+            # Nearly always the engine has the image: it is asked for by using it. Not yet in the
+            # thread, which would wait for its turn at every step while modules are imported here.
+            with contextlib.suppress(NoSuchThing):
+                self._create(engine)
+        except (EngineFailed, OSError) as failed:
+            self._fail(SetupFailed(str(failed)))
         self._thread.start()
+
+    def told(self, name: str, rules: str) -> str:
+        """How the engine is told a filter: Docker takes it itself, Podman the path of a file."""
+        if not self._engine.is_podman():
+            return rules
+        file = self.directory / name
+        file.write_text(rules, "utf-8")
+        return str(file)
 
     def close(self) -> None:
         """Leave nothing of it; what the engine has begun is waited for."""
@@ -73,13 +91,15 @@ class Holding:
             os.close(self._alive)
             self._alive = -1
 
-    def _run(self, nft: str) -> None:
+    def _run(self, programs: closure.Programs) -> None:
         engine = self._engine.another()  # of this thread's own
         try:
-            self._create(engine, nft)
-            if not self._given_up:
+            if not self.created.done():
+                self._make_image(engine, programs)
+                self._create(engine)
+            if self._made and not self._given_up:
                 engine.start(self._made)
-            self.started.set_result(None)
+                self.started.set_result(None)
         except (EngineFailed, Missing, OSError) as failed:
             self._fail(SetupFailed(str(failed)))
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
@@ -92,21 +112,13 @@ class Holding:
             if not each.done():
                 each.set_exception(error)
 
-    def _create(self, engine: Engine, nft: str) -> None:
-        programs = closure.Programs.of(nft)
-        key = closure.key_of(programs)
-        self.kit, self.image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+    def _create(self, engine: Engine) -> None:
         place = str(self.registration.path)
+        rules = self.told("holder-profile", profile(common_rules()))
         config = spec.holder(
-            self.image, self.session, str(self._top), place, self.kit, self._nature
+            self.image, self.session, str(self._top), place, self.kit, rules, self._nature
         )
-        name = f"keyhole-{self.session}-holder"
-        # Nearly always the engine has the image: it is asked for by using it.
-        try:
-            self._made = engine.create(config, name)
-        except NoSuchThing:
-            self._make_image(engine, programs)
-            self._made = engine.create(config, name)
+        self._made = engine.create(config, f"keyhole-{self.session}-holder")
         self.created.set_result(self._made)
 
     def _make_image(self, engine: Engine, programs: closure.Programs) -> None:

@@ -3,11 +3,12 @@
 A socket for each holder, mounted in that holder alone, that answers one connection. Who connects is
 known by the kernel: the peer's process, held by a descriptor, is in the control group of the
 container that we made, and is what the engine says is that container's first process (I5).
+
+A holder is begun before there is a loop, which takes a while to import.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import select
@@ -51,6 +52,8 @@ class Registration:
 
     async def accept(self) -> socket.socket:
         """Whoever connects first; nobody can after that."""
+        import asyncio
+
         try:
             connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         finally:
@@ -74,15 +77,10 @@ class Handed:
     """The name of its network."""
 
 
-async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str]:
-    """The door that comes over this connection, and the name of its network namespace."""
-    handed = await receive(control)
-    handed.links.close()
-    return handed.door, handed.namespace
-
-
 async def receive(control: socket.socket) -> Handed:
     """All that comes over this connection."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     reader = DoorReader()
     control.setblocking(False)

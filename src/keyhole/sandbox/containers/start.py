@@ -208,6 +208,7 @@ class Containers:
         box, filled = await asyncio.to_thread(self._create_sandbox, holding, holder)
         sandbox = self.container
         stream = await asyncio.to_thread(engine.attach, sandbox)
+        program = build_filter()
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
         control = self._control = await self._registered(holding, holder)
@@ -218,7 +219,7 @@ class Containers:
         self._links = handed.links
         admit(handed.door)
         # 4. The sandbox, in that network; its streams are ours before it can write to them.
-        walls = spec.assertions(box, handed.namespace, filled.same, build_filter(), filled.owners)
+        walls = spec.assertions(box, handed.namespace, filled.same, program, filled.owners)
         _assert(holding.directory, walls)
         await asyncio.to_thread(engine.start, sandbox)
         unmap(holding.directory)  # the sandbox has what it needs of it
@@ -267,14 +268,6 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
-    def _profile(self, directory: Path, *, podman: bool) -> str:
-        """Docker takes the profile itself, Podman the path of a file."""
-        if not podman:
-            return profile()
-        file = directory / "profile"
-        file.write_text(profile(), "utf-8")
-        return str(file)
-
     def _create_sandbox(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
         """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
@@ -286,7 +279,7 @@ class Containers:
             self._image.id,
             self._image.volumes,
             holding.kit,
-            self._profile(directory, podman=podman),
+            holding.told("profile", profile()),
             str(self._top),
             owns_memory=not podman,
             nature=self._nature,
