@@ -28,6 +28,9 @@ _MAX_WORDS = 400
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
 
+_REMOVED_ALREADY = "is already in progress"
+"""In Docker's words for a container that goes by itself."""
+
 _DEFAULTS = {
     "docker": ("/run/docker.sock", "/var/run/docker.sock"),
     "podman": ("/run/podman/podman.sock",),
@@ -246,9 +249,14 @@ class Engine:
 
     def remove(self, container: str) -> None:
         """Leave nothing of it."""
-        with contextlib.suppress(NoSuchThing), _translated(self.path):
-            # Volumes without a name go along; that with our programs has one.
-            self._client.remove_container(container, v=True, force=True)
+        try:
+            with contextlib.suppress(NoSuchThing), _translated(self.path):
+                # Volumes without a name go along; that with our programs has one.
+                self._client.remove_container(container, v=True, force=True)
+        except EngineFailed as failed:
+            # A holder that has just ended is removed by the engine itself.
+            if _REMOVED_ALREADY not in str(failed):
+                raise
 
     def containers(self) -> list[Listed]:
         """Every container that carries our label."""
