@@ -321,8 +321,10 @@ def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
 ) -> None:
     """I5: to the holder, to the sandbox by name, among its processes, by way of another, and for a
     moment only. The control: one that is attached to nobody is not told of."""
+    shared = {"XDG_RUNTIME_DIR": str(plain.home)}
+    assert plain("up", env=shared).code == 0
     with (
-        plain.running("sh", "-c", "echo ready; sleep 300") as process,
+        plain.running("sh", "-c", "echo ready; exec sleep 300", env=shared) as process,
         contextlib.ExitStack() as stack,
     ):
         assert line_of(process.stdout) == "ready"
@@ -351,15 +353,15 @@ def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
             said = line_of(process.stderr)
             assert f"the container {who} ({container[:12]}) was attached to this sandbox" in said
         assert process.poll() is None
+        process.terminate()
+        assert process.wait(PATIENCE) == 143
+    assert plain("down", env=shared).code == 0
     written = [e["details"] for e in plain.events() if e["reason"] == "foreign-container"]
     assert [(each["container"], each["name"]) for each in written] == expected
-    plain("prune")
 
 
 def test_an_interface_that_somebody_puts_into_its_network_ends_a_run_at_once(
-    busy: Busy,
-    client: Api,
-    origin: GitAndWeb,
+    busy: Busy, client: Api, project: Boxed
 ) -> None:
     """I2: Docker refuses it at first, and does it for who takes the holder off `none`."""
     name = "keyhole-test"
@@ -377,6 +379,7 @@ def test_an_interface_that_somebody_puts_into_its_network_ends_a_run_at_once(
         until_nobody_is_in(busy.namespace)
     finally:
         client.remove_network(network)
+    assert "interface-added" in [event["reason"] for event in project.events()]
 
 
 # ── two at once ───────────────────────────────────────────────────────────────────────────────────
