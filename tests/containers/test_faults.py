@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import docker
 import pytest
 
+from keyhole.sandbox.containers.start import HOLDER_ENDED
 from tests.containers.test_walls import Service, service
 from tests.control.rig import until
 from tests.sandbox.people import PATIENCE
@@ -141,24 +142,32 @@ def client(dockerd: OwnEngine) -> Iterator[Api]:
 
 
 @pytest.mark.parametrize(
-    "kill",
+    ("kill", "code", "told"),
     [
-        kill_run, kill_holder, kill_sandbox, kill_holders_shim, kill_sandboxs_shim, restart_holder,
+        (kill_run, -signal.SIGKILL, False),
+        (kill_holder, 137, True),
+        (kill_sandbox, 137, False),
+        (kill_holders_shim, 137, True),
+        (kill_sandboxs_shim, 137, False),
+        (restart_holder, 137, True),
     ],
-)  # fmt: skip
+)
 def test_whichever_part_is_killed_nobody_is_left_and_nothing_is_asked(
     busy: Busy,
     client: Api,
     dockerd: OwnEngine,
     origin: GitAndWeb,
     kill: Callable[[Busy, Api], None],
+    code: int,
+    told: bool,
 ) -> None:
     """I2. The control: it was served until then."""
     kill(busy, client)
     until_nobody_is_in(busy.namespace)
     origin.until_idle()
     asked = origin.connections
-    busy.process.wait(PATIENCE)
+    assert busy.process.wait(PATIENCE) == code
+    assert told == (HOLDER_ENDED in rest_of(busy.process.stderr).decode())
     until(lambda: not dockerd.engine.running())
     # What is left of the sandbox can be started again by nobody: its network is gone.
     with pytest.raises(docker.errors.APIError):
