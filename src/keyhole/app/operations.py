@@ -68,6 +68,15 @@ OTHER_SURROUNDINGS = (
     "this shell's package managers say something else than the gateway's: start it here anew"
     " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
 )
+_NOTES = {
+    "cover-lost": ("path",),
+    "foreign-container": ("container", "name"),
+    "interface-added": ("interface",),
+    "holder-ended": (),
+    "engine-silent": (),
+}
+"""What whoever holds a sandbox may have written down, and which words of it; all else is not."""
+
 NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
 ENDING = "the gateway is about to end"
 REVOKED_EARLY = "all sessions were revoked while this one was opened"
@@ -321,15 +330,9 @@ class GatewayOperations:
         if entry.live is None:
             return
         match message:
-            case {"note": "cover-lost", "path": str(path)}:
-                entry.live.record(session_event("cover-lost", path=path))
-            case {"note": "foreign-container", "container": str(container), "name": str(name)}:
-                told = session_event("foreign-container", container=container, name=name)
-                entry.live.record(told)
-            case {"note": "interface-added", "interface": str(interface)}:
-                entry.live.record(session_event("interface-added", interface=interface))
-            case {"note": "engine-silent"}:
-                entry.live.record(session_event("engine-silent"))
+            case {"note": str(what)} if what in _NOTES:
+                details = {name: str(message.get(name, "")) for name in _NOTES[what]}
+                entry.live.record(session_event(what, **details))
             case {"ended": int(code)}:
                 entry.live.close(Ending.DONE)
                 entry.live.record(session_event("ended", code=code))

@@ -35,6 +35,8 @@ NOBODYS_KEYS = "ctrl-^,ctrl-_,ctrl-^,ctrl-_"
 """What leaves a terminal that is not to be left: engines know no way to have none, and by default
 hold every Ctrl-P back."""
 THE_USUAL_KEYS = "ctrl-p,ctrl-q"
+_REMOVED_ALREADY = "is already in progress"
+"""In Docker's words for a container that goes by itself."""
 
 _DEFAULTS = {
     "docker": ("/run/docker.sock", "/var/run/docker.sock"),
@@ -348,9 +350,14 @@ class Engine:
 
     def remove(self, container: str) -> None:
         """Leave nothing of it."""
-        with contextlib.suppress(NoSuchThing), _translated(self.path):
-            # Volumes without a name go along; that with our programs has one.
-            self._client.remove_container(container, v=True, force=True)
+        try:
+            with contextlib.suppress(NoSuchThing), _translated(self.path):
+                # Volumes without a name go along; that with our programs has one.
+                self._client.remove_container(container, v=True, force=True)
+        except EngineFailed as failed:
+            # A holder that has just ended is removed by the engine itself.
+            if _REMOVED_ALREADY not in str(failed):
+                raise
 
     def containers(self) -> list[Listed]:
         """Every container that carries our label."""

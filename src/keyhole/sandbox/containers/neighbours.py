@@ -99,16 +99,19 @@ class Neighbours:
         """The container, if it leads to one of ours, and is none of them."""
         try:
             found = engine.joined(container)
-            leads = found.id not in self._own and self._leads(engine, found, _MAX_CHAIN)
         except NoSuchThing:
             return None  # it has ended, and was removed
+        leads = found.id not in self._own and self._leads(engine, found, _MAX_CHAIN)
         return found if leads else None
 
     def _leads(self, engine: Engine, joined: Joined, steps: int) -> bool:
         """Whether it shares with ours, be it by way of others. The engine knows what is meant by a
         name, or by the beginning of an id."""
         for name in joined.others:
-            other = engine.joined(name)
+            try:
+                other = engine.joined(name)
+            except NoSuchThing:
+                continue
             if other.id in self._own or (steps and self._leads(engine, other, steps - 1)):
                 return True
         return False

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers.engine import EngineFailed
 from keyhole.sandbox.containers.mapped import unmap
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
 
     `at` is where this user's runs have their files; `nft` is what today's holder is made with.
     """
+    failed: EngineFailed | None = None
     # Holders last: Podman keeps one for as long as something hangs on it.
     for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
         what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
@@ -76,7 +78,11 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
             own = container.labels.get(spec.AT_LABEL) == str(at)
             orphaned = own and not _lives(at / session)
         if orphaned:
-            engine.remove(container.id)
+            try:
+                engine.remove(container.id)
+            except EngineFailed as error:
+                failed = error  # Podman removes none to which somebody's own is attached
+                continue
             yield Orphan(container.id[:12], what, session)
     for directory in _directories(at):
         if not _lives(directory):
@@ -90,6 +96,8 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
         short = name.rpartition("/")[2]  # Podman names a registry before it
         if short != f"{spec.IMAGE}:{key}" and engine.forget_image(name):
             yield Orphan(name, "image")
+    if failed is not None:
+        raise failed
 
 
 def remove_session(engine: Engine, at: Path, session: str) -> None:

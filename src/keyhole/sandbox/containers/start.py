@@ -48,6 +48,8 @@ _ENDING_SECONDS = 5.0
 _ENTRY = "entry"
 """The file, in the session's directory, that says what `entry.py` asserts."""
 
+HOLDER_ENDED = "the sandbox's holder was ended from outside, and with it all that ran inside"
+
 
 @dataclass(frozen=True, slots=True)
 class Outside:
@@ -72,6 +74,7 @@ class Contained:
         """`pid` is 0 when a short command has ended by now."""
         self.init: int | None = pid or None
         self._outside = outside
+        self._told: Callable[[Notice], None] = lambda _: None
         self._ended = ended
         self._control: socket.socket | None = control
         self._process = -1
@@ -87,9 +90,16 @@ class Contained:
             self.kill()
             await asyncio.to_thread(lambda: self.lives_on)
             raise SandboxLost(f"the engine lost the sandbox: {failed}") from None
+        else:
+            if self._holder_ended():
+                self._told(Notice("holder-ended", HOLDER_ENDED))
         finally:
             self.kill()
         return code
+
+    def _holder_ended(self) -> bool:
+        """Whether that was the end of all, and not ours."""
+        return self._control is not None and bool(select.select([self._control], [], [], 0)[0])
 
     @contextlib.contextmanager
     def watch(self, told: Callable[[Notice], None]) -> Iterator[None]:
@@ -100,6 +110,7 @@ class Contained:
             line = f"an interface ({name}) was put into the sandbox's network: the run is ended"
             told(Notice("interface-added", line, {"interface": name}, ends=True))
 
+        self._told = told
         links = LinkWatch(self._outside.links, added)
         neighbours = Neighbours(self._outside.engine, self._outside.containers, told)
         try:
