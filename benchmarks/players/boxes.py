@@ -54,7 +54,7 @@ def dock() -> Iterator[Dock]:
     if os.geteuid() != 0:
         raise NoEngine("only root can start an engine")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, _bridge(ip):
-        engine = OwnEngine(Path(directory), BRIDGE)
+        engine = OwnEngine(Path(directory), bridge=BRIDGE)
         try:
             tools = (*WORKBENCH, "/bin/date", *filter(None, [httpload.program()]))
             library = f"/usr/lib/python3.{sys.version_info[1]}"

@@ -38,7 +38,7 @@ class NoEngine(Exception):
 class OwnEngine:
     """A `dockerd` in a directory of its own."""
 
-    def __init__(self, directory: Path, bridge: str = "none") -> None:
+    def __init__(self, directory: Path, *more: str, bridge: str = "none") -> None:
         """`bridge` is one that exists, for containers with a network of the engine's."""
         program = shutil.which("dockerd", path="/usr/sbin:/usr/bin:/usr/local/bin")
         if program is None:
@@ -57,12 +57,8 @@ class OwnEngine:
             "--log-level": "error",
         }
         self._log = directory / "log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [program, *(f"{name}={value}" for name, value in words.items())],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            )  # fmt: skip
+        self._words = [program, *(f"{name}={value}" for name, value in words.items()), *more]
+        self._process = self._started()
         self._directory = directory
         try:
             self._wait()
@@ -70,6 +66,31 @@ class OwnEngine:
         except BaseException:
             self.close()
             raise
+
+    def _started(self, *more: str) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [*self._words, *more],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """As the kernel does it when memory is short; its containers' own processes stay."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self, *flags: str) -> None:
+        """Start it anew after it was killed, with the same files and users of its socket."""
+        before = self.socket.stat()
+        self.socket.unlink(missing_ok=True)
+        # Whoever has these numbers now, buried or not, is taken for the last one.
+        for left in ("pid", "exec/containerd/containerd.pid"):
+            (self._directory / left).unlink(missing_ok=True)
+        self._process = self._started(*flags)
+        self._wait()
+        os.chown(self.socket, before.st_uid, before.st_gid)
+        os.chmod(self.socket, before.st_mode & 0o777)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -123,7 +144,7 @@ def make_image(
         archive.tree(Path(tree))
     for path, text in texts.items():
         archive.put(path, text.encode(), 0o644)
-    archive.directory("/tmp")  # noqa: S108 - of the image
+    archive.directory("/tmp", 0o1777)  # noqa: S108 - of the image
     engine.import_image(archive.content(), name, {})
     return name
 
@@ -138,13 +159,13 @@ class _Tree:
         self._tar.close()
         return self._file.getvalue()
 
-    def directory(self, path: str) -> None:
+    def directory(self, path: str, mode: int = 0o755) -> None:
         if path in self._seen:
             return
         self.directory(os.path.dirname(path))
         self._seen.add(path)
         entry = tarfile.TarInfo(path[1:])
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        entry.type, entry.mode = tarfile.DIRTYPE, mode
         self._tar.addfile(entry)
 
     def link(self, path: str, to: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 from keyhole.sandbox.containers import start as module
 from keyhole.sandbox.containers.engine import EngineFailed, Image, State
 from keyhole.sandbox.containers.holding import Holding
+from keyhole.sandbox.containers.nature import Nature
+from keyhole.sandbox.containers.registration import Handed
 from keyhole.sandbox.containers.start import Containers
 from keyhole.sandbox.helper import SetupFailed
 from tests.containers.test_pieces import box
@@ -98,16 +100,19 @@ def started(
 ) -> None:
     """Start a sandbox by this engine, to whatever end, and close it."""
 
-    async def door(_: socket.socket) -> tuple[list[socket.socket], str]:
+    async def door(_: socket.socket) -> Handed:
         engine.said.append("door")
-        return [], "net:[1]"
+        return Handed([], links, "net:[1]")
 
-    patch.setattr(module, "receive_door", door)
-    patch.setattr(module, "check_peer", lambda *_: engine.said.append("check"))
+    patch.setattr(module, "receive", door)
+    patch.setattr(module, "check_peer", lambda *_, **__: engine.said.append("check"))
     launch, image, console = box().launch, Image("sha256:1", {}, (), ""), Unused()
     given: Any = engine
-    holding = Holding(given, "5e55", at, NFT)
-    runtime = Containers(given, launch, image, console, "5e55", at, holding)  # type: ignore[arg-type]
+    nature = Nature()
+    holding = Holding(given, "5e55", at, NFT, nature)
+    runtime = Containers(given, launch, image, console, "5e55", at, nature, holding)  # type: ignore[arg-type]
+
+    links = socket.socket(socket.AF_UNIX)
 
     async def run() -> None:
         await runtime.ready()
@@ -117,6 +122,7 @@ def started(
         asyncio.run(run())
     finally:
         runtime.close()
+        links.close()
 
 
 @pytest.mark.parametrize("podman", [False, True])
@@ -171,7 +177,7 @@ def test_a_run_that_gives_up_waits_for_what_the_engine_is_doing_and_removes_it(
     """A secret that cannot be read, Ctrl-C: the holder may be half started by then."""
     engine = Engine(stuck="start holder")
     given: Any = engine
-    holding = Holding(given, "5e55", tmp_path, NFT)
+    holding = Holding(given, "5e55", tmp_path, NFT, Nature())
     until(lambda: "start holder" in engine.said)
     closing = threading.Thread(target=holding.close)
     closing.start()

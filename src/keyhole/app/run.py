@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import resource
 import signal
+from collections import deque
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
-    from keyhole.sandbox.interface import Console, Running, Runtime
+    from keyhole.sandbox.interface import Console, Notice, Running, Runtime
 
 TIMED_OUT = 124
 """The exit code of a command that outlived `limits.ttl`, as timeout(1) has it."""
@@ -32,6 +34,14 @@ GRACE_SECONDS = 5.0
 
 DESCRIPTORS = 20_000
 """Two for each of the gateway's connections, and some for everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """Who hears of a run that nobody sits in front of. A signal then ends it, command and all."""
+
+    started: Callable[[Running], None]
+    closed: Callable[[Ending], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,10 @@ class Run:
     post: Post
     """Who serves its door."""
     report: Callable[[str], None]
+    warn: Callable[[str], None] | None = None
+    """The same for what a quiet person must read, too; None: as `report`."""
+    lasting: Lasting | None = None
+    """For one that nobody sits in front of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +102,22 @@ async def _execute(run: Run) -> Outcome:
         # The door is served, or in our hands, before the command exists.
         running = await run.runtime.start(post.admit)
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
-        with _signals(loop, running, terminal), _covers(run, running, loop) as lost:
+        stop = functools.partial(endings.put_nowait, Ending.STOPPED) if run.lasting else None
+        with (
+            _signals(loop, running, terminal, stop),
+            _covers(run, running, loop) as lost,
+            _outside(run, running, loop) as notices,
+        ):
             terminal.start(running.is_stopped)
+            if run.lasting:
+                run.lasting.started(running)
             code = await _wait(run, running, opening, endings)
         running.close()
         if lost:
             post.note("cover-lost", path=lost[0])
             code, uncovered = 125, lost[0]
+        if any(notice.ends for notice in notices):
+            code = 125
     finally:
         if opening:
             opening.cancel()
@@ -131,6 +154,8 @@ async def _wait(
 
 def _close(run: Run, running: Running, ending: Ending) -> bool:
     """The door was closed: what that means for the command. True: its time was over."""
+    if run.lasting:
+        run.lasting.closed(ending)
     match ending:
         case Ending.EXPIRED:
             run.report(f"limits.ttl ({run.policy.limits.ttl:g} s) is over: the command is ended")
@@ -177,12 +202,44 @@ def _covers(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iter
 
 
 @contextlib.contextmanager
+def _outside(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Iterator[list[Notice]]:
+    """Say and write down what is done to the sandbox from outside, while it runs."""
+    notices: list[Notice] = []
+    waiting: deque[Notice] = deque()
+
+    over = False
+
+    def tell() -> None:
+        while waiting and not over:
+            notice = waiting.popleft()
+            notices.append(notice)
+            (run.warn or run.report)(notice.line)
+            run.post.note(notice.reason, **notice.details)
+
+    def told(notice: Notice) -> None:
+        waiting.append(notice)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
+            loop.call_soon_threadsafe(tell)
+
+    try:
+        with running.watch(told):
+            yield notices
+    finally:
+        tell()
+        over = True  # the log is about to be closed
+
+
+@contextlib.contextmanager
 def _signals(
-    loop: asyncio.AbstractEventLoop, running: Running, terminal: Console
+    loop: asyncio.AbstractEventLoop,
+    running: Running,
+    terminal: Console,
+    stop: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """What is sent to us is meant for the command; a new size is the pty's."""
+    """What is sent to us is meant for the command, or to `stop` it; a new size is the pty's."""
     for number in FORWARDED:
-        loop.add_signal_handler(number, running.forward, number)
+        forward = functools.partial(running.forward, number)
+        loop.add_signal_handler(number, stop or forward)
     loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
     loop.add_signal_handler(signal.SIGCONT, running.resume)
     let_signals_come()

@@ -23,6 +23,7 @@ BACKLOG = 1024
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _IP_TRANSPARENT, _IPV6_TRANSPARENT, _IP_PKTINFO = 19, 75, 8
 
+_RTMGRP_LINK = 1
 _RTM_NEWROUTE, _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_CREATE = 24, 1, 4, 0x400
 _RT_TABLE_LOCAL, _RTPROT_BOOT, _RT_SCOPE_HOST, _RTN_LOCAL = 255, 3, 254, 2
 _RTA_DST, _RTA_OIF, _RTA_PREFSRC = 1, 4, 7
@@ -110,6 +111,13 @@ def listen() -> list[socket.socket]:
         tcp6.listen(BACKLOG)
         sockets.append(tcp6)
     return sockets
+
+
+def watch_links() -> socket.socket:
+    """A socket on which the kernel tells of every interface that this network gets from now on."""
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    netlink.bind((0, _RTMGRP_LINK))
+    return netlink
 
 
 def _add_local_route(netlink: socket.socket, family: int, source: bytes, interface: int) -> None:

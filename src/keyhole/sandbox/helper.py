@@ -27,7 +27,8 @@ SETUP_SECONDS = 30.0
 TOOK_TOO_LONG = f"the set-up took over {SETUP_SECONDS:g} s"
 
 MAX_REPORT = 65536
-_MAX_DOOR_SOCKETS = 3
+_MAX_DOOR_SOCKETS = 4
+"""Three that are listened on, and one by which a holder has new interfaces told."""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = """\
@@ -49,6 +50,10 @@ TOLD = b"launch"
 
 class SetupFailed(Exception):
     """The walls could not be made or do not stand; nothing untrusted has run."""
+
+
+class SandboxLost(SetupFailed):
+    """It ran, and whoever ran it is gone: it was ended, and how it ended is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,8 @@ class Helper:
     def tell(self, launch: Launch, streams: Streams) -> None:
         """Hand over what to start. By descriptor: a launch may be larger than a socket's buffer."""
         self.told = True
-        self.group = cgroup.enclose(self.pid, launch.bounds.memory, launch.bounds.processes)
+        bounds = launch.bounds
+        self.group = cgroup.enclose(self.pid, bounds.memory, bounds.processes, cpus=bounds.cpus)
         memory = os.memfd_create("keyhole-launch", os.MFD_CLOEXEC)
         try:
             with os.fdopen(memory, "wb", closefd=False) as file:

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from keyhole.model.value import dataclass, field
+
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from keyhole.sandbox.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that was done to a sandbox from outside."""
+
+    reason: str
+    """As the audit log has it."""
+    line: str
+    """For the person."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = False
+    """Whether the sandbox was ended for it."""
 
 
 class Running(Protocol):
@@ -26,6 +42,9 @@ class Running(Protocol):
 
     def is_stopped(self) -> bool:
         """Whether the command itself is stopped, as Ctrl-Z does it."""
+
+    def watch(self, told: Callable[[Notice], None]) -> AbstractContextManager[None]:
+        """Tell, from any thread, what is done to it from outside, for as long as it is entered."""
 
     def forward(self, number: int) -> None:
         """Give the command a signal that was meant for it."""

@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 
 from keyhole.sandbox import emptynet, syscalls
 
@@ -24,16 +25,30 @@ UID = 60778
 """Who the holder is from then on: no user of the host, and never the sandbox's own, who could
 else trace or end it."""
 
+PATIENCE = 60.0
+"""Seconds that it waits for a gateway that comes later, or still has the holder before this one;
+then it ends, and whoever starts it again decides."""
+_LOOK_SECONDS = 0.05
+
+
+HELD = "--held"
+
 
 def main() -> int:
-    """Run the holder: `holder NFT…`, the words by which nft is started."""
-    control = socket.socket(socket.AF_UNIX)
-    control.connect(REGISTRATION)
+    """Run the holder: `holder SOCKET NFT…`, where to register, and how nft is started.
+
+    Or `holder --held`, which an engine asks in the same container: whether the first process is one
+    that has given up everything.
+    """
+    if sys.argv[1:] == [HELD]:
+        return 0 if _is_held() else 1
+    control = _registered(sys.argv[1])
     try:
-        # 1. Every address leads to the door.
+        # 1. Every address leads to the door. An interface is there when we look, or is told of.
+        links = emptynet.watch_links()
         emptynet.raise_loopback()
         emptynet.make_everything_local()
-        emptynet.capture(*sys.argv[1:])
+        emptynet.capture(*sys.argv[2:])
         door = emptynet.listen()
         namespace = os.readlink("/proc/self/ns/net")
         # 2. Nothing is left that could change it.
@@ -42,10 +57,26 @@ def main() -> int:
         control.sendall(_framed("error", str(error)))
         return 1
     # 3. The door goes out.
-    socket.send_fds(control, [_framed("door", namespace)], [each.fileno() for each in door])
-    for each in door:
+    handed = [*door, links]
+    socket.send_fds(control, [_framed("door", namespace)], [each.fileno() for each in handed])
+    for each in handed:
         each.close()
     return _hold(control)
+
+
+def _registered(path: str) -> socket.socket:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        control = socket.socket(socket.AF_UNIX)
+        try:
+            control.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            control.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return control
 
 
 def _give_up() -> None:
@@ -57,6 +88,13 @@ def _give_up() -> None:
     syscalls.lose_capabilities()
     syscalls.no_new_privileges()
     syscalls.not_traceable()
+
+
+def _is_held() -> bool:
+    with open("/proc/1/status", encoding="ascii", errors="replace") as file:
+        rows = dict(line.split(":", 1) for line in file if ":" in line)
+    users = {int(number) for number in rows["Uid"].split()}
+    return users == {UID} and int(rows["CapPrm"], 16) == 0
 
 
 def _hold(control: socket.socket) -> int:
@@ -78,3 +116,7 @@ def _framed(key: str, text: str) -> bytes:
 def _escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", units))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Engine
+    from keyhole.sandbox.containers.nature import Nature
 
 
 class Holding:
     """One holder, and the directory, lock and registration of its session."""
 
-    def __init__(self, engine: Engine, session: str, at: Path, nft: str) -> None:
+    def __init__(self, engine: Engine, session: str, at: Path, nft: str, nature: Nature) -> None:
         """Begin. `at` is a directory of ours, in which no sandbox can write."""
         self.session = session
         self.directory = at / session
@@ -42,13 +43,14 @@ class Holding:
         """Settled when it has been started."""
         self._top = at
         self._engine = engine
+        self._nature = nature
         self._name = f"keyhole-{session}-holder"
         self._alive = -1
         self._registration: Registration | None = None
         self._asked = self._given_up = False
         programs = closure.Programs.of(nft)
         key = closure.key_of(programs)
-        self.kit, self._image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
+        self.kit, self.image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
         """The volume with our own programs, and the image that it is filled from."""
         for each in (self.created, self.started):
             each.set_running_or_notify_cancel()  # whoever waits no longer does not undo it
@@ -126,7 +128,9 @@ class Holding:
     def _create(self, engine: Engine) -> None:
         place = str(self.registration.path)
         rules = self.told("holder-profile", profile(common_rules()))
-        config = spec.holder(self._image, self.session, str(self._top), place, self.kit, rules)
+        config = spec.holder(
+            self.image, self.session, str(self._top), place, self.kit, rules, self._nature
+        )
         self._asked = True
         self.created.set_result(engine.create(config, self._name))
 
@@ -135,11 +139,11 @@ class Holding:
         with open(self._top / "image.lock", "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(NoSuchThing):
-                engine.image(self._image)
+                engine.image(self.image)
                 return
-            unfinished = f"{self._image}-unfinished"
+            unfinished = f"{self.image}-unfinished"
             engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
             # The engine fills the volume when the first container with it is made.
             filling = engine.create(spec.filler(unfinished, self.kit))
             engine.remove(filling)
-            engine.rename(unfinished, self._image)
+            engine.rename(unfinished, self.image)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers.engine import EngineFailed
 from keyhole.sandbox.containers.mapped import unmap
 
 if TYPE_CHECKING:
@@ -67,16 +68,21 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
 
     `at` is where this user's runs have their files; `nft` is what today's holder is made with.
     """
+    failed: EngineFailed | None = None
     # Holders last: Podman keeps one for as long as something hangs on it.
     for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
         what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
-        if what in ("look", "filler"):
+        if what in ("look", "filler", "owner"):
             orphaned = time.time() - container.created > _FRESH_SECONDS
         else:
             own = container.labels.get(spec.AT_LABEL) == str(at)
             orphaned = own and not _lives(at / session)
         if orphaned:
-            engine.remove(container.id)
+            try:
+                engine.remove(container.id)
+            except EngineFailed as error:
+                failed = error  # Podman removes none to which somebody's own is attached
+                continue
             yield Orphan(container.id[:12], what, session)
     for directory in _directories(at):
         if not _lives(directory):
@@ -90,6 +96,19 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
         short = name.rpartition("/")[2]  # Podman names a registry before it
         if short != f"{spec.IMAGE}:{key}" and engine.forget_image(name):
             yield Orphan(name, "image")
+    if failed is not None:
+        raise failed
+
+
+def remove_session(engine: Engine, at: Path, session: str) -> None:
+    """Leave nothing of one session of this user's, if it has ended."""
+    if not session or _lives(at / session):
+        return
+    for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
+        told = container.labels
+        if (told.get(spec.AT_LABEL), told.get(spec.SESSION_LABEL)) == (str(at), session):
+            engine.remove(container.id)
+    remove_files(at / session)
 
 
 def _directories(at: Path) -> list[Path]:

@@ -16,6 +16,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from keyhole.model.value import dataclass
 from keyhole.sandbox.helper import DoorReader, SetupFailed
 
 if TYPE_CHECKING:
@@ -27,13 +28,16 @@ _SO_PEERPIDFD = 77
 """From <asm-generic/socket.h>, Linux 6.5."""
 _SO_NETNS_COOKIE = 71
 
+NAME = "registration.sock"
+
 
 class Registration:
     """One socket, for one holder."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is ours alone."""
-        self.path = directory / "registration.sock"
+        """`directory` is ours alone, or also the holder's, who cannot write in it."""
+        self.path = directory / NAME
+        self.path.unlink(missing_ok=True)  # of one that was killed
         self._listener = socket.socket(socket.AF_UNIX)
         # By a short name: that of a socket has at most 107 bytes.
         place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -62,8 +66,19 @@ class Registration:
         self.path.unlink(missing_ok=True)
 
 
-async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str]:
-    """The door that comes over this connection, and the name of its network namespace."""
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What a holder hands over."""
+
+    door: list[socket.socket]
+    links: socket.socket
+    """On which the kernel tells of new interfaces."""
+    namespace: str
+    """The name of its network."""
+
+
+async def receive(control: socket.socket) -> Handed:
+    """All that comes over this connection."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -77,30 +92,55 @@ async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str
         finally:
             loop.remove_reader(control)
         reader.read(control)
-    door = reader.sockets()
+    handed = reader.sockets()
     try:
-        _refuse_strange(door)
+        _refuse_strange(handed)
     except BaseException:
-        for each in door:
+        for each in handed:
             each.close()
         raise
-    return door, reader.namespace
+    return Handed(handed[:-1], handed[-1], reader.namespace)
 
 
-def _refuse_strange(door: list[socket.socket]) -> None:
-    """The sockets are all of one namespace, and that is not ours."""
+def cookie_of(sock: socket.socket) -> bytes:
+    """Which network it is of: what the kernel gives to no other one until the next boot."""
+    return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+
+
+def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
+    """SetupFailed unless who registered is in the very network that the door leads to.
+
+    The kernel makes our end of a connection in the namespace of the socket that connected to it. It
+    is all that is known of a peer whose process numbers are not ours (I5).
+    """
+    if len({cookie_of(each) for each in (control, *door)}) != 1:
+        raise SetupFailed("who registered a door is not in the network that it leads to")
+
+
+def _refuse_strange(handed: list[socket.socket]) -> None:
+    """The sockets are all of one namespace, and that is not ours; the last alone is netlink's."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *door)]
-    if len(door) < 2 or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
+        cookies = [cookie_of(each) for each in (own, *handed)]
+    of_netlink = [s.family == socket.AF_NETLINK for s in handed]
+    whole = len(handed) > 2 and of_netlink == [*[False] * (len(handed) - 1), True]
+    if not whole or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
         raise SetupFailed("what the holder handed over is no door of a network of its own")
 
 
-def check_peer(control: socket.socket, engine: Engine, container: str) -> None:
-    """SetupFailed unless the process behind this connection is that container's first."""
+def check_peer(
+    control: socket.socket, engine: Engine, container: str, *, grouped: bool = True
+) -> None:
+    """SetupFailed unless the process behind this connection is that container's first.
+
+    A rootless engine may be unable to make control groups, so of it a group is not demanded
+    (`grouped`); one that is another container's is refused all the same.
+    """
     pidfd = _peer(control)
     try:
         pid = _pid_of(pidfd)
-        member = container in _groups_of(pid)
+        groups = _groups_of(pid)
+        # We may be in a container ourselves, and what has no group of its own is then in ours.
+        member = container in groups or not (grouped or groups - _groups_of(os.getpid()))
         state = engine.state(container)
         lives = not select.select([pidfd], [], [], 0)[0]  # so its number was not another's
     finally:

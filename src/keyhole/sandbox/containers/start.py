@@ -14,25 +14,33 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from keyhole.sandbox.containers import spec
+from keyhole.model.value import dataclass
+from keyhole.sandbox.containers import spec, volumes
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
 from keyhole.sandbox.containers.holding import Holding
+from keyhole.sandbox.containers.links import LinkWatch
 from keyhole.sandbox.containers.mapped import map_trees, unmap
-from keyhole.sandbox.containers.registration import check_peer, receive_door
-from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SetupFailed
+from keyhole.sandbox.containers.nature import AS_ROOT
+from keyhole.sandbox.containers.neighbours import Neighbours
+from keyhole.sandbox.containers.registration import check_peer, receive
+from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SandboxLost, SetupFailed
+from keyhole.sandbox.interface import Notice
 from keyhole.sandbox.seccomp import build_filter, profile
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
     from keyhole.sandbox.containers.entry import Config
+    from keyhole.sandbox.containers.filling import Filled
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
@@ -40,13 +48,33 @@ _ENDING_SECONDS = 5.0
 _ENTRY = "entry"
 """The file, in the session's directory, that says what `entry.py` asserts."""
 
+HOLDER_ENDED = "the sandbox's holder was ended from outside, and with it all that ran inside"
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """By what it is known who does something to a sandbox."""
+
+    engine: Engine
+    containers: tuple[str, ...]
+    """The holder and the sandbox."""
+    links: socket.socket
+
+
+_LOOK_SECONDS = 0.01
+"""Between two looks whether the walls of a sandbox that lasts were found to stand."""
+
 
 class Contained:
     """A sandbox in a container, whose command runs."""
 
-    def __init__(self, pid: int, ended: asyncio.Future[int], control: socket.socket) -> None:
+    def __init__(
+        self, pid: int, ended: asyncio.Future[int], control: socket.socket, outside: Outside
+    ) -> None:
         """`pid` is 0 when a short command has ended by now."""
         self.init: int | None = pid or None
+        self._outside = outside
+        self._told: Callable[[Notice], None] = lambda _: None
         self._ended = ended
         self._control: socket.socket | None = control
         self._process = -1
@@ -59,10 +87,37 @@ class Contained:
         try:
             code = await asyncio.shield(self._ended)
         except EngineFailed as failed:
-            raise SetupFailed(f"the engine lost the sandbox: {failed}") from None
+            self.kill()
+            await asyncio.to_thread(lambda: self.lives_on)
+            raise SandboxLost(f"the engine lost the sandbox: {failed}") from None
+        else:
+            if self._holder_ended():
+                self._told(Notice("holder-ended", HOLDER_ENDED))
         finally:
             self.kill()
         return code
+
+    def _holder_ended(self) -> bool:
+        """Whether that was the end of all, and not ours."""
+        return self._control is not None and bool(select.select([self._control], [], [], 0)[0])
+
+    @contextlib.contextmanager
+    def watch(self, told: Callable[[Notice], None]) -> Iterator[None]:
+        """Tell who attaches a container to it; end it when its network gets an interface (I2)."""
+
+        def added(name: str) -> None:
+            self.kill()
+            line = f"an interface ({name}) was put into the sandbox's network: the run is ended"
+            told(Notice("interface-added", line, {"interface": name}, ends=True))
+
+        self._told = told
+        links = LinkWatch(self._outside.links, added)
+        neighbours = Neighbours(self._outside.engine, self._outside.containers, told)
+        try:
+            yield
+        finally:
+            neighbours.close()
+            links.close()
 
     @property
     def lives_on(self) -> bool:
@@ -105,9 +160,10 @@ class Containers:
         engine: Engine,
         launch: Launch,
         image: Image,
-        console: Console,
+        console: Console | Unattended,
         session: str,
         at: Path,
+        nature: Nature = AS_ROOT,
         holding: Holding | None = None,
     ) -> None:
         """`at` is a directory of ours, in which no sandbox can write. `holding` was begun ahead."""
@@ -117,16 +173,33 @@ class Containers:
         self._image = image
         self._session = session
         self._top = at
+        self._nature = nature
         self._holding = holding
-        self._sandbox = ""
+        self.container = ""
+        """The sandbox's own, once it is made."""
         self._control: socket.socket | None = None
         self._stream: socket.socket | None = None
+        self._links: socket.socket | None = None
+
+    @property
+    def kit(self) -> str:
+        """The volume with our own programs, known when it is ready: its name tells all of them."""
+        return self._holding.kit if self._holding else ""
 
     async def ready(self) -> None:
-        """Have a holder in the engine, which may have to have its image first."""
-        if self._holding is None:
-            self._holding = Holding(self._engine, self._session, self._top, self.launch.nft)
-        await asyncio.wrap_future(self._holding.created)
+        """Have a holder in the engine, which may have to have its image first, and the volumes."""
+        holding = self._holding
+        if holding is None:
+            holding = self._holding = Holding(
+                self._engine, self._session, self._top, self.launch.nft, self._nature
+            )
+        await asyncio.wrap_future(holding.created)
+        marks = volumes.marks_of(self._top)
+        giving = volumes.Giving(holding.image, holding.kit, self._nature, marks)
+        try:
+            await asyncio.to_thread(volumes.ensure, self._engine, self.launch, giving)
+        except EngineFailed as failed:
+            raise SetupFailed(str(failed)) from None
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
         """Make the door, hand it to `admit`, and start the command behind it."""
@@ -145,11 +218,11 @@ class Containers:
         holder = holding.created.result()
         # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
         try:
-            box, same = await asyncio.to_thread(self._create_sandbox, holding, holder)
+            box, filled = await asyncio.to_thread(self._create_sandbox, holding, holder)
         except EngineFailed:
             await asyncio.wrap_future(holding.started)  # if that failed, it is the reason
             raise
-        sandbox = self._sandbox
+        sandbox = self.container
         program = build_filter()
         if engine.is_podman():  # which attaches only to what could be started at once
             await asyncio.wrap_future(holding.started)
@@ -157,18 +230,24 @@ class Containers:
         await asyncio.wrap_future(holding.started)
         # 2. The holder, and who it is.
         control = self._control = await self._registered(holding, holder)
-        await asyncio.to_thread(check_peer, control, engine, holder)
+        grouped = not self._nature.rootless
+        await asyncio.to_thread(check_peer, control, engine, holder, grouped=grouped)
         # 3. The door is the gateway's.
-        door, namespace = await receive_door(control)
-        admit(door)
+        handed = await receive(control)
+        self._links = handed.links
+        admit(handed.door)
         # 4. The sandbox, in that network; its streams are ours before it can write to them.
-        _assert(holding.directory, spec.assertions(box, namespace, same, program))
+        walls = spec.assertions(box, handed.namespace, filled.same, program, filled.owners)
+        _assert(holding.directory, walls)
         await asyncio.to_thread(engine.start, sandbox)
         unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
-        running = Contained(pid, ended, control)
-        self._control = self._stream = None
+        if self.launch.lasting:
+            pid = await asyncio.to_thread(_entered, pid)
+        outside = Outside(engine, (holder, sandbox), handed.links)
+        running = Contained(pid, ended, control, outside)
+        self._control = self._links = self._stream = None
 
         def resized(rows: int, columns: int) -> None:
             with contextlib.suppress(EngineFailed):
@@ -179,13 +258,13 @@ class Containers:
 
     def close(self) -> None:
         """Leave nothing of it."""
-        for each in (self._control, self._stream):
+        for each in (self._control, self._links, self._stream):
             if each is not None:
                 each.close()
-        if self._sandbox:
+        if self.container:
             with contextlib.suppress(EngineFailed):
-                self._engine.remove(self._sandbox)
-            self._sandbox = ""
+                self._engine.remove(self.container)
+            self.container = ""
         if self._holding is not None:
             self._holding.close()
         self._engine.close()
@@ -206,9 +285,7 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
-    def _create_sandbox(
-        self, holding: Holding, holder: str
-    ) -> tuple[spec.Box, dict[str, tuple[int, int]]]:
+    def _create_sandbox(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
         """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
         directory = holding.directory
@@ -222,6 +299,7 @@ class Containers:
             holding.told("profile", profile()),
             str(self._top),
             owns_memory=not podman,
+            nature=self._nature,
         )
         try:
             files = spec.visible(self.launch.files)
@@ -233,10 +311,10 @@ class Containers:
             config.touch(0o600, exist_ok=False)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        self._sandbox = self._engine.create(
+        self.container = self._engine.create(
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
-        return box, filled.same
+        return box, filled
 
 
 def _assert(directory: Path, config: Config) -> None:
@@ -247,6 +325,33 @@ def _assert(directory: Path, config: Config) -> None:
         file.chmod(0o444)
     except OSError as error:
         raise SetupFailed(str(error)) from None
+
+
+def _entered(pid: int) -> int:
+    """The process, once what asserts the walls has become the command; 0 when it has ended.
+
+    For one whose start somebody waits for who will not see its streams.
+    """
+    deadline = time.monotonic() + SETUP_SECONDS
+    asserting = b"".join(word.encode() + b"\0" for word in spec.ENTRY)
+    try:
+        process = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        return 0
+    try:
+        while process >= 0 and time.monotonic() < deadline:
+            if select.select([process], [], [], _LOOK_SECONDS)[0]:
+                return 0
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                # Of one that has just ended there is nothing to read.
+                if file.read() not in (asserting, b""):
+                    return pid
+    except OSError:
+        return 0
+    finally:
+        if process >= 0:
+            os.close(process)
+    return pid
 
 
 def _end_of(engine: Engine, container: str) -> int:
