@@ -169,6 +169,7 @@ def test_whichever_part_is_killed_nobody_is_left_and_nothing_is_asked(
     assert busy.process.wait(PATIENCE) == code
     assert told == (HOLDER_ENDED in rest_of(busy.process.stderr).decode())
     until(lambda: not dockerd.engine.running())
+    until(lambda: dockerd.left() == (["sandbox"] if kill is kill_run else []))
     # What is left of the sandbox can be started again by nobody: its network is gone.
     with pytest.raises(docker.errors.APIError):
         client.start(busy.sandbox)
