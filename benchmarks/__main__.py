@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from benchmarks import audit, git, intercept, policy, sandbox, sessions, startup, tunnel
+from benchmarks import audit, containers, git, intercept, policy, sandbox, sessions, startup, tunnel
 
 
 def main() -> int:
@@ -21,6 +21,8 @@ def main() -> int:
         ("Intercepted traffic, against Envoy and mitmproxy", intercept.measure),
         ("git, against the same server directly", git.measure),
         ("A sandbox's start", sandbox.measure_start),
+        ("A container's start, against docker run", containers.measure_start),
+        ("A container's traffic, against Envoy on the bridge", containers.measure_traffic),
         ("Two hundred sandboxes on one gateway", sandbox.measure_many),
         ("Five hundred sessions on a gateway that stays up", sessions.measure),
     ):

@@ -123,13 +123,8 @@ def _asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - 
     return run
 
 
-def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> list[Row]:
-    heads = "varied" if varied else "repeated"
-    where = f"{connections} connection{'s' if connections > 1 else ''}, {heads}"
-    names = [f"requests at {where}, against {rival}" for rival in RIVALS]
-    bounds = (ENVOY_AT_LEAST, MITMPROXY_AT_LEAST) if connections == BOUNDED else (None, None)
-    if httpload.program() is None:
-        return [Row(n, "", at_least=b) for n, b in zip(names, bounds, strict=True) if b]
+def requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> Cost:
+    """What a request costs on each way, under load."""
 
     def run(way: Way) -> tuple[float, float]:
         way.client.ask("begin", connections=connections, varied=varied)
@@ -145,7 +140,23 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
             raise RuntimeError(f"no request was served at {connections} connections")
         return took / served, used / served
 
-    cost = _compare(ways, run)
+    return _compare(ways, run)
+
+
+def download(ways: dict[str, Way]) -> Cost:
+    """What a GiB to the client costs on each way."""
+    return _compare(ways, _asked("download", BULK / _GIB))
+
+
+def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> list[Row]:
+    heads = "varied" if varied else "repeated"
+    where = f"{connections} connection{'s' if connections > 1 else ''}, {heads}"
+    names = [f"requests at {where}, against {rival}" for rival in RIVALS]
+    bounds = (ENVOY_AT_LEAST, MITMPROXY_AT_LEAST) if connections == BOUNDED else (None, None)
+    if httpload.program() is None:
+        return [Row(n, "", at_least=b) for n, b in zip(names, bounds, strict=True) if b]
+
+    cost = requests(origin, ways, connections, varied=varied)
     rate = f"{1 / cost.cpu['keyhole'].median:8.0f} /CPU-s"
     return [
         *(

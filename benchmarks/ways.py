@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trustme
 
@@ -21,17 +21,24 @@ from benchmarks.players.peer import Peer, cores, cpu_seconds
 from benchmarks.tunnel import ANY_ADDRESS, close, empty_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 UNSCANNED = "keyhole, no secret"
 """The way by a gateway that has nothing to search answers for."""
+
+
+class Asked(Protocol):
+    """A client, wherever it is."""
+
+    def ask(self, verb: str, descriptors: Sequence[int] = (), **arguments: object) -> Any:  # noqa: ANN401 - JSON
+        """Have it do something, and wait for what comes of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way to the origin; without a proxy, the client is on the host beside it."""
 
-    client: Peer
+    client: Asked
     proxy: int | None = None
     handshake: float = 0.002
     """Seconds that the proxy may take for one; an estimate, for waiting."""
@@ -83,7 +90,7 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
             client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=trusted)
             own = _own(desk, "envoy", forgers)
             rival = stack.enter_context(
-                envoy.running(own, client.pid, port, desk / "roots.pem", proxy_core)
+                envoy.running(own, envoy.captured(client.pid), port, desk / "roots.pem", proxy_core)
             )
             found["envoy"] = Way(client, rival.pid)
         if not is_missing(mitmproxy.missing()):
@@ -97,7 +104,7 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
             found["mitmproxy"] = Way(client, rival.pid, handshake=0.02, fresh=60)
         for name, way in found.items():
             if way.proxy and name != UNSCANNED:
-                _check(name, way, origin)
+                check(name, way, origin)
         yield origin, found
 
 
@@ -125,7 +132,7 @@ def is_missing(why: str | None) -> bool:
     return why is not None
 
 
-def _check(name: str, way: Way, origin: Peer) -> None:
+def check(name: str, way: Way, origin: Peer) -> None:
     """That the proxy does what the comparison is about; else its speed means nothing."""
     way.client.ask("echo")
     seen = origin.ask("seen").lower()

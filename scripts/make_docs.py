@@ -213,6 +213,8 @@ _WHEN_REACHED = {
     "memory": "an allocation of **one process** fails (`RLIMIT_DATA`); where there is a control "
     "group, a process is killed when **all together** are over it",
     "processes": "no further process or thread starts (`RLIMIT_NPROC`, and the control group)",
+    "cpus": "processes wait for their turn (a control group alone can do that: where none is "
+    "delegated, a line says so)",
     "ttl": "everything inside is killed, exit 124",
     "idle": "the door is closed and what is open is cut; the command goes on, without a network",
     "requests_per_second": "429 with `Retry-After`",

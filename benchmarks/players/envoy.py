@@ -39,13 +39,28 @@ def missing() -> str | None:
     return None
 
 
+def captured(client: int) -> dict[str, Any]:
+    """A listener in the namespace of that process, for what TPROXY hands over there."""
+    where = {
+        "address": "0.0.0.0",  # noqa: S104 - in a namespace that has only lo
+        "port_value": CAPTURE_PORT,
+        "network_namespace_filepath": f"/proc/{client}/ns/net",
+    }
+    return {"transparent": True, "address": {"socket_address": where}}
+
+
+def bound(address: str, port: int) -> dict[str, Any]:
+    """A listener on an address of the host."""
+    return {"address": {"socket_address": {"address": address, "port_value": port}}}
+
+
 @contextmanager
 def running(
-    directory: Path, client: int, upstream: int, authority: Path, core: int
+    directory: Path, where: dict[str, Any], upstream: int, authority: Path, core: int
 ) -> Iterator[Program]:
-    """One thread's Envoy before the client of that process id; `directory` has its leaf."""
+    """One thread's Envoy that listens there; `directory` has its leaf."""
     config = directory / "envoy.json"
-    config.write_text(json.dumps(_bootstrap(directory, client, upstream, authority)))
+    config.write_text(json.dumps(_bootstrap(directory, where, upstream, authority)))
     words = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "info"]
     command = [str(program()), "-c", str(config), *words]
     with Program(command, core, str(directory)) as proxy:
@@ -53,17 +68,12 @@ def running(
         yield proxy
 
 
-def _bootstrap(directory: Path, client: int, upstream: int, authority: Path) -> dict[str, Any]:
+def _bootstrap(
+    directory: Path, where: dict[str, Any], upstream: int, authority: Path
+) -> dict[str, Any]:
     listener = {
         "name": "door",
-        "transparent": True,
-        "address": {
-            "socket_address": {
-                "address": "0.0.0.0",  # noqa: S104 - in a namespace that has only lo
-                "port_value": CAPTURE_PORT,
-                "network_namespace_filepath": f"/proc/{client}/ns/net",
-            }
-        },
+        **where,
         "listener_filters": [
             _extension("tls_inspector", "extensions.filters.listener.tls_inspector.v3.TlsInspector")
         ],

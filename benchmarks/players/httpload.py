@@ -80,6 +80,35 @@ def program() -> str | None:
     return shutil.which("wrk")
 
 
+def load_script(host: str, port: int, *, varied: bool) -> str:
+    """What wrk is to do."""
+    text = duties.head("%s").replace("\r\n", "\n")
+    return SCRIPT.format(
+        # Lua drops the first newline after [[ and keeps all others.
+        head=text,
+        numbers=text.count("%08d"),
+        varied=str(varied).lower(),
+        resources=", ".join(f'"{name}"' for name in duties.RESOURCES),
+        address=host,
+        port=port,
+        target=duties.SMALL,
+    )
+
+
+def load_words(connections: int) -> list[str]:
+    """wrk's arguments; the place of its script is yet to be said."""
+    words = f"-t1 -c{connections} -d600s --timeout 60s -s {{script}} https://{duties.HOST}/"
+    return words.split()
+
+
+def load_result(said: str) -> float:
+    """The median of its latencies in seconds, from its last line."""
+    told = json.loads(said)
+    if told["failed"]:
+        raise RuntimeError(f"{told['failed']} requests of the load failed")
+    return float(told["median"])
+
+
 class Client:
     """What the measurement asks for."""
 
@@ -117,33 +146,19 @@ class Client:
     def begin(self, connections: int, varied: bool) -> None:
         """Start the load; it goes on until `end`."""
         script = Path(self._directory.name) / "script.lua"
-        text = duties.head("%s").replace("\r\n", "\n")
-        script.write_text(
-            SCRIPT.format(
-                # Lua drops the first newline after [[ and keeps all others.
-                head=text,
-                numbers=text.count("%08d"),
-                varied=str(varied).lower(),
-                resources=", ".join(f'"{name}"' for name in duties.RESOURCES),
-                address=self._where[0],
-                port=self._where[1],
-                target=duties.SMALL,
-            )
-        )
-        words = f"-t1 -c{connections} -d600s --timeout 60s -s {script} https://{duties.HOST}/"
+        script.write_text(load_script(*self._where, varied=varied))
+        words = [word.format(script=script) for word in load_words(connections)]
         self._load = subprocess.Popen(  # noqa: S603 - found on the path, as a person's own
-            [*dying_with_us(), str(program()), *words.split()], stdout=subprocess.PIPE, text=True
+            [*dying_with_us(), str(program()), *words], stdout=subprocess.PIPE, text=True
         )
 
     def end(self) -> float:
         """End the load, and give the median of its latencies in seconds."""
         assert self._load is not None  # noqa: S101 - for the type checker
         self._load.send_signal(signal.SIGINT)
-        told = json.loads(self._load.communicate()[0].splitlines()[-1])
+        last = self._load.communicate()[0].splitlines()[-1]
         self._load = None
-        if told["failed"]:
-            raise RuntimeError(f"{told['failed']} requests of the load failed")
-        return float(told["median"])
+        return load_result(last)
 
     def download(self) -> float:
         """Seconds for a bulk transfer to the client."""

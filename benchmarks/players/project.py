@@ -37,7 +37,7 @@ def launch_of(directory: Path, *command: str) -> Launch:
     from keyhole.cli.main import main
 
     def stop(run: Run) -> NoReturn:
-        raise _Composed(run.launch)
+        raise _Composed(run.runtime.launch)
 
     project, env = make_project(directory)
     os.chdir(project)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -203,3 +204,32 @@ def test_a_look_that_finds_no_thread_is_looked_at_again(
         threading.Event().wait(0.01)
     assert estate.reloaded
     following.close()
+
+
+def test_a_policy_whose_new_secret_was_away_for_a_moment_holds_when_it_is_there(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said once while it is away; nobody has to touch the policy again."""
+    monkeypatch.setattr("keyhole.app.following.PATIENCE", 0.0)
+    policy = estate.policy("project", "version = 1\n")
+    following = estate.follow(policy)
+    estate.policy("project", service("file:~/key"))
+    settle(following, lambda: len(estate.kept) == 1)
+    settle(following, lambda: not following._busy)
+    assert estate.reloaded == []
+    estate.keep("key", "0123456789abcdefghij-key")
+    settle(following, lambda: bool(estate.reloaded))
+    (why,) = estate.kept
+    assert "~/key" in why
+    # Control: it is not read for ever.
+    settle(following, lambda: not following._busy)
+    assert following._again is None
+
+
+def settle(following: Following, done: Callable[[], bool]) -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline
+        following.look()
+        time.sleep(0.01)

@@ -38,7 +38,8 @@ class NoEngine(Exception):
 class OwnEngine:
     """A `dockerd` in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str, bridge: str = "none") -> None:
+        """`bridge` is one that exists, for containers with a network of the engine's."""
         program = shutil.which("dockerd", path="/usr/sbin:/usr/bin:/usr/local/bin")
         if program is None:
             raise NoEngine("docker.io is not installed")
@@ -50,12 +51,13 @@ class OwnEngine:
             "--exec-root": directory / "exec",
             "--pidfile": directory / "pid",
             "--host": f"unix://{self.socket}",
-            "--bridge": "none",
+            "--bridge": bridge,
             "--iptables": "false",
+            "--ip-forward": "false",
             "--log-level": "error",
         }
         self._log = directory / "log"
-        self._words = [program, *(f"{name}={value}" for name, value in words.items())]
+        self._words = [program, *(f"{name}={value}" for name, value in words.items()), *more]
         self._process = self._started()
         self._directory = directory
         try:
@@ -142,7 +144,7 @@ def make_image(
         archive.tree(Path(tree))
     for path, text in texts.items():
         archive.put(path, text.encode(), 0o644)
-    archive.directory("/tmp")  # noqa: S108 - of the image
+    archive.directory("/tmp", 0o1777)  # noqa: S108 - of the image
     engine.import_image(archive.content(), name, {})
     return name
 
@@ -157,13 +159,13 @@ class _Tree:
         self._tar.close()
         return self._file.getvalue()
 
-    def directory(self, path: str) -> None:
+    def directory(self, path: str, mode: int = 0o755) -> None:
         if path in self._seen:
             return
         self.directory(os.path.dirname(path))
         self._seen.add(path)
         entry = tarfile.TarInfo(path[1:])
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        entry.type, entry.mode = tarfile.DIRTYPE, mode
         self._tar.addfile(entry)
 
     def link(self, path: str, to: str) -> None:

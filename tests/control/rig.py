@@ -72,6 +72,10 @@ class FakeGateway:
         protections = (values.Protection("seccomp", True),)
         return values.Status("0.1.0", os.getpid(), 1_800_000_000, 1, 0, True, protections)
 
+    async def health(self) -> values.Health:
+        lacking = values.Check("origin.example:443", False, "upstream-unreachable: timed out")
+        return values.Health(False, (values.Check("door", True), lacking))
+
     async def metrics(self) -> Iterable[prometheus.Family]:
         samples = (
             prometheus.Sample(n, (("reason", f'no-rule "{n}"'),)) for n in range(self.samples)

@@ -72,6 +72,7 @@ body = "1 MiB"
 body_time = "1m"
 memory = "512MiB"
 processes = 11
+cpus = 1.5
 ttl = "1h30m"
 idle = "90s"
 audit_per_second = 12
@@ -195,6 +196,11 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[limits]\nconnections = true", "a whole number is expected, not a boolean", None),
         ("[limits]\nconnections = 1.5", "a whole number is expected, not a number", None),
         ("[limits]\nconnections = 0", "a number from 1 to", None),
+        ("[limits]\ncpus = '2'", "a number is expected, not a text", None),
+        ("[limits]\ncpus = true", "a number is expected, not a boolean", None),
+        ("[limits]\ncpus = 0", "a number from 0.01 to", None),
+        ("[limits]\ncpus = nan", "a number from 0.01 to", None),
+        ("[limits]\ncpus = inf", "a number from 0.01 to", None),
         ("[limits]\nbody = '5mb'", "a size is a number and a unit", "5MiB"),
         ("[limits]\nidle = '5'", "a duration is numbers with units", None),
         # hosts

@@ -123,6 +123,7 @@ def test_values_are_written_as_a_person_writes_them() -> None:
     assert found["services.billing.allow"][0] == "[GET /v1/**, POST /v1/quotes]"
     assert found["services.billing.placeholder"][0] == "bk-{hex:32}"
     assert found["limits.memory"][0] == "512MiB"
+    assert found["limits.cpus"][0] == "1.5"
     single = values("[services.tenant]\nhosts = ['t.example']")
     assert single["services.tenant.allow"] == ("[GET /**]", "catalogue tenant")
 

@@ -64,9 +64,9 @@ class Tree:
             (made / name).touch()
         return made
 
-    def enclose(self) -> cgroup.Group:
+    def enclose(self, cpus: float = 0.0) -> cgroup.Group:
         """Bound ourselves, as far as files can."""
-        return cgroup.enclose(os.getpid(), 64 * MIB, 40, str(self.proc))
+        return cgroup.enclose(os.getpid(), 64 * MIB, 40, str(self.proc), cpus)
 
 
 @pytest.fixture
@@ -167,6 +167,25 @@ def test_v2_bounds_memory_without_swap_and_processes(tree: Tree) -> None:
     assert (made / "pids.max").read_text() == str(40 + cgroup.OWN_PROCESSES)
 
 
+def test_processors_are_bounded_where_the_policy_does_and_else_not_even_asked_for(
+    tree: Tree,
+) -> None:
+    own = unified(tree, "/", "cpu pids", "cpu pids")
+    made = tree.group(own, "pids.max", "cpu.max")
+    assert tree.enclose().bounds == {"pids"}
+    assert (made / "cpu.max").read_text() == ""
+    assert tree.enclose(1.5).bounds == {"pids", "cpu"}
+    assert (made / "cpu.max").read_text() == "150000 100000"
+
+
+def test_v1_bounds_processors_in_their_own_hierarchy(tree: Tree) -> None:
+    made = tree.group(tree.hierarchy("cpu", "/"), "cpu.cfs_quota_us", "cpu.cfs_period_us")
+    assert tree.enclose().directories == ()
+    assert tree.enclose(0.01).bounds == {"cpu"}
+    assert (made / "cpu.cfs_quota_us").read_text() == "1000"
+    assert (made / "cpu.cfs_period_us").read_text() == "100000"
+
+
 def test_a_bound_that_cannot_be_written_is_not_claimed(tree: Tree) -> None:
     """The kernel would have the file, were there a limit. Control: v1 with it, above."""
     tree.group(tree.hierarchy("memory", "/"))
@@ -208,7 +227,7 @@ print(len(children), flush=True)
 
 def real(controller: str) -> str:
     """The place on this host where such a group may be made."""
-    for place in cgroup.find_places():
+    for place in cgroup.find_places(wanted=(controller,)):
         if controller in place.controllers:
             return place.parent
     pytest.skip(f"no group with {controller} is ours here")
@@ -243,6 +262,29 @@ def test_the_kernel_stops_processes_of_a_group_and_of_no_other() -> None:
         assert own.is_dir()
         assert str(neighbour.pid) not in (own / "cgroup.procs").read_text().split()
     group.remove()
+    assert not own.exists()
+
+
+SPINNING = """
+import sys, time
+sys.stdin.readline()
+while time.process_time() < 0.1:
+    pass
+"""
+
+
+def test_the_kernel_makes_a_group_wait_that_had_its_share_of_the_processors() -> None:
+    """I9, by the kernel's own count of how often it was held up."""
+    parent = real(cgroup.CPU)
+    words = [sys.executable, "-I", "-S", "-c", SPINNING]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        group = cgroup.enclose(child.pid, 1024 * MIB, 6, cpus=0.1)
+        assert cgroup.CPU in group.bounds
+        child.communicate(b"go\n", PATIENCE)
+        own = Path(parent, f"keyhole-{os.getpid()}-{child.pid}")
+        waited = dict(line.split() for line in (own / "cpu.stat").read_text().splitlines())
+    group.remove()
+    assert int(waited["nr_throttled"]) > 3
     assert not own.exists()
 
 
@@ -332,6 +374,9 @@ def test_an_ordinary_user_without_a_delegated_group_runs_with_limits_of_each_pro
         pytest.skip("root has a group: see above")
     limit = "import json, resource; print(json.dumps(resource.getrlimit(resource.RLIMIT_NPROC)))"
     assert project.python(limit) == [40, 40]
+    assert "limits.cpus" not in project.run("true").err
+    project.policy("[limits]\ncpus = 1.5\n")
+    assert "processors are not bounded (limits.cpus)" in project.run("true").err
 
 
 TAKING = """

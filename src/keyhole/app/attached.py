@@ -15,7 +15,7 @@ from keyhole.app.ending import Ending
 from keyhole.app.kit import inspects
 from keyhole.app.leftovers import SUPERVISOR
 from keyhole.app.line import Line
-from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
+from keyhole.app.prepare import Intent, Prepared, prepare, survey
 from keyhole.app.provision import granted
 from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
 from keyhole.control.values import Opening, StandIn
@@ -27,6 +27,7 @@ from keyhole.sandbox.syscalls import name_process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.app.kit import StandIns
     from keyhole.audit.log import AuditLog
     from keyhole.control.values import Opened
     from keyhole.sandbox.launch import Launch
@@ -73,26 +74,34 @@ def lodge(intent: Intent) -> Lodged | None:
     policy = intent.joined.policy
     site = survey(intent)
     try:
-        opened = _open_session(client, intent, site)
+        opened = open_session(client, intent, site.stand_ins, site.plan.writable)
     except NoGateway:
         return None
-    vouched = None
-    if inspects(policy):
-        from keyhole.app.roots import Vouched, open_roots
+    site = site.begun(opened.id)
+    try:
+        vouched = None
+        if inspects(policy):
+            from keyhole.app.roots import Vouched, open_roots
 
-        vouched = Vouched(opened.ca.encode("ascii"), open_roots(policy, intent.dossier))
-    return Lodged(prepare(intent, site, vouched), opened, client, policy.limits.ttl)
+            vouched = Vouched(opened.ca.encode("ascii"), open_roots(policy, intent.dossier))
+        return Lodged(prepare(intent, site, vouched), opened, client, policy.limits.ttl)
+    except BaseException:
+        site.close()
+        raise
 
 
-def _open_session(client: Client, intent: Intent, site: Site) -> Opened:
+def open_session(
+    client: Client, intent: Intent, stand_ins: StandIns, writable: tuple[str, ...]
+) -> Opened:
+    """Have the gateway prepare a session for this process. Raises NoGateway or Refused."""
     opening = Opening(
         policy=str(intent.dossier.file.path),
         trusted=intent.dossier.digest,
-        label=_label(intent.command[0]),
+        label=_label(intent.name or intent.command[0]),
         granted=granted(intent.joined.policy),
-        stand_ins=tuple(StandIn(name, texts) for name, texts in site.stand_ins.texts().items()),
+        stand_ins=tuple(StandIn(name, texts) for name, texts in stand_ins.texts().items()),
         search_path=intent.env.get("PATH", ""),
-        writable=tuple(map(str, site.plan.writable)),
+        writable=writable,
     )
     try:
         return client.open_session(opening)

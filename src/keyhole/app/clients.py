@@ -193,12 +193,16 @@ CLIENTS = (
 """Those that take longest first: they are started in this order, all at once."""
 
 INSIDE = """
-import contextlib, json, os, shutil, signal, subprocess, sys, time
-clients, seconds = json.loads(sys.argv[1])
+import contextlib, json, os, signal, subprocess, sys, time
+clients, seconds, own = json.loads(sys.argv[1])
 os.environ["GIT_TERMINAL_PROMPT"] = "0"
 
 def find(program):
-    return shutil.which(program) or (sys.executable if program == "python3" else None)
+    for directory in os.environ.get("PATH", "").split(":"):
+        path = os.path.join(directory, program)
+        if directory and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return sys.executable if own and program == "python3" else None
 
 def start(words, said):
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

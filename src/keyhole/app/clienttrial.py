@@ -17,7 +17,6 @@ import secrets
 import signal
 from typing import TYPE_CHECKING
 
-from keyhole.app.bubblewrap import Bubblewrap
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.clients import ABSENT, CLIENTS, INSIDE, JAVA, JAVA_FILE, Asked, Client
 from keyhole.app.demoservice import NAME, serve
@@ -26,14 +25,12 @@ from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
+from keyhole.app.runtimes import Choice, unattended
 from keyhole.app.session import new_session
 from keyhole.app.stranger import serve_unvouched
-from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
 from keyhole.model.value import dataclass
-from keyhole.sandbox import programs
 from keyhole.sandbox.helper import SetupFailed
-from keyhole.sandbox.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +88,9 @@ class _Ended:
     said: str
 
 
-def try_clients(directory: Path, variables: Mapping[str, str] | None = None) -> list[Trial]:
+def try_clients(
+    directory: Path, variables: Mapping[str, str] | None = None, choice: Choice | None = None
+) -> list[Trial]:
     """Run every client that is there; the directory is for the trial alone.
 
     `variables` win over the kit's and are for tests, which spoil it, as is what they left in
@@ -100,7 +99,7 @@ def try_clients(directory: Path, variables: Mapping[str, str] | None = None) -> 
     key = secrets.token_hex(16)
     names = [_stranger_of(client).host for client in CLIENTS]
     with serve(key) as service, serve_unvouched(names) as stranger:
-        ended = _run(directory, key, service, stranger, variables or {})
+        ended = _run(directory, key, (service, stranger), variables or {}, choice or Choice())
         return [
             _judge(client, ended[client.name], service, stranger)
             for client in sorted(CLIENTS, key=lambda client: client.name)
@@ -153,8 +152,13 @@ def _stranger_of(client: Client) -> Asked:
 
 
 def _run(
-    directory: Path, key: str, service: Service, stranger: Stranger, variables: Mapping[str, str]
+    directory: Path,
+    key: str,
+    asked: tuple[Service, Stranger],
+    variables: Mapping[str, str],
+    choice: Choice,
 ) -> dict[str, _Ended]:
+    service, stranger = asked
     project, home = directory / "project", directory / "home"
     project.mkdir(exist_ok=True)
     home.mkdir(mode=0o700)
@@ -164,25 +168,29 @@ def _run(
     (home / "service-ca.pem").write_bytes(service.ca_pem)
     (project / JAVA_FILE).write_text(JAVA, "ascii")
     path = project / POLICY_NAME
-    path.write_text(_policy(service.port, stranger.port, variables), "utf-8")
+    text = _policy(service.port, stranger.port, variables) + choice.section
+    path.write_text(text, "utf-8")
     places = Places(home, *(directory / each for each in ("config", "state", "run")))
     file = open_policy(path, places, FileCatalogue())
     policy = file.loaded.policy
-    command = (programs.find().python, "-I", "-S", "-c", INSIDE, _plan())
+    command = (*choice.python, "-I", "-S", "-c", INSIDE, _plan(own=not choice.contained))
     session = new_session()
-    intent = Intent(examine(file, home, ""), Joined(policy, (), ()), places, {}, command, project)
-    furnished = furnish(intent, session)
+    dossier, env = examine(file, home, ""), choice.variables
+    furnished = furnish(
+        Intent(dossier, Joined(policy, (), ()), places, env, command, project), session
+    )
     transcript = directory / "transcript"
     with transcript.open("wb") as output, open(os.devnull, "rb") as nothing:
         execute(
             Run(
                 policy=policy,
                 session=session,
-                runtime=Bubblewrap(
-                    furnished.prepared.launch(interactive=False),
-                    Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                runtime=unattended(
+                    furnished.prepared,
                     policy,
-                    Remembered(places.tried),
+                    places.tried,
+                    session,
+                    (nothing.fileno(), output.fileno()),
                 ),
                 post=furnished.post(_ignore),
                 report=_ignore,
@@ -203,7 +211,8 @@ def _policy(service: int, stranger: int, variables: Mapping[str, str]) -> str:
     )
 
 
-def _plan() -> str:
+def _plan(*, own: bool) -> str:
+    """`own`: where no python3 is installed, the interpreter that runs it stands for it."""
     calls = {
         client.name: (
             client.programs,
@@ -211,7 +220,7 @@ def _plan() -> str:
         )
         for client in CLIENTS
     }
-    return json.dumps((calls, PATIENCE))
+    return json.dumps((calls, PATIENCE, own))
 
 
 def _read(transcript: bytes) -> dict[str, _Ended]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from keyhole.app.doorway import Doorway
 from keyhole.app.kept import Kept, Sources
 from keyhole.app.leftovers import Register
 from keyhole.app.live import House
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from keyhole.app.doorway import Expected
     from keyhole.app.leftovers import Leftover
     from keyhole.app.places import Places
     from keyhole.control.place import Claim
@@ -70,6 +72,8 @@ class Serving:
     """A line for whoever started it, or its log."""
     ask: Ask | None
     """Asks for the store's passphrase, until it is ready."""
+    expected: Expected | None = None
+    """A sandbox that others make, and whose door is to be registered."""
 
 
 def serve(serving: Serving) -> int:
@@ -92,6 +96,9 @@ def serve(serving: Serving) -> int:
                 " sandbox could not be used again"
             )
         kept = Kept.start(Sources(serving.places, serving.env, _passphrase(serving)))
+        doorway = None
+        if serving.expected is not None:
+            doorway = Doorway.start(serving.expected, serving.places, serving.env)
         listener = place.listen()
         # Before there is another thread, which would stay as it is.
         walls = _lock_down(serving.places)
@@ -110,7 +117,7 @@ def serve(serving: Serving) -> int:
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             _write_down(log, left_behind)
-            ground = _Ground(place, listener, kept, register, log, limits, protections)
+            ground = _Ground(place, listener, kept, register, log, limits, protections, doorway)
             return runner.run(_serve(serving, ground))
         finally:
             kept.close()
@@ -161,6 +168,7 @@ class _Ground:
     log: AuditLog
     limits: GatewayLimits
     protections: tuple[Protection, ...]
+    doorway: Doorway | None
 
 
 async def _serve(serving: Serving, ground: _Ground) -> int:
@@ -179,19 +187,22 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     operations.protections = ground.protections
+    operations.doorway = doorway = ground.doorway
     server = Server(loop, ground.place, ground.listener, operations)
     log.record("", session_event("gateway-started", pid=os.getpid()))
     # What is here now stays: the collector need not look at it each time that a session ends.
     gc.collect()
     gc.freeze()
     serving.ready()
+    if doorway is not None:
+        doorway.open(loop, serving.report, stop.set)
     await stop.wait()
     count = await operations.close()
     gateway.close()
     judge.close()
     log.record("", session_event("gateway-ended", sessions=count))
     await server.close()
-    return 0
+    return 1 if doorway is not None and doorway.lost else 0
 
 
 def _guarded(guard: Guard) -> tuple[Protection, ...]:

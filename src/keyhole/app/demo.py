@@ -12,7 +12,6 @@ import secrets
 from typing import TYPE_CHECKING
 
 from keyhole.app import demorepository
-from keyhole.app.bubblewrap import Bubblewrap
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.democlient import CLIENT, GIT_CLIENT, VARIABLE
 from keyhole.app.demorepository import make_repository
@@ -22,15 +21,15 @@ from keyhole.app.places import POLICY_NAME, Places
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent
 from keyhole.app.run import Run, execute
+from keyhole.app.runtimes import Choice, unattended
 from keyhole.app.session import new_session
-from keyhole.app.tried import Remembered
 from keyhole.app.trust import examine
 from keyhole.audit.directory import Directory
 from keyhole.audit.read import Entry, Story, Wanted
 from keyhole.audit.verify import verify
 from keyhole.model.value import dataclass, field
 from keyhole.sandbox import programs
-from keyhole.sandbox.terminal import Terminal
+from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +50,7 @@ env         = ["{variable}"]
 placeholder = "{service}-{{alnum:32}}"
 allow       = ["GET /v1/**"]
 
-{forge}[upstream]
+{forge}{sandbox}[upstream]
 ca_file = "~/service-ca.pem"
 
 [upstream.connect]
@@ -66,11 +65,10 @@ secret = "file:~/.secrets/{SERVICE}"
 repos  = ["{demorepository.NAME}"]
 push   = ["agent/*"]
 
-[sandbox]
-git_user = "Agent <agent@keyhole.example>"
-
 """
 """The same key opens the service's repository."""
+
+GIT_USER = 'git_user = "Agent <agent@keyhole.example>"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +98,48 @@ def new_key() -> str:
     return f"{SERVICE}-{secrets.token_hex(16)}"
 
 
-def run_client(directory: Path, key: str) -> Shown:
+def run_client(directory: Path, key: str, choice: Choice | None = None) -> Shown:
     """Serve, run the client in a sandbox, and read back what was written down.
 
     Raises Missing, Refused, Unavailable, SetupFailed or AuditUnusable.
     """
-    repository = make_repository(programs.find().git, directory / "repositories")
+    choice = choice or Choice()
+    git = programs.find(contained=choice.contained).git
+    if choice.contained and not _has_git(choice):
+        git = None
+    repository = make_repository(git, directory / "repositories")
     with serve(key, repository) as service:
-        return _run(directory, key, service, repository)
+        return _run(directory, key, service, repository, choice)
 
 
-def _run(directory: Path, key: str, service: Service, repository: Repository | None) -> Shown:
+def _has_git(choice: Choice) -> bool:
+    """Whether the image has git too. Refused when it has not even what the client is written in."""
+    from keyhole.app.containers import programs_in
+
+    found = programs_in(choice.runtime, choice.image, choice.variables, ("python3", "git"))
+    if "python3" not in found:
+        raise Refused("the demo's client is written in Python, and the image has no python3")
+    return "git" in found
+
+
+def _run(
+    directory: Path, key: str, service: Service, repository: Repository | None, choice: Choice
+) -> Shown:
     before = repository.state() if repository else None
     project = directory / "project"
     project.mkdir()
     places = Places(*(directory / each for each in ("home", "config", "state", "run")))
     _furnish(places.home, key, service.ca_pem)
-    text = _policy(service.port, forge=repository is not None)
+    text = _policy(service.port, choice, forge=repository is not None)
     (project / POLICY_NAME).write_text(text, "utf-8")
     file = open_policy(project / POLICY_NAME, places, FileCatalogue())
     policy = file.loaded.policy
-    command = (programs.find().python, "-I", "-c", CLIENT + (GIT_CLIENT if repository else ""))
+    python = "python3" if choice.contained else programs.find().python
+    command = (python, "-I", "-c", CLIENT + (GIT_CLIENT if repository else ""))
     dossier, joined = examine(file, places.home, ""), Joined(policy, (), ())
     session = new_session()
-    furnished = furnish(Intent(dossier, joined, places, {}, command, project), session)
+    intent = Intent(dossier, joined, places, choice.variables, command, project)
+    furnished = furnish(intent, session)
     reported: list[str] = []
     transcript = directory / "transcript"
     with transcript.open("wb") as output, open(os.devnull, "rb") as nothing:
@@ -131,11 +147,12 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
             Run(
                 policy=policy,
                 session=session,
-                runtime=Bubblewrap(
-                    furnished.prepared.launch(interactive=False),
-                    Terminal(nothing.fileno(), output.fileno(), output.fileno()),
+                runtime=unattended(
+                    furnished.prepared,
                     policy,
-                    Remembered(places.tried),
+                    places.tried,
+                    session,
+                    (nothing.fileno(), output.fileno()),
                 ),
                 post=furnished.post(reported.append),
                 report=reported.append,
@@ -157,9 +174,15 @@ def _run(directory: Path, key: str, service: Service, repository: Repository | N
     )
 
 
-def _policy(port: int, *, forge: bool) -> str:
+def _policy(port: int, choice: Choice, *, forge: bool) -> str:
+    sandbox = choice.settings + (GIT_USER if forge else "")
     text = POLICY.format(
-        service=SERVICE, name=NAME, variable=VARIABLE, port=port, forge=FORGE if forge else ""
+        service=SERVICE,
+        name=NAME,
+        variable=VARIABLE,
+        port=port,
+        forge=FORGE if forge else "",
+        sandbox=f"[sandbox]\n{sandbox}\n" if sandbox else "",
     )
     return text + f'"{demorepository.HOST}:443" = "127.0.0.1:{port}"\n' if forge else text
 

@@ -83,7 +83,7 @@ def commit(name, branch):
     git("commit", "-m", name)
     show(f"{COMMIT}{{branch}}", git("rev-parse", "HEAD")[1].strip())
 
-os.chdir("/tmp")
+os.chdir(os.environ["HOME"])
 attempt_git(*"{CLONE}".split()[1:])
 os.chdir("widgets")
 commit("notes", "{GRANTED}")

@@ -20,6 +20,7 @@ from keyhole.app.clienttrial import try_clients
 from keyhole.app.limittrial import LimitTrial, try_limits
 from keyhole.app.policyfile import Joined, open_policy
 from keyhole.app.prepare import Intent, prepare, survey
+from keyhole.app.runtimes import Choice, choose
 from keyhole.app.selftest import Wall, probe_walls
 from keyhole.app.trust import examine
 from keyhole.audit.directory import AuditUnusable
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 CLIENTS = "client"
 """The row for all clients where none could be tried, and how those of one client begin."""
 
+_NO_CLIENT = "no client could be tried: none that is known is there"
 _CONTROL_SECONDS = 20
 
 
@@ -66,12 +68,36 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
         Finding("bubblewrap", True, _version(found.bwrap) if found.bwrap else ""),
         Finding("nftables", True, _version(found.nft)),
     ]
+    return findings + _examine_sandbox(places, env, Choice())
+
+
+def examine_engine(
+    places: Places, env: Mapping[str, str], runtime: str, image: str = ""
+) -> list[Finding]:
+    """The same of containers of this image, or of one that is made for it of this host's own."""
+    findings = [Finding("kernel", True, platform.release())]
+    try:
+        nft = programs.find(contained=True).nft
+        findings.append(Finding("nftables", True, _version(nft)))
+        with choose(runtime, image, env, places.state) as choice:
+            from keyhole.app.containers import describe
+
+            engine, found = describe(runtime, choice.image, env)
+            told = found if image else f"{found}, made of this host's programs for the moment"
+            findings += [Finding("engine", True, engine), Finding("image", True, told)]
+            return findings + _examine_sandbox(places, env, choice)
+    except (Missing, Refused) as error:
+        return [*findings, Finding("engine", False, str(error))]
+
+
+def _examine_sandbox(places: Places, env: Mapping[str, str], choice: Choice) -> list[Finding]:
+    findings = []
     with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
         project = Path(directory).resolve()
         try:
-            walls, limits = _walls(project, places, env)
+            walls, limits = _walls(project, places, env, choice)
         except (SetupFailed, Refused, Missing, OSError) as error:
-            return [*findings, Finding("sandbox", False, str(error), advice=_advice(str(error)))]
+            return [Finding("sandbox", False, str(error), advice=_advice(str(error)))]
         who = identity.choose(project)
     findings.append(Finding("identity", who.uid != 0, f"runs as uid {who.uid} of this host"))
     controls = _controls()
@@ -80,32 +106,39 @@ def examine_host(places: Places, env: Mapping[str, str]) -> list[Finding]:
     ]
     findings.append(Finding("limit-together", limits.held, limits.seen, limits.control))
     # Where a wall does not stand, nothing runs: no client either.
-    return findings + (_clients() if all(wall.held for wall in walls) else [])
+    return findings + (_clients(choice) if all(wall.held for wall in walls) else [])
 
 
-def _walls(project: Path, places: Places, env: Mapping[str, str]) -> tuple[list[Wall], LimitTrial]:
+def _walls(
+    project: Path, places: Places, env: Mapping[str, str], choice: Choice
+) -> tuple[list[Wall], LimitTrial]:
     path = project / "keyhole.toml"
-    path.write_text("version = 1\n")
+    path.write_text(f"version = 1\n{choice.section}")
     file = open_policy(path, places, FileCatalogue())
     joined = Joined(file.loaded.policy, (), ())
     dossier = examine(file, places.home, "")
     intent = Intent(dossier, joined, places, env, ("true",), project)
     prepared = prepare(intent, survey(intent))
     launch = prepared.launch(interactive=False, fault=env.get(FAULT, ""))
+    if prepared.berth is not None:
+        from keyhole.app.boxtest import probe_box, try_box_limits
+
+        walls = asyncio.run(probe_box(prepared.berth, launch, joined.policy))
+        return walls, asyncio.run(try_box_limits(prepared.berth, launch))
     program = build_filter()
     walls = asyncio.run(probe_walls(launch, joined.policy, program))
     return walls, asyncio.run(try_limits(launch, program))
 
 
-def _clients() -> list[Finding]:
+def _clients(choice: Choice) -> list[Finding]:
     """Who inside trusts the CA that a session makes, each seen to use it."""
     with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
         try:
-            trials = try_clients(Path(directory).resolve())
+            trials = try_clients(Path(directory).resolve(), choice=choice)
         except (SetupFailed, Refused, Missing, Unavailable, AuditUnusable, OSError) as error:
             return [Finding(CLIENTS, False, str(error), advice=_advice(str(error)))]
     if not trials:
-        return [Finding(CLIENTS, False, "no client could be tried")]
+        return [Finding(CLIENTS, choice.contained, _NO_CLIENT, vital=not choice.contained)]
     return [
         Finding(
             f"{CLIENTS}.{trial.client.name}",

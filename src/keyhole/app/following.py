@@ -8,6 +8,7 @@ those. Nothing that was changed counts before it was accepted (I11).
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from keyhole.app.policyfile import Unreadable
@@ -16,7 +17,7 @@ from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.vault.interface import Unavailable, mark_of
-from keyhole.vault.watch import Followers, Watch
+from keyhole.vault.watch import MAX_PATIENCE, PATIENCE, Followers, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,13 +53,17 @@ class Following:
         self._busy = False
         self._take(stock)
         self._seen = self._read = self._marks()
+        self._again: float | None = None
+        """When it is read again though nothing changed."""
+        self._patience = PATIENCE
+        self._said = ""
 
     def look(self) -> None:
         """Look at everything once."""
         self._watch.look()
         marks = self._marks()
         settled, self._seen = marks == self._seen, marks
-        if settled and marks != self._read and not self._busy:
+        if settled and not self._busy and self._is_due(marks):
             self._busy = True
             try:
                 threading.Thread(target=self._reread, args=(marks,), daemon=True).start()
@@ -71,8 +76,8 @@ class Following:
             marks = self._marks()
             news = marks != self._read
             changed, why = self._provide(marks)
-        if why and news and not self._over:
-            self._told.kept(why)
+        if news:
+            self._say(why)
         return changed, why
 
     def touch(self, ref_text: str) -> bool:
@@ -104,21 +109,37 @@ class Following:
         try:
             with self._lock:
                 # Somebody may have had it read meanwhile, and was told.
-                _, why = self._provide(marks) if marks != self._read else (False, "")
-            if why and not self._over:
-                self._told.kept(why)
+                due, news = self._is_due(marks), marks != self._read
+                _, why = self._provide(marks) if due else (False, "")
+            if news or why != self._said:
+                self._say(why)
         finally:
             self._busy = False
+
+    def _is_due(self, marks: tuple[object, ...]) -> bool:
+        return marks != self._read or (self._again is not None and time.monotonic() >= self._again)
+
+    def _say(self, why: str) -> None:
+        self._said = why
+        if why and not self._over:
+            self._told.kept(why)
 
     def _provide(self, marks: tuple[object, ...]) -> tuple[bool, str]:
         # As they were before it is read: a change in between is seen as one. Where the policy now
         # refers to other files, that looks like one, too, and it is read once more.
-        self._read = marks
+        if marks != self._read:
+            self._patience = PATIENCE
+        self._read, self._again = marks, None
         try:
             stock = self._provider.provide(self._wanted)
         except PolicyFaults as error:
             return False, f"the policy is not valid, the old one holds: {_first(error)}"
-        except (Refused, Unreadable, Unavailable) as error:
+        except Unavailable as error:
+            # What gives it may be away for a moment: a login, a server, a key in a drawer.
+            self._again = time.monotonic() + self._patience
+            self._patience = min(2 * self._patience, MAX_PATIENCE)
+            return False, f"the policy has changed, the old one holds: {error}"
+        except (Refused, Unreadable) as error:
             words = NOT_ACCEPTED if NOT_ACCEPTED in str(error) else str(error)
             return False, f"the policy has changed, the old one holds: {words}"
         except Exception as error:  # noqa: BLE001 - others are read after this one (I9)

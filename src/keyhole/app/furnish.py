@@ -64,8 +64,16 @@ def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
 
     `ask` asks for the store's passphrase. Raises Refused, Missing or Unavailable.
     """
+    site = survey(intent).begun(session)
+    try:
+        return _furnish(intent, site, session, ask)
+    except BaseException:
+        site.close()
+        raise
+
+
+def _furnish(intent: Intent, site: Site, session: str, ask: Ask | None) -> Furnished:
     policy, dossier = intent.joined.policy, intent.dossier
-    site = survey(intent)
     if not inspects(policy):
         tenant = Tenant(session, Provision(dossier.digest, policy, None, {}))
         prepared = prepare(intent, site)

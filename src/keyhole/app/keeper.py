@@ -15,7 +15,6 @@ import gc
 import json
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.companion import stay_with_parent
 from keyhole.app.following import INTERVAL, Following, Told
 from keyhole.app.message import Frames, packed
 from keyhole.app.places import Places
@@ -48,7 +48,6 @@ NO_THREAD = "this host has no process or thread left for the gateway's keeper; t
 SWEEP_SHARE = 50
 """How many times as long as a sweep took passes until the next one: it is to take 2 % at most."""
 
-_PR_SET_PDEATHSIG = 1
 _M_ARENA_MAX = -8
 """From <malloc.h>. Threads come and go here, each with the roots of a host for a moment: an arena
 for each of them would keep tens of MiB."""
@@ -229,16 +228,11 @@ def _in_background(work: Callable[[], None]) -> bool:
 
 def main() -> None:
     """The process: `python -m keyhole.app.keeper LINK JUDGES`, its places in the first frame."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if not stay_with_parent():
         return
     with contextlib.suppress(AttributeError):  # musl has no arenas
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     guard_memory()
-    # The terminal's signals are for the gateway, which ends us.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     for each in (link, judges):
         os.set_inheritable(each.fileno(), False)

@@ -10,10 +10,10 @@ import contextlib
 import json
 import os
 import socket
-import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from keyhole.app.companion import start
 from keyhole.app.message import Frames, framed, unpacked
 from keyhole.model.value import dataclass, replace
 from keyhole.sandbox.files.fileplan import Refused
@@ -31,14 +31,6 @@ GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start bo
 
 MAX_ROOTS = 16
 """Kinds of roots, one for each `upstream.ca_file`, that sessions share."""
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PROGRAM = """\
-import sys
-sys.path.insert(0, sys.argv.pop(1))
-from keyhole.app.keeper import main
-main()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +65,7 @@ class Kept:
         """Start the process; it is told where things are, and waits."""
         link, theirs = socket.socketpair()
         judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            for each in (theirs, their_judges):
-                os.set_inheritable(each.fileno(), True)
-            words = [sys.executable, "-I", "-c", _PROGRAM, _ROOT]
-            words += [str(theirs.fileno()), str(their_judges.fileno())]
-            actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1)]
-            pid = os.posix_spawn(sys.executable, words, dict(sources.env), file_actions=actions)
-        finally:
-            os.close(null)
-            theirs.close()
-            their_judges.close()
+        pid = start("keyhole.app.keeper", (theirs, their_judges), sources.env)
         places = sources.places
         first = {
             "home": str(places.home),

@@ -17,7 +17,7 @@ from keyhole.inject.stubs import Stub, stub_files
 from keyhole.model.value import dataclass
 from keyhole.policy.disclose import disclose
 from keyhole.sandbox.files.authorities import bundle_places, truststore_places
-from keyhole.sandbox.files.fileplan import Blob, Entry, Kind, Mask, Seed, Text, Tmpfs
+from keyhole.sandbox.files.fileplan import Blob, Entry, Kind, Mask, Seed, Text, Tmpfs, Volume
 from keyhole.sandbox.files.paths import canonical
 from keyhole.sandbox.files.sight import place_of
 
@@ -224,7 +224,7 @@ class _Files:
     def place_stub(self, stub: Stub) -> None:
         path = f"{self._home}/{stub.path}"
         place = place_of(path, self._shown)
-        if place and place.path == path and isinstance(place.entry, Tmpfs):
+        if place and place.path == path and isinstance(place.entry, Tmpfs | Volume):
             self.entries.append(Seed(path, stub.content))
         elif place and place.entry == Mask(path, Kind.FILE):
             # The host's own login, in a tree that the policy shows: the mask is there already.

@@ -74,7 +74,7 @@ class Register:
     def clear(self) -> list[Leftover]:
         """End what a dead gateway left, and forget it. Called by who holds the gateway's lock."""
         found = [self._read(path) for path in sorted(self._directory.glob("*.json"))]
-        pinned = [(each, _pin(each)) for each in found if each]
+        pinned = [(each, pin(each["pid"], each["started"])) for each in found if each]
         for _, pidfd in pinned:
             if pidfd is not None:
                 _send(pidfd, signal.SIGTERM)
@@ -98,7 +98,7 @@ class Register:
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            record = json.loads(_read_own(path))
+            record = json.loads(read_own(path))
             known: dict[str, Any] = {
                 "id": path.stem,
                 "label": visible(str(record["label"]))[:64],
@@ -110,26 +110,25 @@ class Register:
         return known if _ID.fullmatch(path.stem) and 0 < known["pid"] <= _MAX_PID else {}
 
 
-def _read_own(path: Path) -> bytes:
+def read_own(path: Path, most: int = MAX_RECORD) -> bytes:
     """A small file of our own user's, and never a link, a pipe or a device. Raises OSError."""
     descriptor = os.open(path, _OPEN)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise OSError("not a file of ours")
-        return os.read(descriptor, MAX_RECORD)
+        return os.read(descriptor, most)
     finally:
         os.close(descriptor)
 
 
-def _pin(record: dict[str, Any]) -> int | None:
-    """The process that opened the session, if it is this one that has its number now."""
-    pid = record["pid"]
+def pin(pid: int, started: int) -> int | None:
+    """A process that holds a sandbox, if it is this one that has its number now: its descriptor."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return None
-    if os.getpid() != pid and _started(pid) == record["started"] and _holds_a_sandbox(pid):
+    if os.getpid() != pid and started_at(pid) == started and _holds_a_sandbox(pid):
         return pidfd
     os.close(pidfd)
     return None
@@ -147,7 +146,8 @@ def _holds_a_sandbox(pid: int) -> bool:
     return rows[b"Name"].strip() == SUPERVISOR and owners == {os.geteuid()}
 
 
-def _started(pid: int) -> int | None:
+def started_at(pid: int) -> int | None:
+    """When the process with this number began, in ticks since boot."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read(4096).rpartition(b")")[2].split()[_START_FIELD])

@@ -30,14 +30,15 @@ TOGETHER = 4
 
 _MAX_OUTPUT = 4096
 
-_TAKING = """
+TAKING = """
 import json, os, sys
 count, size = int(sys.argv[1]), int(sys.argv[2])
 gone, hold = os.pipe()
-ends = []
+ends, children = [], []
 for _ in range(count):
     read, write = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.close(hold)
         for end in (read, *ends):
             os.close(end)
@@ -47,10 +48,14 @@ for _ in range(count):
         os._exit(0)
     os.close(write)
     ends.append(read)
-taken = sum(len(os.read(end, 1)) for end in ends)
-print(json.dumps(taken))
+    children.append(child)
+for end in ends:
+    os.read(end, 1)
+os.close(hold)
+print(json.dumps([os.waitpid(child, 0)[1] for child in children].count(0)))
 """
-"""Each says when it has written all of it, and keeps it until the last has, or has been ended."""
+"""Each says when it has written all of it, and keeps it until the last has, or has been ended.
+Counted are those that live then: the kernel may end one that had all of its memory already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +84,13 @@ async def try_limits(launch: Launch, program: bytes) -> LimitTrial:
 async def _taken(launch: Launch, program: bytes, count: int) -> tuple[int, frozenset[str]]:
     """How many processes got their memory; none when even who counts them was ended."""
     bounds = dataclasses.replace(launch.bounds, memory=ALLOWED)
-    command = (launch.python, "-I", "-S", "-c", _TAKING, str(count), str(EACH))
+    command = (launch.python, "-I", "-S", "-c", TAKING, str(count), str(EACH))
     trial = dataclasses.replace(launch, command=command, bounds=bounds, interactive=False, fault="")
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        running = await start(trial, Streams(null, write_end, null), _shut, _ready(program))
+        running = await start(trial, Streams(null, write_end, null), shut, _ready(program))
     except SetupFailed:
         os.close(read_end)
         raise
@@ -102,7 +107,7 @@ async def _taken(launch: Launch, program: bytes, count: int) -> tuple[int, froze
         return 0, running.bounds
 
 
-def _shut(door: list[socket.socket]) -> None:
+def shut(door: list[socket.socket]) -> None:
     """Nobody answers: the trial needs no network."""
     for opened in door:
         opened.close()

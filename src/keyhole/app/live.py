@@ -116,6 +116,16 @@ class LiveSession:
         return self._tenant.provision
 
     @property
+    def trusted(self) -> bool:
+        """Whether its CA is made, where it needs one."""
+        return self._tenant.trust is not None or self.provision.roots is None
+
+    async def try_upstream(self, host: Host, port: int) -> str:
+        """Why this cannot be reached now, by the session's own rules; empty when it can."""
+        book = self._book or Rulebook(self.provision.policy)
+        return await self._house.gateway.try_upstream(book, host, port)
+
+    @property
     def handle(self) -> DoorHandle:
         """Its door."""
         return self._handle

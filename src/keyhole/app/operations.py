@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from keyhole import __version__
 from keyhole.app.ending import Ending
 from keyhole.app.entry import Entry, shown
+from keyhole.app.kept import GONE
 from keyhole.app.line import Line
 from keyhole.app.live import House, LiveSession
+from keyhole.app.reachable import Reachable
 from keyhole.app.session import new_session, refused_event, session_event
 from keyhole.app.tenant import make_tenant
 from keyhole.control import interface, values
@@ -36,6 +38,7 @@ from keyhole.sandbox.files.fileplan import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from keyhole.app.doorway import Doorway
     from keyhole.app.kept import Kept
     from keyhole.app.leftovers import Register
     from keyhole.app.metrics import Metrics
@@ -108,8 +111,11 @@ class GatewayOperations:
         self._settled = asyncio.Event()
         self._settled.set()
         self._sweeper: asyncio.TimerHandle | None = None
+        self._reachable = Reachable(house)
         self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
         self.protections: tuple[values.Protection, ...] = ()
+        self.doorway: Doorway | None = None
+        """Where a door is expected that others make."""
 
     # ── asked ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,6 +139,20 @@ class GatewayOperations:
             self._house.log.admitting,
             (*self.protections, keeper),
         )
+
+    async def health(self) -> values.Health:
+        """Whether sandboxes can work now."""
+        served = [each for each in self._entries.values() if each.live and not each.live.ending]
+        checks = [
+            values.Check("audit-log", *_unless("" if self._house.log.admitting else NOT_ADMITTING)),
+            values.Check("keeper", *_unless("" if self._kept.alive else GONE)),
+        ]
+        if self.doorway is not None:
+            lacks = self.doorway.lacks or ("" if served else "it was closed")
+            checks.append(values.Check("door", *_unless(lacks)))
+        lives = [each.live for each in served if each.live]
+        checks += await self._reachable.look(lives)
+        return values.Health(all(each.on for each in checks), tuple(checks))
 
     async def metrics(self) -> Iterable[Family]:
         """Its counters."""
@@ -435,6 +455,10 @@ class GatewayOperations:
             self._begin_stop(entry, os.getpid())
         await asyncio.gather(*(self._ended(entry) for entry in entries))
         return len(entries)
+
+
+def _unless(lacks: str) -> tuple[bool, str]:
+    return not lacks, _line(lacks)
 
 
 def _line(words: str) -> str:

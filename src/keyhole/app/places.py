@@ -53,6 +53,11 @@ class Places:
         return self.state / "sessions"
 
     @property
+    def sandboxes(self) -> Path:
+        """Those that are kept under a name, a directory each."""
+        return self.state / "sandboxes"
+
+    @property
     def gateway_log(self) -> Path:
         """What a gateway in the background says; decisions are in the audit log."""
         return self.state / "gateway.log"

@@ -55,11 +55,12 @@ class Prepared:
     @property
     def notices(self) -> tuple[str, ...]:
         """What the person should know of the files, once."""
-        return (*self.plan.notices, *self.kit.notices)
+        engine = self.berth.notices(self.base.bounds) if self.berth else ()
+        return (*self.plan.notices, *self.kit.notices, *engine)
 
-    def launch(self, *, interactive: bool, fault: str = "") -> Launch:
+    def launch(self, *, interactive: bool, fault: str = "", lasting: bool = False) -> Launch:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
-        return replace(self.base, interactive=interactive, fault=fault)
+        return replace(self.base, interactive=interactive, fault=fault, lasting=lasting)
 
     def changes(self) -> tuple[str, ...]:
         """Files that the host may execute and that the run left or changed (I11)."""
@@ -76,6 +77,10 @@ class Intent:
     env: Mapping[str, str]
     command: tuple[str, ...]
     directory: Path
+    name: str = ""
+    """Of a sandbox that is kept under one."""
+    home_volume: str = ""
+    """What an engine keeps its home in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,17 @@ class Site:
     berth: Berth | None = None
     """The engine and image that it is made by and from; None for bubblewrap."""
 
+    def begun(self, session: str) -> Site:
+        """The same, with what can be begun for this session before the rest of it is ready."""
+        if self.berth is None:
+            return self
+        return replace(self, berth=self.berth.begun(session, str(self.found.nft)))
+
+    def close(self) -> None:
+        """Leave nothing of that."""
+        if self.berth is not None:
+            self.berth.close()
+
 
 def survey(intent: Intent) -> Site:
     """Judge what the sandbox will see and what the host executes for it; Refused or Missing."""
@@ -105,7 +121,7 @@ def survey(intent: Intent) -> Site:
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
-        berth.refuse_unfit()
+        berth.refuse_unfit(who)
     user = _user_name(who.uid)
     plan = plan_files(
         policy.sandbox,
@@ -120,6 +136,7 @@ def survey(intent: Intent) -> Site:
             secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
             image=berth.accounts if berth else None,
+            home_volume=intent.home_volume,
         ),
     )
     _refuse_shown_logins(policy, plan, places.home, intent.env)
@@ -148,12 +165,12 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
         directory=str(intent.directory),
         environment=of_image
         | dict(kit.environment)
-        | _preset_variables(joined)
+        | preset_variables(joined)
         | build_environment(
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
-        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
-        bounds=Bounds(limits.processes, limits.memory),
+        files=(*plan.entries, *preset_files(joined, places.home), *kit.entries, *bound),
+        bounds=Bounds(limits.processes, limits.memory, cpus=limits.cpus or 0.0),
         uid=who.uid,
         gid=who.gid,
         maps_root=who.maps_root,
@@ -191,11 +208,12 @@ def _kit(intent: Intent, site: Site, vouched: Vouched | None) -> Kit:
     return build(policy, certificates, shown, home, site.stand_ins, today, git=git, stores=stores)
 
 
-def _preset_variables(joined: Joined) -> dict[str, str]:
+def preset_variables(joined: Joined) -> dict[str, str]:
+    """What package managers are told inside."""
     return {name: value for preset in joined.presets for name, value in preset.env}
 
 
-def _preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
+def preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
     """Settings by which package managers with an empty home find their index; no credential."""
     files = (pair for preset in joined.presets for pair in preset.files)
     return tuple(Text(str(home / name), content) for name, content in files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import resource
 import signal
 from collections import deque
@@ -36,6 +37,14 @@ DESCRIPTORS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
+class Lasting:
+    """Who hears of a run that nobody sits in front of. A signal then ends it, command and all."""
+
+    started: Callable[[Running], None]
+    closed: Callable[[Ending], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """All that one run needs. `report` shows the person a line while the command runs."""
 
@@ -48,6 +57,8 @@ class Run:
     report: Callable[[str], None]
     warn: Callable[[str], None] | None = None
     """The same for what a quiet person must read, too; None: as `report`."""
+    lasting: Lasting | None = None
+    """For one that nobody sits in front of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +102,15 @@ async def _execute(run: Run) -> Outcome:
         # The door is served, or in our hands, before the command exists.
         running = await run.runtime.start(post.admit)
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
+        stop = functools.partial(endings.put_nowait, Ending.STOPPED) if run.lasting else None
         with (
-            _signals(loop, running, terminal),
+            _signals(loop, running, terminal, stop),
             _covers(run, running, loop) as lost,
             _outside(run, running, loop) as notices,
         ):
             terminal.start(running.is_stopped)
+            if run.lasting:
+                run.lasting.started(running)
             code = await _wait(run, running, opening, endings)
         running.close()
         if lost:
@@ -140,6 +154,8 @@ async def _wait(
 
 def _close(run: Run, running: Running, ending: Ending) -> bool:
     """The door was closed: what that means for the command. True: its time was over."""
+    if run.lasting:
+        run.lasting.closed(ending)
     match ending:
         case Ending.EXPIRED:
             run.report(f"limits.ttl ({run.policy.limits.ttl:g} s) is over: the command is ended")
@@ -215,11 +231,15 @@ def _outside(run: Run, running: Running, loop: asyncio.AbstractEventLoop) -> Ite
 
 @contextlib.contextmanager
 def _signals(
-    loop: asyncio.AbstractEventLoop, running: Running, terminal: Console
+    loop: asyncio.AbstractEventLoop,
+    running: Running,
+    terminal: Console,
+    stop: Callable[[], None] | None = None,
 ) -> Iterator[None]:
-    """What is sent to us is meant for the command; a new size is the pty's."""
+    """What is sent to us is meant for the command, or to `stop` it; a new size is the pty's."""
     for number in FORWARDED:
-        loop.add_signal_handler(number, running.forward, number)
+        forward = functools.partial(running.forward, number)
+        loop.add_signal_handler(number, stop or forward)
     loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
     loop.add_signal_handler(signal.SIGCONT, running.resume)
     let_signals_come()

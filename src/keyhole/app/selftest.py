@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from keyhole.sandbox.launch import refusals_of
 from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
@@ -64,19 +64,9 @@ async def probe_walls(
 
     `borrows` is whether the run that asks has its namespaces from bubblewrap: so must the probe.
     """
-    from keyhole.gateway.door import Door  # the data plane is loaded when it is needed
-    from keyhole.gateway.gateway import Gateway
-    from keyhole.gateway.session import Session
-
     loop = asyncio.get_running_loop()
-    narrow = dataclasses.replace(
-        policy, allow=(HostPattern.parse(ALLOWED_NAME),), services=(), presets=()
-    )
-    session = Session("selftest", Rulebook(narrow), _ignore, lambda: True, _ignore)
-    gateway = Gateway(loop, _NoResolver())
     with ExitStack() as stack:
-        stack.callback(gateway.close)
-        targets = _targets(stack)
+        targets, admit = stack.enter_context(narrow_door(policy))
         probing = dataclasses.replace(
             launch,
             command=_probe_command(launch.python, targets),
@@ -87,10 +77,6 @@ async def probe_walls(
         stack.callback(os.close, null)
         complaints = stack.enter_context(tempfile.TemporaryFile())
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
-
-        def admit(sockets: list[socket.socket]) -> None:
-            gateway.open_door(Door(*sockets), session)
-
         try:
             streams = Streams(null, write_end, complaints.fileno())
             running = await start(probing, streams, admit, _ready(program))
@@ -102,12 +88,40 @@ async def probe_walls(
         await running.wait()
         running.close()
         text = await output
-    try:
-        walls = [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
-    except (ValueError, KeyError, TypeError):
-        raise SetupFailed("the self-test said nothing that can be read") from None
+    walls = read_walls(text)
     same = borrows is None or borrows == bool(running.refusal)
     return [Wall("namespaces", same, _whose(running.refusal)), *walls] if walls else []
+
+
+@contextmanager
+def narrow_door(
+    policy: Policy,
+) -> Iterator[tuple[dict[str, object], Callable[[list[socket.socket]], None]]]:
+    """What the probe is told to try, and who takes its door: a gateway that allows one name."""
+    from keyhole.gateway.door import Door  # the data plane is loaded when it is needed
+    from keyhole.gateway.gateway import Gateway
+    from keyhole.gateway.session import Session
+
+    narrow = dataclasses.replace(
+        policy, allow=(HostPattern.parse(ALLOWED_NAME),), services=(), presets=()
+    )
+    session = Session("selftest", Rulebook(narrow), _ignore, lambda: True, _ignore)
+    gateway = Gateway(asyncio.get_running_loop(), _NoResolver())
+
+    def admit(sockets: list[socket.socket]) -> None:
+        gateway.open_door(Door(*sockets), session)
+
+    with ExitStack() as stack:
+        stack.callback(gateway.close)
+        yield _targets(stack), admit
+
+
+def read_walls(text: bytes) -> list[Wall]:
+    """What the probe printed."""
+    try:
+        return [Wall(row["id"], row["held"], row["seen"]) for row in json.loads(text)]
+    except (ValueError, KeyError, TypeError):
+        raise SetupFailed("the self-test said nothing that can be read") from None
 
 
 def _whose(refusal: str) -> str:

@@ -44,6 +44,17 @@ class Remembered:
         temporary.replace(self._file)
 
 
+def key_of_box(launch: Launch, engine: str, kit: str) -> str:
+    """The same for a container: boot, engine, image, and our own programs with all of our code.
+
+    The bind plan is not in it: an engine mounts each plan in one way, which `entry.py` asserts.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+    who = (os.getuid(), launch.uid, launch.maps_root)
+    told = json.dumps([boot, engine, launch.image, kit, who])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
 def key_of(launch: Launch, program: bytes, *, borrows: bool) -> str:
     """What a set-up is: boot, programs, our own code, ruleset, filter, identity and bind plan, and
     whether the namespaces are borrowed from bubblewrap."""

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.demo import Shown, new_key, run_client
 from keyhole.app.demoproof import judge
+from keyhole.app.runtimes import choose
 from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.check import print_summary
 from keyhole.cli.log import print_entry
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
+from keyhole.cli.setting import environment
 from keyhole.host import presets
 from keyhole.host.suffixes import covered_suffix
 from keyhole.model.event import EventKind
@@ -55,7 +57,7 @@ QUESTIONS = (
     ("", "git push https://github.com/acme/secrets agent/fix-1"),
 )
 
-NO_GIT = "a clone and pushes by git: this host has no git that can serve a repository"
+NO_GIT = "a clone and pushes by git: there is none in the image, or on this host to serve it"
 
 
 _TELLING = (EventKind.REQUEST, EventKind.REF, EventKind.SESSION)
@@ -63,7 +65,8 @@ _TELLING = (EventKind.REQUEST, EventKind.REF, EventKind.SESSION)
 
 def run(options: argparse.Namespace) -> int:
     """Show the example."""
-    del options
+    if options.image and options.runtime == "bwrap":
+        raise CliError("--image is for containers: add --runtime docker")
     data = (resources.files("keyhole.app") / "example.toml").read_bytes()
     world = World(FileCatalogue(), covered_suffix, presets.NAMES)
     loaded = load(File("example.toml", data), None, world)
@@ -84,17 +87,19 @@ def run(options: argparse.Namespace) -> int:
         for written in found.injected:
             print(f"           the gateway writes {written}")
     _title("4. Now for real: a service on this host wants a key, and a client in a sandbox asks it")
-    shown = _run_client()
+    shown = _run_client(options.runtime, options.image or "")
     _show(shown)
     conclude(shown)
     print("\nNext: `keyhole init` writes a policy for your project, `keyhole run -- CMD` keeps it.")
     return EXIT_OK
 
 
-def _run_client() -> Shown:
+def _run_client(runtime: str, image: str) -> Shown:
     with tempfile.TemporaryDirectory(prefix="keyhole-demo-") as directory:
+        own = Path(directory).resolve()
         try:
-            return run_client(Path(directory).resolve(), new_key())
+            with choose(runtime, image, environment(), own / "state") as choice:
+                return run_client(own, new_key(), choice)
         except (Missing, Refused, SetupFailed, Unavailable, AuditUnusable) as error:
             message = f"no sandbox can be made here: {visible(str(error))}; see `keyhole doctor`"
             raise CliError(message) from None

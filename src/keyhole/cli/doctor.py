@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app.doctor import CLIENTS, Finding, examine_host
+from keyhole.app.doctor import CLIENTS, Finding, examine_engine, examine_host
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import paint, print_json
+from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places
 from keyhole.model.text import visible
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, and print a row for each thing that was tried."""
-    findings = examine_host(find_places(), environment())
+    contained = options.runtime != "bwrap"
+    if options.image and not contained:
+        raise CliError("--image is for containers: add --runtime docker")
+    if contained:
+        image = options.image or ""
+        findings = examine_engine(find_places(), environment(), options.runtime, image)
+    else:
+        findings = examine_host(find_places(), environment())
     failing = [finding for finding in findings if finding.vital and not finding.held]
     code = EXIT_DENIED if failing else EXIT_OK
     if options.json:

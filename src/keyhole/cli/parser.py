@@ -26,6 +26,7 @@ examples:
   keyhole check                             is keyhole.toml valid, and what does it grant?
   keyhole why https://api.github.com/user   what would happen, and by which rule?
   keyhole why git push URL agent/x          the same for a push
+  keyhole new NAME --image IMAGE            a container that stays; `exec`, `attach`, `stop`
   keyhole up                                one gateway for many sandboxes
   keyhole ps                                what runs there; `keyhole revoke --all` cuts it off
   keyhole demo                              the whole idea in a minute
@@ -87,6 +88,11 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
     )
     run.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
+    run.add_argument(
+        "--unsafe-no-isolation",
+        action="store_true",
+        help="run it on this host, as you, without a sandbox, a policy or any secret of Keyhole's",
+    )
     _policy_flag(run)
     trust_flag(run)
     run.add_argument(
@@ -181,6 +187,21 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     up.add_argument(
         "--foreground", action="store_true", help="be the gateway, for service managers"
     )
+    expected = up.add_argument_group("a sandbox that others make, as compose does")
+    expected.add_argument(
+        "--door",
+        metavar="DIR",
+        type=Path,
+        help="where its holder registers a door, which only the gateway can write",
+    )
+    expected.add_argument(
+        "--furnish",
+        metavar="DIR",
+        type=Path,
+        help="where `etc` and `kit` are written, for it to mount read-only",
+    )
+    expected.add_argument("--policy", metavar="FILE", type=Path, help="what it may do")
+    trust_flag(expected)
     # The descriptor by which the gateway speaks to the `keyhole up` that started it.
     up.add_argument("--line", type=int, help=argparse.SUPPRESS)
     _json_flag(up)
@@ -192,7 +213,12 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     status.add_argument("--metrics", action="store_true", help="counters, for Prometheus")
     _json_flag(status)
 
-    ps = _verb(verbs, "ps", "list the gateway's sessions: what they did, and what is left to them")
+    health = _verb(
+        verbs, "health", "whether sandboxes can work now, or what they lack (exit 1 when anything)"
+    )
+    _json_flag(health)
+
+    ps = _verb(verbs, "ps", "list sandboxes and sessions: what they did, and what is left to them")
     _watch_flag(ps)
     _json_flag(ps)
 
@@ -200,8 +226,45 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     revoke.add_argument("ids", nargs="*", metavar="ID", help="of a session (its first letters do)")
     revoke.add_argument("--all", action="store_true", help="every session of the gateway")
 
-    stop = _verb(verbs, "stop", "end sessions and their sandboxes")
-    stop.add_argument("ids", nargs="+", metavar="ID", help="of a session (its first letters do)")
+    new = _verb(verbs, "new", "make a sandbox that has a name and stays, and start it")
+    _name_argument(new, "what it is called from then on")
+    new.add_argument("--runtime", choices=("docker", "podman"), help="instead of the policy's")
+    new.add_argument("--image", metavar="IMAGE", help="instead of the policy's")
+    _policy_flag(new)
+    trust_flag(new)
+    new.add_argument(
+        "command",
+        nargs="?",
+        action=_Command,
+        metavar="-- CMD …",
+        help="what it runs; without one it idles, and `keyhole exec` brings commands",
+    )
+
+    begin = _verb(verbs, "start", "start a sandbox that was stopped; its home is as it was left")
+    _name_argument(begin)
+    trust_flag(begin)
+    # The descriptor by which a supervisor speaks to the verb that started it.
+    begin.add_argument("--line", type=int, help=argparse.SUPPRESS)
+
+    join = _verb(verbs, "exec", "run a command in a sandbox that has a name and runs")
+    join.add_argument(
+        "-q", "--quiet", action="store_true", help="say nothing but the command's own"
+    )
+    _name_argument(join)
+    join.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- CMD …", help="the command and its words"
+    )
+
+    attach = _verb(verbs, "attach", "see and use the terminal of what a sandbox runs")
+    _name_argument(attach)
+
+    stop = _verb(verbs, "stop", "end sandboxes, by name or by the id of their session")
+    stop.add_argument(
+        "ids", nargs="+", metavar="NAME|ID", help="of an id, the first letters will do"
+    )
+
+    destroy = _verb(verbs, "destroy", "end sandboxes that have a name, and remove their homes")
+    destroy.add_argument("names", nargs="+", metavar="NAME")
 
     prune = _verb(verbs, "prune", "remove what killed runs left in Docker or Podman")
     _json_flag(prune)
@@ -225,26 +288,32 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         "prove from inside a sandbox that each wall stands on this host, and say which clients "
         "trust a session's CA",
     )
+    _runtime_flags(doctor)
     _json_flag(doctor)
 
     completion = _verb(verbs, "completion", "print a completion script for your shell")
     completion.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
 
-    _verb(verbs, "demo", "show the whole idea in a minute on this host alone")
+    demo = _verb(verbs, "demo", "show the whole idea in a minute on this host alone")
+    _runtime_flags(demo)
     return parser
 
 
 def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parse, import the verb's module, and run it."""
     known = argparse.Namespace(json=False)
-    options, unknown = parser.parse_known_args(_protected(arguments), known)
+    words, command = _parted(_protected(arguments))
+    options, unknown = parser.parse_known_args(words, known)
+    if command is not None:
+        options.command = command
     if unknown:
         parser.error(_unrecognised(options.verb, unknown))
     if options.verb == "run" and options.command:
         from keyhole.cli.ahead import begin
 
         # An engine makes a container's network, so no helper has to.
-        options.helper = begin() if options.runtime in (None, "bwrap") else None
+        needed = options.runtime in (None, "bwrap") and not options.unsafe_no_isolation
+        options.helper = begin() if needed else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
@@ -264,7 +333,7 @@ def _unrecognised(verb: str, words: Sequence[str]) -> str:
     )
 
 
-def trust_flag(parser: argparse.ArgumentParser) -> None:
+def trust_flag(parser: argparse._ActionsContainer) -> None:
     """`--trust` accepts whatever is there; `--trust=sha256:…` only what has that digest."""
     parser.add_argument(
         "--trust",
@@ -290,6 +359,25 @@ def _protected(arguments: Sequence[str]) -> list[str]:
     return words
 
 
+def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """`new NAME --flags -- CMD…`: flags may come after the name, and none of CMD's is ours."""
+    if words[:1] != ["new"]:
+        return words, None
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+class _Command(argparse.Action):
+    """A command that was typed without `--` before it."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, *_: object
+    ) -> None:
+        """Say how it is typed; there are no values where there is none."""
+        if values:
+            parser.error("a command comes after `--`: keyhole new NAME -- CMD…")
+
+
 def _add_verb(verbs: _Verbs, name: str, text: str) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     parser.set_defaults(verb=name)
@@ -302,6 +390,10 @@ def _policy_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _name_argument(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    parser.add_argument("name", metavar="NAME", help=text)
+
+
 def _policy_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", type=Path, help="default: ./keyhole.toml")
 
@@ -311,6 +403,21 @@ def _short_flag(parser: argparse.ArgumentParser) -> None:
         "--unsafe-short",
         action="store_true",
         help="keep one of fewer than 16 characters, which is not removed from answers",
+    )
+
+
+def _runtime_flags(parser: argparse.ArgumentParser) -> None:
+    """For verbs that make a sandbox of nobody's project."""
+    parser.add_argument(
+        "--runtime",
+        choices=("bwrap", "docker", "podman"),
+        default="bwrap",
+        help="what makes the sandbox (default: bwrap)",
+    )
+    parser.add_argument(
+        "--image",
+        metavar="IMAGE",
+        help="for containers; without it, one is made of this host's programs for the moment",
     )
 
 

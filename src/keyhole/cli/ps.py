@@ -1,4 +1,5 @@
-"""`keyhole ps`: the sessions of the gateway, what they have done, and what is left to them."""
+"""`keyhole ps`: sandboxes that have a name, and the sessions of the gateway: what they have done,
+and what is left to them."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.app.named import every
 from keyhole.cli.amounts import age, moment, size
 from keyhole.cli.asking import asking, failure
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import print_json
+from keyhole.cli.sandboxes import Sandbox
 from keyhole.cli.setting import find_places
 from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
-from keyhole.control.client import ControlFailed
+from keyhole.control.client import ControlFailed, NoGateway
 from keyhole.control.values import State
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from keyhole.control.values import BudgetView, GrantView, SessionView
 
 _STYLES = {State.OPEN: "green", State.REVOKED: "red", State.PREPARED: "yellow"}
+
+_NAMED_STYLES = {"running": "green", "closed": "red", "starting": "yellow"}
 
 _IN_BYTES = ("upload", "download")
 
@@ -36,26 +41,49 @@ def run(options: argparse.Namespace) -> int:
     with asking() as client:
         if options.watch:
             _watch(client, as_json=options.json)
-        sessions = client.sessions()
+        sessions, named = _look(client)
     if options.json:
-        print_json([session_json(each) for each in sessions])
+        print_json(_listed(sessions, named))
     else:
-        show(_grids(sessions))
+        show(_grids(sessions, named))
     return EXIT_OK
+
+
+def _look(client: Client) -> tuple[Sequence[SessionView], list[Sandbox]]:
+    """What there is. Without a gateway there are no sessions, which is a failure where nothing
+    has a name either."""
+    found = [Sandbox.of(each) for each in every(find_places().sandboxes)]
+    try:
+        sessions = client.sessions()
+    except NoGateway:
+        if not found:
+            raise
+        sessions = []
+    return sessions, [each.at(sessions) for each in found]
 
 
 def _watch(client: Client, *, as_json: bool) -> None:
     def look() -> tuple[Grid, ...]:
         try:
-            return _grids(client.sessions())
+            return _grids(*_look(client))
         except ControlFailed as error:
             return (Grid((), (), failure(error)),)
 
     while as_json:
-        listed = [session_json(each) for each in client.sessions()]
-        print(json.dumps(listed, ensure_ascii=False), flush=True)
+        print(json.dumps(_listed(*_look(client)), ensure_ascii=False), flush=True)
         time.sleep(WATCH_SECONDS)
     watch(look)
+
+
+def _listed(sessions: Sequence[SessionView], named: Sequence[Sandbox]) -> list[dict[str, object]]:
+    """Sessions, with the names of those that have one; then sandboxes that are no session here."""
+    names = {each.session: each for each in named if each.session}
+    own = [session_json(each) for each in sessions]
+    for each in own:
+        sandbox = names.pop(str(each["id"]), None)
+        each |= {"name": sandbox.name if sandbox else None}
+    shown = {str(each["id"]) for each in own}
+    return own + [each.as_json() for each in named if each.session not in shown]
 
 
 def session_json(session: SessionView) -> dict[str, object]:
@@ -100,6 +128,16 @@ _COLUMNS = (
     Column("UP", right=True, needs=80),
     Column("DOWN", right=True, needs=80),
 )
+_SANDBOXES = (
+    Column("NAME"),
+    Column("STATE"),
+    Column("ID"),
+    Column("SINCE", right=True),
+    Column("EXIT", right=True),
+    Column("RUNTIME", needs=80),
+    Column("IMAGE", Fit.CUT),
+    Column("POLICY", Fit.CUT, needs=110),
+)
 _BUDGETS = (
     Column("ID"),
     Column("BUDGET", Fit.CUT),
@@ -114,10 +152,14 @@ _GRANTS = (
 )
 
 
-def _grids(sessions: Sequence[SessionView]) -> tuple[Grid, ...]:
+def _grids(sessions: Sequence[SessionView], named: Sequence[Sandbox]) -> tuple[Grid, ...]:
+    home = str(find_places().home)
+    boxes = (Grid(_SANDBOXES, tuple(_sandbox(each, home) for each in named)),) if named else ()
+    if not sessions and boxes:
+        return boxes
     if not sessions:
         return (Grid((), (), "no session is open; `keyhole run -- CMD` opens one"),)
-    now, home = time.time(), str(find_places().home)
+    now = time.time()
     # The oldest first; ids tell nothing.
     sessions = sorted(sessions, key=lambda each: each.opened)
     grids = (
@@ -125,7 +167,21 @@ def _grids(sessions: Sequence[SessionView]) -> tuple[Grid, ...]:
         Grid(_BUDGETS, tuple(_budget(s, each) for s in sessions for each in s.budgets)),
         Grid(_GRANTS, tuple(_grant(s, each, now) for s in sessions for each in s.grants)),
     )
-    return tuple(grid for grid in grids if grid.rows)
+    return (*boxes, *(grid for grid in grids if grid.rows))
+
+
+def _sandbox(sandbox: Sandbox, home: str) -> tuple[Cell, ...]:
+    since = "–" if sandbox.since is None else age(time.time() - sandbox.since)
+    return (
+        cell(sandbox.name),
+        cell(sandbox.state, _NAMED_STYLES.get(sandbox.state, "")),
+        cell(sandbox.session or "–"),
+        cell(since),
+        cell(sandbox.code),
+        cell(sandbox.runtime),
+        cell(sandbox.image),
+        cell(_short(sandbox.policy, home)),
+    )
 
 
 def _row(session: SessionView, now: float, home: str) -> tuple[Cell, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.lodging import find_lodging
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import Intent
 from keyhole.app.trust import TrustStore, examine
@@ -20,6 +21,7 @@ from keyhole.model.text import visible
 from keyhole.model.value import replace
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.schema import Runtime as Runtimes
+from keyhole.sandbox.cgroup import CPU
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.helper import SandboxLost, SetupFailed
 from keyhole.sandbox.programs import Missing
@@ -37,19 +39,22 @@ if TYPE_CHECKING:
     from keyhole.audit.log import AuditLog
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.interface import Console, Runtime
+    from keyhole.vault.stored import Ask
 
 EXIT_REFUSED = 125
-
-SOCKET = "control.sock"
-"""As `control.place` has it, which not every run needs."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one command; its exit code is ours."""
+    options.berth = None
     command = tuple(options.command[1:] if options.command[:1] == ["--"] else options.command)
     if not command:
         raise CliError("what is to be run? `keyhole run -- CMD…`", EXIT_REFUSED)
     try:
+        if options.unsafe_no_isolation:
+            from keyhole.cli import unisolated
+
+            return unisolated.run(options, command, EXIT_REFUSED)
         return _run(options, command)
     except PolicyFaults as error:
         for fault in error.faults:
@@ -65,8 +70,9 @@ def run(options: argparse.Namespace) -> int:
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
     finally:
-        if options.helper is not None:
-            options.helper.close()
+        for begun in (options.helper, options.berth):
+            if begun is not None:
+                begun.close()
 
 
 def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
@@ -85,8 +91,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     intent = Intent(dossier, joined, places, env, command, Path.cwd())
-    lodging = _lodging(intent, alone=options.own_gateway)
+    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked)
     session, prepared = lodging.session, lodging.prepared
+    options.berth = prepared.berth
 
     def tell(line: str) -> None:
         ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
@@ -105,14 +112,21 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     terminal: Console
     log = None
     if prepared.berth is not None:
+        from keyhole.app.boxed import Boxed
+        from keyhole.app.tried import Remembered
         from keyhole.sandbox.containers.console import Console as Relayed
 
         terminal = relayed = Relayed(0, 1, 2)
         launch = prepared.launch(interactive=terminal.interactive)
-        runtime = prepared.berth.runtime(launch, relayed, session)
+        made = prepared.berth.runtime(launch, relayed, session)
+        tried, test = Remembered(places.tried), options.self_test
+        runtime = Boxed(made, prepared.berth, policy, tried, force_test=test)
     else:
         terminal = Terminal(0, 1, 2)
         runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
+        group = options.helper.group
+        if policy.limits.cpus and not (group and CPU in group.bounds):
+            say("processors are not bounded (limits.cpus): no control group is delegated to us")
     from keyhole.app.run import Run, execute
 
     outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say, tell))
@@ -137,8 +151,6 @@ def _as_typed(joined: Joined, options: argparse.Namespace) -> Joined:
     contained = runtime is not Runtimes.BWRAP
     if options.image and not contained:
         raise CliError("--image is for containers: add --runtime docker", EXIT_REFUSED)
-    if options.self_test and contained:
-        raise CliError("--self-test is for bubblewrap; in a container nothing is tried ahead")
     image = (options.image or sandbox.image) if contained else None
     changed = replace(sandbox, runtime=runtime, image=image)
     return replace(joined, policy=replace(joined.policy, sandbox=changed))
@@ -170,21 +182,8 @@ def _in_bubblewrap(
     return Bubblewrap(launch, terminal, policy, tried, force_test=test, helper=helper), log
 
 
-def _lodging(intent: Intent, *, alone: bool) -> Lodged | Furnished:
-    """At the gateway that is up, or at one of its own."""
-    # By its name first: most runs need none of what asks for more.
-    if not alone and os.path.lexists(intent.places.runtime / SOCKET):
-        from keyhole.app.attached import lodge
+def _asked() -> Ask | None:
+    """Who is asked for the store's passphrase."""
+    from keyhole.cli.secret import ask_passphrase, has_terminal
 
-        lodged = lodge(intent)
-        if lodged is not None:
-            return lodged
-    from keyhole.app.furnish import furnish
-    from keyhole.app.session import new_session
-
-    ask = None
-    if any(service.secret for service in intent.joined.policy.services):
-        from keyhole.cli.secret import ask_passphrase, has_terminal
-
-        ask = ask_passphrase if has_terminal() else None
-    return furnish(intent, new_session(), ask)
+    return ask_passphrase if has_terminal() else None

@@ -16,7 +16,7 @@ from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
 from keyhole.cli.notify import VARIABLE, Notifier
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.parser import CliError
-from keyhole.cli.setting import environment, find_places
+from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.cli.starting import NotStarted, Person, Starter, start
 from keyhole.control.client import Client, ControlFailed, NoGateway
 from keyhole.control.place import SOCKET
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from keyhole.app.doorway import Expected
     from keyhole.app.places import Places
     from keyhole.control.values import Status
     from keyhole.vault.stored import Ask
@@ -40,8 +41,9 @@ LAST_WORDS = 10
 def run(options: argparse.Namespace) -> int:
     """Start it, or be it."""
     places = find_places()
+    expected = _expected(options, places)
     if options.foreground:
-        return _serve(places, options.line)
+        return _serve(places, options.line, expected)
     client = Client(places.runtime)
     try:
         return _already(client.status(), places, as_json=options.json)
@@ -50,6 +52,31 @@ def run(options: argparse.Namespace) -> int:
     except ControlFailed as error:
         raise CliError(visible(str(error))) from None
     return _start(places, client, as_json=options.json)
+
+
+def _expected(options: argparse.Namespace, places: Places) -> Expected | None:
+    """A sandbox that others make, and its policy accepted: by whoever typed this (I11)."""
+    flags = (options.door, options.furnish, options.policy)
+    if not any(flags):
+        return None
+    if not all(flags) or not options.foreground:
+        raise CliError("--door, --furnish and --policy go together, and with --foreground")
+    from keyhole.app.catalogue import FileCatalogue
+    from keyhole.app.doorway import Expected
+    from keyhole.app.trust import TrustStore, examine
+    from keyhole.cli.consent import obtain
+    from keyhole.policy.fault import PolicyFaults
+
+    try:
+        file = read_policy(options.policy, places, FileCatalogue())
+    except PolicyFaults as error:
+        for fault in error.faults:
+            print(fault.render(), file=sys.stderr)
+        raise CliError("no gateway was started: the policy is not valid") from None
+    dossier = examine(file, places.home, environment().get("PATH", ""))
+    if not obtain(dossier, TrustStore(places.trust), options.trust, sys.stderr):
+        raise CliError("no gateway was started: the policy is not accepted")
+    return Expected(options.door.absolute(), options.furnish.absolute(), file.path)
 
 
 # ── in the background ─────────────────────────────────────────────────────────────────────────────
@@ -85,7 +112,7 @@ def _start(places: Places, client: Client, *, as_json: bool) -> int:
     written = os.fstat(log).st_size
     try:
         words = (*PROGRAM, "up", "--foreground")
-        pid = start(words, environment(), log, Person(tell, _person_asked()))
+        pid = start(words, environment(), log, Person(tell, person_asked()))
     except NotStarted as error:
         try:
             # Two were started at once, and the other was quicker.
@@ -124,7 +151,7 @@ def _print_json(pid: int, places: Places, *, started: bool, notes: list[str]) ->
     )
 
 
-def _person_asked() -> Callable[[bool], bytes] | None:
+def person_asked() -> Callable[[bool], bytes] | None:
     """How the passphrase is asked for, where there is a terminal to ask on."""
     from keyhole.cli.secret import has_terminal, type_passphrase
     from keyhole.vault.memory import guard_memory
@@ -142,7 +169,7 @@ def _person_asked() -> Callable[[bool], bytes] | None:
 # ── in the foreground ─────────────────────────────────────────────────────────────────────────────
 
 
-def _serve(places: Places, line: int | None) -> int:
+def _serve(places: Places, line: int | None, expected: Expected | None) -> int:
     """Be the gateway until it is told to end. `line` leads to the `keyhole up` that waits."""
     from keyhole.app.daemon import DaemonFailed, Serving, serve
 
@@ -151,7 +178,8 @@ def _serve(places: Places, line: int | None) -> int:
     os.environ.pop(VARIABLE, None)  # what the gateway starts is not the service
     if line is None:
         try:
-            code: int = serve(Serving(places, env, notifier.ready, _report, _ask_here()))
+            serving = Serving(places, env, notifier.ready, _report, _ask_here(), expected)
+            code: int = serve(serving)
         except DaemonFailed as error:
             raise CliError(f"no gateway was started: {visible(str(error))}") from None
         return code

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import (
         Fault,
         GrantView,
+        Health,
         Opened,
         Opening,
         Reloaded,
@@ -75,6 +76,10 @@ class Client:
     def status(self) -> Status:
         """The gateway as a whole."""
         return cast("Status", self.ask("status"))
+
+    def health(self) -> Health:
+        """Whether sandboxes can work now."""
+        return cast("Health", self.ask("health"))
 
     def metrics(self) -> str:
         """Prometheus's text."""

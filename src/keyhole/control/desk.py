@@ -46,6 +46,7 @@ class Call:
 
 _PERFORM: dict[str, Callable[[Operations, Call], Coroutine[Any, Any, Any]]] = {
     "status": lambda o, _: o.status(),
+    "health": lambda o, _: o.health(),
     "metrics": lambda o, _: _metrics(o),
     "list_sessions": lambda o, c: o.list_sessions(c.asked.query),
     "show_session": lambda o, c: o.show_session(c.session),

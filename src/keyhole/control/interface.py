@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import (
         Grant,
         GrantView,
+        Health,
         Opened,
         Opening,
         Paging,
@@ -49,6 +50,9 @@ class Operations(Protocol):
 
     async def status(self) -> Status:
         """The gateway as a whole."""
+
+    async def health(self) -> Health:
+        """Whether sandboxes can work now, and what they lack."""
 
     async def metrics(self) -> Iterable[Family]:
         """Its counters; at most `prometheus.MAX_SAMPLES` samples."""

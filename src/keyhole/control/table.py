@@ -151,6 +151,21 @@ STATUS = Record(
         "protections": Field(ListOf(_PROTECTION, MAX_LISTED), "the gateway's own hardening"),
     },
 )
+_CHECK = Record(
+    values.Check,
+    {
+        "name": Field(_BUDGET, "what: `audit-log`, `keeper`, `door`, `ca`, or a host and its port"),
+        "on": Field(Flag(), "whether it is there"),
+        "note": Field(_LINE, "what is lacking"),
+    },
+)
+HEALTH = Record(
+    values.Health,
+    {
+        "healthy": Field(Flag(), "whether nothing is lacking"),
+        "checks": Field(ListOf(_CHECK, MAX_LISTED), "each thing that was looked at"),
+    },
+)
 GRANT_VIEW = Record(
     values.GrantView,
     {
@@ -272,6 +287,12 @@ class Operation:
 
 OPERATIONS = (
     Operation("status", "GET", "/v1/status", "The gateway as a whole.", answer=STATUS),
+    Operation(
+        "health", "GET", "/v1/health",
+        "Whether sandboxes can work now: the audit log, the keeper, the door that is expected, its"
+        " CA, and the first host of each service of open sessions, which are dialled for it.",
+        answer=HEALTH,
+    ),
     Operation(
         "metrics", "GET", "/v1/metrics",
         "Counters for Prometheus, in its text format 0.0.4.", metrics=True,

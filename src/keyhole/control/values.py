@@ -113,6 +113,23 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a gateway needs to be of use."""
+
+    name: str
+    on: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether sandboxes of the gateway can work now, and what they lack."""
+
+    healthy: bool
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GrantView:
     """A grant while it lasts."""
 

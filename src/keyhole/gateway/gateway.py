@@ -11,7 +11,7 @@ from keyhole.gateway.budgets import Commons
 from keyhole.gateway.door import namespace_cookie
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
-from keyhole.gateway.upstream import Upstream
+from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
 from keyhole.policy.budget import GatewayLimits
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from keyhole.gateway.door import Door
     from keyhole.gateway.resolver import Resolver
     from keyhole.gateway.session import Session
+    from keyhole.model.host import Host
+    from keyhole.policy.rulebook import Rulebook
 
 IDLE_TIMEOUT = 15 * 60.0
 """Seconds without a byte either way after which a tunnel is cut."""
@@ -79,6 +81,20 @@ class Gateway:
         if self._timer is None:
             self._timer = self._loop.call_later(self._interval, self._sweep)
         return handle
+
+    async def try_upstream(self, book: Rulebook, host: Host, port: int) -> str:
+        """Why a name and port cannot be reached now, empty when they can.
+
+        Resolved, judged and dialled as for a sandbox; nothing is sent.
+        """
+        try:
+            dialled = await self._shared.upstream.dial(book, host, port)
+        except AddressRefused as refused:
+            return f"its address is refused ({refused.decision.reason})"
+        except Unreachable as failed:
+            return f"{failed.reason}: {failed}"
+        dialled.sock.close()
+        return ""
 
     def close(self) -> None:
         """Close every door."""

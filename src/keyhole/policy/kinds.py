@@ -121,6 +121,18 @@ def _read_count(value: object) -> int:
     return value
 
 
+def _read_cpus(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unparsable(f"a number is expected, not {_called(value)}")
+    if not MIN_CPUS <= value <= MAX_CPUS:  # nor is what is no number at all
+        raise Unparsable(f"a number from {MIN_CPUS} to {MAX_CPUS} is expected")
+    return float(value)
+
+
+MIN_CPUS, MAX_CPUS = 0.01, 8192
+"""Processors that a sandbox may be given: a hundredth is the least that the kernel divides, and no
+kernel has more than this."""
+
 MAX_COUNT = 10_000_000
 """The largest count or rate that a limit may be set to; larger is a slip, not a limit."""
 
@@ -229,6 +241,7 @@ def _as_list(value: object) -> str | None:
 VERSION = Kind("1", _read_version, {"const": SUPPORTED_VERSION})
 BOOL = Kind("bool", _read_bool, {"type": "boolean"})
 COUNT = Kind("number", _read_count, {"type": "integer", "minimum": 1, "maximum": MAX_COUNT})
+CPUS = Kind("number", _read_cpus, {"type": "number", "minimum": MIN_CPUS, "maximum": MAX_CPUS})
 TOTAL = Kind("number", _read_total, {"type": "integer", "minimum": 1, "maximum": MAX_TOTAL})
 _SIZE_PATTERN = "^[0-9]{1,12} ?(B|[KMGT]iB|[kMGT]B)$"
 SIZE = text("size", parse_size, _SIZE_PATTERN)

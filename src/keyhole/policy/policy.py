@@ -157,6 +157,8 @@ class Limits:
     ttl: float
     idle: float
     audit_per_second: int
+    cpus: float | None = None
+    """Processors' worth of time; None: not bounded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,8 @@ KEYS = (
            "in which 64 KiB of a body, or its end, must be sent or taken", Arrives.NOW),
     _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
     _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
+    _key("limits.cpus", kinds.CPUS, "–", "processors' worth of time for the whole sandbox, as 1.5",
+         user=True),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
     _limit("idle", kinds.DURATION, "4h",
            "a session's life without an allowed request that used a credential", Arrives.NOW),

@@ -1,4 +1,4 @@
-"""A control group for one sandbox: memory and processes, counted over all that run in it (I9).
+"""A control group for one sandbox: memory, processes and time, counted over all who run there (I9).
 
 Called by the helper, which goes into it, and by `helper.py`, which sets the bounds before it tells
 the helper what to start. Where no group can be had, the limits
@@ -18,8 +18,15 @@ import time
 
 from keyhole.model.value import dataclass
 
-MEMORY, PROCESSES = "memory", "pids"
+MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 """The controllers, as the kernel names them."""
+
+_USUAL = (MEMORY, PROCESSES)
+_ALL = (*_USUAL, CPU)
+"""Processors are bounded only where the policy does: in v1 that takes a further group."""
+
+_PERIOD = 100_000
+"""Microseconds over which a share of the processors is counted; the kernel's own default."""
 
 OWN_PROCESSES = 4
 """Processes in the group that are not the sandbox's: bubblewrap, the first process, and two that
@@ -71,23 +78,28 @@ def step_in(keeper: int, proc: str = "/proc/self") -> None:
 
 def sweep(proc: str = "/proc/self") -> None:
     """Remove the groups of Keyholes that were killed: a start of a gateway, which makes none."""
-    for place in find_places(proc):
+    for place in find_places(proc, _ALL):
         _sweep(place.parent)
 
 
-def enclose(pid: int, memory: int, processes: int, proc: str = "/proc/self") -> Group:
+def enclose(
+    pid: int, memory: int, processes: int, proc: str = "/proc/self", cpus: float = 0.0
+) -> Group:
     """Bound a child of ours that has no child yet, and all that it will start.
 
-    Nothing of it is believed: whether it has stepped in is read from the kernel.
+    Processors are bounded where `cpus` says how many. Nothing of it is believed: whether it has
+    stepped in is read from the kernel.
     """
     directories: list[str] = []
     bounds: list[str] = []
-    for place in find_places(proc):
+    for place in find_places(proc, _ALL if cpus else _USUAL):
         directory = _directory(place, os.getpid(), pid)
         directories.append(directory)
         with contextlib.suppress(OSError):
             _enter(directory, pid)
             _limit(directory, place, memory, processes + OWN_PROCESSES)
+            if CPU in place.controllers:
+                _limit_time(directory, place, cpus)
             bounds += place.controllers
     return Group(tuple(directories), frozenset(bounds))
 
@@ -110,7 +122,7 @@ def _enter(directory: str, pid: int) -> None:
         _write(members, pid)
 
 
-def find_places(proc: str = "/proc/self") -> tuple[Place, ...]:
+def find_places(proc: str = "/proc/self", wanted: tuple[str, ...] = _USUAL) -> tuple[Place, ...]:
     """Where a group of ours may be, none for a controller that cannot be had."""
     try:
         with open(f"{proc}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
@@ -121,18 +133,20 @@ def find_places(proc: str = "/proc/self") -> tuple[Place, ...]:
         return ()
     found: list[Place] = []
     for _, names, path in own:
-        controllers = tuple(c for c in (MEMORY, PROCESSES) if c in names.split(","))
+        controllers = tuple(c for c in wanted if c in names.split(","))
         if names and not controllers:
             continue
         for mount in mounts:
-            place = _place(mount, frozenset(controllers), path)
+            place = _place(mount, frozenset(controllers), path, wanted)
             if place is not None:
                 found.append(place)
                 break
     return tuple(found)
 
 
-def _place(mount: list[str], controllers: frozenset[str], path: str) -> Place | None:
+def _place(
+    mount: list[str], controllers: frozenset[str], path: str, wanted: tuple[str, ...]
+) -> Place | None:
     """What one mount offers to who is in `path` of that hierarchy; no controllers means v2."""
     root, point = mount[3], mount[4]
     kind, _, options = mount[mount.index("-") + 1 :][:3]
@@ -150,7 +164,7 @@ def _place(mount: list[str], controllers: frozenset[str], path: str) -> Place | 
     # In v2 who has groups below has no processes itself, so ours may have to be beside us.
     for parent in (own, os.path.dirname(own)):
         if (parent == point or parent.startswith(f"{point}/")) and _is_ours(parent, point):
-            given = _given_to_children(parent) if _may_fill(parent) else ()
+            given = _given_to_children(parent, wanted) if _may_fill(parent) else ()
             if given:
                 return Place(parent, given, unified=True)
     return None
@@ -170,9 +184,8 @@ def _may_fill(directory: str) -> bool:
     return os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK)
 
 
-def _given_to_children(parent: str) -> tuple[str, ...]:
+def _given_to_children(parent: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     """The controllers that a group below has; asked for, where the kernel lets us."""
-    wanted = (MEMORY, PROCESSES)
     control = f"{parent}/cgroup.subtree_control"
     try:
         there = _words(f"{parent}/cgroup.controllers")
@@ -199,6 +212,15 @@ def _limit(directory: str, place: Place, memory: int, processes: int) -> None:
         swap, amount = f"{directory}/memory.memsw.limit_in_bytes", memory  # of both together
     if os.path.exists(swap):  # not where the kernel does not count swap
         _write(swap, amount)
+
+
+def _limit_time(directory: str, place: Place, cpus: float) -> None:
+    quota = round(cpus * _PERIOD)
+    if place.unified:
+        _write(f"{directory}/cpu.max", f"{quota} {_PERIOD}")
+    else:
+        _write(f"{directory}/cpu.cfs_period_us", _PERIOD)
+        _write(f"{directory}/cpu.cfs_quota_us", quota)
 
 
 def _sweep(parent: str) -> None:

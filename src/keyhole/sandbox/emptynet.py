@@ -10,8 +10,8 @@ import fcntl
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` takes a third of the time of what is imported here
 if TYPE_CHECKING:
     from typing import BinaryIO
 

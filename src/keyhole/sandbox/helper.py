@@ -138,7 +138,8 @@ class Helper:
     def tell(self, launch: Launch, streams: Streams) -> None:
         """Hand over what to start. By descriptor: a launch may be larger than a socket's buffer."""
         self.told = True
-        self.group = cgroup.enclose(self.pid, launch.bounds.memory, launch.bounds.processes)
+        bounds = launch.bounds
+        self.group = cgroup.enclose(self.pid, bounds.memory, bounds.processes, cpus=bounds.cpus)
         memory = os.memfd_create("keyhole-launch", os.MFD_CLOEXEC)
         try:
             with os.fdopen(memory, "wb", closefd=False) as file:

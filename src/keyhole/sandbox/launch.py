@@ -10,7 +10,18 @@ import base64
 import json
 
 from keyhole.model.value import dataclass, field, field_names
-from keyhole.sandbox.files.fileplan import Bind, Blob, Entry, Kind, Mask, Seed, Symlink, Text, Tmpfs
+from keyhole.sandbox.files.fileplan import (
+    Bind,
+    Blob,
+    Entry,
+    Kind,
+    Mask,
+    Seed,
+    Symlink,
+    Text,
+    Tmpfs,
+    Volume,
+)
 
 STATUS_DESCRIPTOR = 3
 FILTER_DESCRIPTOR = 4
@@ -41,6 +52,8 @@ class Bounds:
     processes: int
     memory: int
     open_files: int = 65536
+    cpus: float = 0.0
+    """Processors' worth of time; 0: not bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class Launch:
     """Whether the project belongs to root and is shown as the sandbox's user (idmapped)."""
     image: str = ""
     """What its container is made from; empty for bubblewrap."""
+    lasting: bool = False
+    """Whether it outlives whoever started it: its terminal is there for any who attach."""
     hostname: str = "keyhole"
     fault: str = field(default="")
     """Steps after which the helper kills itself or halts, and refusals to be met; for tests."""
@@ -93,7 +108,7 @@ def _table(value: object) -> dict[str, object]:
 
 
 _ENTRIES: dict[str, type[Entry]] = {
-    e.__name__: e for e in (Bind, Mask, Text, Blob, Seed, Symlink, Tmpfs)
+    e.__name__: e for e in (Bind, Mask, Text, Blob, Seed, Symlink, Tmpfs, Volume)
 }
 
 

@@ -1,8 +1,9 @@
 """Tries, from inside, every way out that is known; run as the command of a sandbox of its own.
 
 Used by `keyhole doctor`, the self-test before a first run, and the tests. It runs on a bare
-interpreter and imports nothing of Keyhole's. Each row says what was tried, whether the wall held,
-and what was seen; rows named `control-…` must succeed, so that a broken rig cannot pass.
+interpreter and imports nothing of Keyhole's; in a container that is the holder's, which has few
+modules more than those named here. Each row says what was tried, whether the wall held, and what
+was seen; rows named `control-…` must succeed, so that a broken rig cannot pass.
 
 Foreign addresses are of the documentation ranges and are only tried after `lo` was seen to be the
 only interface.
@@ -14,12 +15,11 @@ import errno
 import json
 import mmap
 import os
-import platform
 import resource
 import signal
 import socket
+import struct
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 
@@ -41,13 +41,29 @@ _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
 _PTRACE_SEIZE = 0x4206
 _X32_BIT = 0x40000000
+_OPEN_TREE, _FSOPEN, _MOUNT_SETATTR = 428, 430, 442
+_CLONE_TREE = 1
+
+_ENGINES = (
+    "/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock",
+    "/run/containerd/containerd.sock", "/run/crio/crio.sock",
+)  # fmt: skip
+_KERNEL_FILES = (
+    "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/net/ipv4/ip_forward",
+    "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent",
+    "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/rdma/release_agent",
+)  # fmt: skip
+"""Each makes the kernel run a program of the host's, or do something to all of it."""
+_GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids")
+"""Of version 2, and of version 1."""
+_PROCESSES_MAX = ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")
 
 Row = tuple[str, bool, str]
 
 
 def call(name: str, *args: int) -> str:
     """The error's name that a system call ends with, or `done`."""
-    number = _NUMBERS[platform.machine()][name]
+    number = _NUMBERS[os.uname().machine][name]
     return _result(_libc.syscall(number, *args))
 
 
@@ -99,6 +115,22 @@ def resolve(name: str) -> str:
         return f"none ({error})"
 
 
+def ask(name: str, server: str = "127.0.0.1") -> str:
+    """The same without a resolver, which an image need not have: one question (RFC 1035)."""
+    labels = b"".join(bytes([len(x)]) + x for x in name.encode("ascii").split(b"."))
+    question = struct.pack("!6H", 7, 0x100, 1, 0, 0, 0) + labels + struct.pack("!x2H", 1, 1)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(SECONDS)
+            client.connect((server, 53))
+            client.send(question)
+            answer = client.recv(4096)
+    except OSError as error:
+        return f"none ({errno.errorcode.get(error.errno or 0, type(error).__name__)})"
+    code, count = answer[3] & 15, struct.unpack_from("!H", answer, 6)[0]
+    return socket.inet_ntoa(answer[-4:]) if count and not code else f"none (code {code})"
+
+
 def int80() -> None:
     """A 32-bit system call from a 64-bit process: `getpid` by interrupt 0x80."""
     code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
@@ -129,13 +161,19 @@ def system_call_rows() -> list[Row]:
     refused("clone-namespace", call("clone", _NEWUSER | _NEWNET, 0, 0, 0, 0), "EPERM")
     refused("setns", call("setns", 0, 0), "EPERM")
     refused("mount", call("mount", 0, 0, 0, 0, 0), "EPERM")
+    refused("new-mount", _result(_libc.syscall(_FSOPEN, b"tmpfs", 0)), "EPERM", "ENOSYS")
+    tree = _libc.syscall(_OPEN_TREE, -100, b"/", _CLONE_TREE)
+    refused("clone-mount", _result(tree), "EPERM", "ENOSYS")
+    nothing = ctypes.create_string_buffer(32)
+    changed = _libc.syscall(_MOUNT_SETATTR, -100, b"/", 0, nothing, 32)
+    refused("change-mount", _result(changed), "EPERM", "ENOSYS")
     for name in ("keyctl", "bpf", "perf_event_open", "userfaultfd"):
         refused(name, call(name, 0, 0, 0, 0, 0), "EPERM")
     for name, request in (("tiocsti", _TIOCSTI), ("tiocsti-high-bits", _TIOCSTI | 1 << 32)):
         letter = ctypes.create_string_buffer(b"x")
         result = _libc.ioctl(0, ctypes.c_ulong(request), letter)
         refused(name, _result(result), "EPERM")
-    if platform.machine() == "x86_64":
+    if os.uname().machine == "x86_64":
         refused("32-bit-call", in_child(int80), "killed by SIGSYS")
         number = _X32_BIT | 39
         refused("x32-call", in_child(lambda: _libc.syscall(number)), "killed by SIGSYS")
@@ -154,19 +192,25 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
     unreachable("literal-address", connect(socket.AF_INET, (DOCUMENTATION_4, 443)))
     unreachable("literal-ipv6", connect(socket.AF_INET6, (DOCUMENTATION_6, 443)))
     unreachable("metadata-address", connect(socket.AF_INET, ("169.254.169.254", 80)))
+    unreachable("link-local-address", connect(socket.AF_INET, ("169.254.1.1", 443)))
     unreachable("udp-443", connect(socket.AF_INET, (DOCUMENTATION_4, 443), socket.SOCK_DGRAM))
     unreachable("host-loopback", connect(socket.AF_INET, ("127.0.0.1", int(str(targets["port"])))))
     abstract = "\0" + str(targets["abstract"])
     unreachable("abstract-socket", connect(socket.AF_UNIX, abstract))
-    seen = resolve("denied.keyhole.example")
+    found = ask if targets.get("contained") else resolve
+    seen = found("denied.keyhole.example")
     rows.append(("unknown-name", seen.startswith("none"), seen))
+    seen = ask("denied.keyhole.example", DOCUMENTATION_4)
+    rows.append(("name-server-elsewhere", seen.startswith("none"), seen))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        with socket.create_connection(server.getsockname(), SECONDS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+            client.settimeout(SECONDS)
+            client.connect(server.getsockname())
             rows.append(("control-own-loopback", True, "a server of the sandbox's own answers"))
     if targets.get("allowed"):
-        seen = resolve(str(targets["allowed"]))
+        seen = found(str(targets["allowed"]))
         rows.append(("control-allowed-name", seen.startswith("198.1"), seen))
     return rows
 
@@ -174,7 +218,7 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
 def first_process_rows() -> list[Row]:
     """The one process inside that is not the sandbox's own, and whose end ends all others."""
     rows: list[Row] = []
-    for name in ("mem", "maps", "fd/0", "environ"):
+    for name in ("mem", "maps", "fd/0", "environ", "root/", "cwd/"):
         seen = _tried(partial(os.open, f"/proc/1/{name}", os.O_RDONLY))
         rows.append((f"first-process {name}", seen in ("EACCES", "EPERM"), seen))
     seen = call("ptrace", _PTRACE_SEIZE, 1, 0, 0)
@@ -189,7 +233,7 @@ def first_process_rows() -> list[Row]:
     return rows
 
 
-def limit_rows() -> list[Row]:
+def limit_rows(*, contained: bool) -> list[Row]:
     """Limits that hold for this process and all that come after it."""
     rows: list[Row] = []
     limits = {
@@ -198,41 +242,63 @@ def limit_rows() -> list[Row]:
         "open-files": resource.RLIMIT_NOFILE,
         "core": resource.RLIMIT_CORE,
     }
+    if contained:  # its engine counts processes, all of the sandbox's together
+        del limits["processes"]
+        seen = _first_line(_PROCESSES_MAX)
+        rows.append(("limit-processes", seen.isdigit(), f"{seen} at most"))
     for name, limit in limits.items():
         soft, hard = resource.getrlimit(limit)
         bounded = resource.RLIM_INFINITY not in (soft, hard)
         rows.append((f"limit-{name}", bounded, f"{hard} at most"))
     for path in ("/", "/dev", "/etc", "/usr"):
         seen = _tried(partial(os.mkdir, os.path.join(path, "keyhole-probe")))
-        rows.append((f"read-only {path}", seen == "EROFS", seen))
+        # An engine's /dev is root's, and root is nobody inside.
+        held = seen == "EROFS" or (contained and path == "/dev" and seen == "EACCES")
+        rows.append((f"read-only {path}", held, seen))
     return rows
+
+
+def _first_line(paths: tuple[str, ...]) -> str:
+    for path in paths:
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
+            return file.readline().strip()
+    return "none"
 
 
 def set_id_rows() -> list[Row]:
     """Files that would run as their owner, by every call that sets a mode."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "plain")
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o755)
-        rows.append(("control-chmod", _tried(lambda: os.chmod(path, 0o700)) == "done", "0700"))
-        for name, bits in (("setuid", 0o4755), ("setgid", 0o2755)):
-            made = os.path.join(directory, name)
-            attempts: dict[str, Callable[[], object]] = {
-                "chmod": partial(os.chmod, path, bits),
-                "fchmod": partial(os.fchmod, descriptor, bits),
-                "open": partial(os.open, made, os.O_CREAT | os.O_RDWR, bits),
-                "tmpfile": partial(os.open, directory, os.O_TMPFILE | os.O_RDWR, bits),
-                "mknod": partial(os.mknod, made + "-node", bits),
-            }
-            for how, work in attempts.items():
-                seen = _tried(work)
-                rows.append((f"{name}-by-{how}", seen in ("EPERM", "ENOTSUP"), seen))
-            seen = _result(_libc.syscall(_FCHMODAT2, -100, path.encode(), bits, 0))
-            rows.append((f"{name}-by-fchmodat2", seen in ("EPERM", "ENOSYS"), seen))
-        seen = _result(_libc.syscall(_OPENAT2, -100, path.encode(), 0, 24))
-        rows.append(("openat2", seen == "ENOSYS", seen))
-        os.close(descriptor)
+    directory = _own_directory()
+    path = os.path.join(directory, "plain")
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o755)
+    rows.append(("control-chmod", _tried(lambda: os.chmod(path, 0o700)) == "done", "0700"))
+    for name, bits in (("setuid", 0o4755), ("setgid", 0o2755)):
+        made = os.path.join(directory, name)
+        attempts: dict[str, Callable[[], object]] = {
+            "chmod": partial(os.chmod, path, bits),
+            "fchmod": partial(os.fchmod, descriptor, bits),
+            "open": partial(os.open, made, os.O_CREAT | os.O_RDWR, bits),
+            "tmpfile": partial(os.open, directory, os.O_TMPFILE | os.O_RDWR, bits),
+            "mknod": partial(os.mknod, made + "-node", bits),
+        }
+        for how, work in attempts.items():
+            seen = _tried(work)
+            rows.append((f"{name}-by-{how}", seen in ("EPERM", "ENOTSUP"), seen))
+        seen = _result(_libc.syscall(_FCHMODAT2, -100, path.encode(), bits, 0))
+        rows.append((f"{name}-by-fchmodat2", seen in ("EPERM", "ENOSYS"), seen))
+    seen = _result(_libc.syscall(_OPENAT2, -100, path.encode(), 0, 24))
+    rows.append(("openat2", seen == "ENOSYS", seen))
+    os.close(descriptor)
     return rows
+
+
+def _own_directory() -> str:
+    """A new one in memory of the sandbox's own; an image's /tmp may be closed to its user."""
+    for top in (os.environ.get("HOME", "/tmp"), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+        path = f"{top}/keyhole-probe-{os.urandom(4).hex()}"
+        if _tried(partial(os.mkdir, path, 0o700)) == "done":
+            return path
+    raise OSError("nothing inside can be written")
 
 
 def _tried(work: Callable[[], object]) -> str:
@@ -243,11 +309,46 @@ def _tried(work: Callable[[], object]) -> str:
     return "done"
 
 
+def engine_rows() -> list[Row]:
+    """What a container has and bubblewrap does not: /sys, control groups, the holder."""
+    rows: list[Row] = []
+
+    def closed(name: str, work: Callable[[], object]) -> None:
+        seen = _tried(work)
+        rows.append((name, seen in ("EPERM", "EACCES", "EROFS", "ENOENT"), seen))
+
+    for path in _KERNEL_FILES:
+        closed(f"write {path}", partial(os.open, path, os.O_WRONLY))
+    for group in _GROUPS:
+        if os.path.isdir(group):
+            closed(f"new-group {group}", partial(os.mkdir, f"{group}/keyhole-probe"))
+            closed(f"move-group {group}", partial(os.open, f"{group}/cgroup.procs", os.O_WRONLY))
+    # Its end would be everybody's; that it can be ended from outside is how a run ends.
+    closed("first-process end", partial(os.kill, 1, signal.SIGKILL))
+    own = os.fork()
+    if own == 0:
+        signal.pause()
+    seen = _tried(partial(os.kill, own, signal.SIGKILL))
+    os.waitpid(own, 0)
+    rows.append(("control-end", seen == "done", "a child of one's own can be ended"))
+    path = os.path.join(_own_directory(), "written")
+    seen = _tried(partial(os.open, path, os.O_WRONLY | os.O_CREAT))
+    rows.append(("control-write", seen == "done", "a file of one's own can be written"))
+    return rows
+
+
 def file_rows(targets: dict[str, object]) -> list[Row]:
     """Sockets, processes and kernel interfaces of the host."""
     rows: list[Row] = []
-    for path in ("/sys/class/net", "/run/docker.sock", "/var/run/docker.sock", "/dev/vsock",
-                 "/dev/net/tun", "/dev/kvm", "/proc/kcore"):  # fmt: skip
+    names = _network_of_sys() if targets.get("contained") else []
+    if names:  # of the sandbox's own network: an engine mounts /sys
+        rows.append(("path /sys/class/net", set(names) <= {"lo"}, ", ".join(names)))
+    for path in _ENGINES:
+        # A socket is never opened, but connected to; that it is there at all is too much.
+        seen = _tried(partial(os.lstat, path))
+        rows.append((f"path {path}", seen in ("ENOENT", "EACCES"), seen))
+    for path in ("/dev/vsock", "/dev/net/tun", "/dev/kvm", "/proc/kcore",
+                 *(() if names else ("/sys/class/net",))):  # fmt: skip
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_RDWR if path.startswith("/dev") else os.O_RDONLY))
             rows.append((f"path {path}", False, "opened"))
@@ -261,6 +362,13 @@ def file_rows(targets: dict[str, object]) -> list[Row]:
         rows.append(("host-process", True, errno.errorcode.get(error.errno or 0, "?")))
     rows.append(("control-own-process", os.path.exists("/proc/self/status"), "/proc/self"))
     return rows
+
+
+def _network_of_sys() -> list[str]:
+    try:
+        return sorted(os.listdir("/sys/class/net"))
+    except OSError:
+        return []
 
 
 def _highest_own_pid() -> int:
@@ -280,8 +388,10 @@ def main() -> int:
     if interfaces == ["lo"]:
         rows += network_rows(targets)
     rows += first_process_rows()
-    rows += limit_rows()
+    rows += limit_rows(contained=bool(targets.get("contained")))
     rows += set_id_rows()
+    if targets.get("contained"):
+        rows += engine_rows()
     rows += file_rows(targets)
     json.dump([{"id": name, "held": held, "seen": seen} for name, held, seen in rows], sys.stdout)
     return 0

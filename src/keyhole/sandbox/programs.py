@@ -42,13 +42,14 @@ def find(*, contained: bool = False) -> Programs:
     return Programs(
         bwrap=None if contained else _required("bwrap", "bubblewrap"),
         nft=_required("nft", "nftables"),
-        git=_program("git"),
+        git=find_program("git"),
         python=interpreter,
         files=files,
     )
 
 
-def _program(name: str) -> Path | None:
+def find_program(name: str) -> Path | None:
+    """Where the system keeps it, if it has it."""
     for directory in SEARCH:
         path = Path(directory) / name
         if path.is_file() and os.access(path, os.X_OK):
@@ -57,7 +58,7 @@ def _program(name: str) -> Path | None:
 
 
 def _required(name: str, package: str) -> Path:
-    path = _program(name)
+    path = find_program(name)
     if path is not None:
         return path
     raise Missing(

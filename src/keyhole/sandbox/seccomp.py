@@ -17,7 +17,7 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
@@ -81,12 +81,18 @@ class Rule:
 
 def rules() -> Iterator[Rule]:
     """All of them; what no rule names is allowed."""
+    yield from common_rules()
+    for name in ("socket", "socketpair"):
+        yield from _families(name)
+    yield from _set_id()
+
+
+def common_rules() -> Iterator[Rule]:
+    """Those that a holder can keep as well, which makes its network by netlink."""
     for name in ABSENT:
         yield Rule(errno.ENOSYS, name)
     for name in REFUSED:
         yield Rule(errno.EPERM, name)
-    for name in ("socket", "socketpair"):
-        yield from _families(name)
     for flag in _NEW_NAMESPACES.values():
         for name in ("clone", "unshare"):
             yield Rule(errno.EPERM, name, (_has(0, flag),))
@@ -95,7 +101,6 @@ def rules() -> Iterator[Rule]:
         # The kernel looks at 32 bits of the request; a set upper bit must not pass the filter.
         low = Condition(1, "MASKED_EQ", _LOW_32_BITS, request)
         yield Rule(errno.EPERM, "ioctl", (low,))
-    yield from _set_id()
 
 
 def _has(argument: int, bit: int) -> Condition:
@@ -146,8 +151,8 @@ def build_filter() -> bytes:
         return file.read()
 
 
-def profile() -> str:
-    """The same rules as an engine of containers reads them.
+def profile(wanted: Iterable[Rule] | None = None) -> str:
+    """The same rules, or these, as an engine of containers reads them.
 
     With no architecture beside this machine's own: the engine would add none, and kills the others.
     """
@@ -166,7 +171,7 @@ def profile() -> str:
                 for c in rule.conditions
             ],
         }
-        for rule in rules()
+        for rule in (rules() if wanted is None else wanted)
     ]
     native = _ARCHITECTURES[os.uname().machine]
     return json.dumps(

@@ -18,10 +18,14 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import keyhole
 from keyhole.model.value import dataclass
 from keyhole.sandbox.programs import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TREE = "/.keyhole"
 """Where it lies, in the holder and in the sandbox; in the latter read-only."""
@@ -37,7 +41,14 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
-_INSIDE = ("keyhole.sandbox.containers.holder", "keyhole.sandbox.containers.entry")
+_INSIDE = (
+    *(
+        f"keyhole.sandbox.containers.{name}"
+        for name in ("holder", "entry", "composed", "idle", "owner")
+    ),
+    "keyhole.sandbox.probe",
+    "subprocess",  # for what calls the clients of an image
+)
 _LISTER = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -51,7 +62,7 @@ for name, module in list(sys.modules.items()):
         found[name] = file
 print(json.dumps(found))
 """
-"""What is imported by then is what is needed: neither program imports anything later on."""
+"""What is imported by then is what is needed: none of them imports anything later on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +78,15 @@ class Programs:
         return cls(os.path.realpath(sys.executable), os.path.realpath(nft))
 
 
+def started(*words: str) -> list[str]:
+    """How our interpreter is started inside."""
+    return [*LOADED, PYTHON, *words]
+
+
 def words(module: str, *arguments: str) -> list[str]:
     """How one of our programs is started inside."""
     start = f"import sys; sys.path.insert(0, {OWN!r}); from {module} import main; sys.exit(main())"
-    return [*LOADED, PYTHON, "-I", "-S", "-c", start, *arguments]
+    return started("-I", "-S", "-c", start, *arguments)
 
 
 def key_of(programs: Programs) -> str:
@@ -87,14 +103,16 @@ def key_of(programs: Programs) -> str:
 
 def pack(programs: Programs) -> bytes:
     """The image's files as a tar archive. Raises Missing when this host cannot provide them."""
-    loader = _loader_of(programs.interpreter)
-    modules = _modules(programs.interpreter)
+    loader = loader_of(programs.interpreter)
+    modules = modules_of(programs.interpreter, _INSIDE)
     shared = [f for f in modules.values() if not f.endswith(".py")]
     libraries: dict[str, str] = {}
     for program in (programs.interpreter, programs.nft, *shared):
-        libraries |= _libraries_of(loader, program)
-    archive = _Archive()
-    archive.copy(LOADER, loader, 0o755)
+        libraries |= libraries_of(loader, program)
+    archive = Archive()
+    # Not to be read, so that none of ours can be traced (execve(2), PR_SET_DUMPABLE): else code
+    # inside could hold a command that joins it before that has its filter.
+    archive.copy(LOADER, loader, 0o711)
     archive.copy(PYTHON, programs.interpreter, 0o755)
     archive.copy(NFT, programs.nft, 0o755)
     for name, file in sorted(libraries.items()):
@@ -121,10 +139,10 @@ def _place_of(name: str, file: str) -> str:
     return "/".join((top, *parts, base))
 
 
-def _modules(interpreter: str) -> dict[str, str]:
-    """The modules that our programs load, and where each lies on this host."""
+def modules_of(interpreter: str, names: Iterable[str]) -> dict[str, str]:
+    """All modules that these load, and where each lies on this host."""
     root = os.path.dirname(keyhole.__path__[0])
-    command = [interpreter, "-I", "-S", "-c", _LISTER, root, *_INSIDE]
+    command = [interpreter, "-I", "-S", "-c", _LISTER, root, *names]
     text = _said(command)
     try:
         found = json.loads(text)
@@ -140,8 +158,13 @@ def _compiled(file: str) -> bytes:
     return importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
 
 
-def _loader_of(program: str) -> str:
-    """The program's own loader: the segment PT_INTERP of an ELF file of 64 bits (elf(5))."""
+def loader_of(program: str) -> str:
+    """The program's own loader, where it really lies."""
+    return os.path.realpath(interpreter_of(program))
+
+
+def interpreter_of(program: str) -> str:
+    """The loader's place as the program names it: the segment PT_INTERP of an ELF file (elf(5))."""
     with open(program, "rb") as file:
         head = file.read(64)
         if head[:5] != b"\x7fELF\x02":
@@ -155,11 +178,11 @@ def _loader_of(program: str) -> str:
             kind, _, where, _, _, length = struct.unpack("=IIQQQQ", file.read(40))
             if kind == 3:  # PT_INTERP
                 file.seek(where)
-                return os.path.realpath(file.read(length).rstrip(b"\0").decode())
+                return file.read(length).rstrip(b"\0").decode()
     raise Missing(f"{program} is linked without a loader, so no holder can be made of it")
 
 
-def _libraries_of(loader: str, program: str) -> dict[str, str]:
+def libraries_of(loader: str, program: str) -> dict[str, str]:
     """The libraries that the loader would load, by the names under which it looks for them."""
     found = {}
     for line in _said([loader, "--list", program]).splitlines():
@@ -182,7 +205,7 @@ def _said(command: list[str]) -> str:
     return done.stdout
 
 
-class _Archive:
+class Archive:
     """A tar archive in memory, with the same bytes for the same files."""
 
     def __init__(self) -> None:
@@ -202,13 +225,20 @@ class _Archive:
         entry.size, entry.mode = len(content), mode
         self._tar.addfile(entry, io.BytesIO(content))
 
-    def directory(self, place: str) -> None:
+    def directory(self, place: str, mode: int = 0o755) -> None:
         if place in self._seen:
             return
         self._parents(place)
         self._seen.add(place)
         entry = tarfile.TarInfo(place.removeprefix("/"))
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        entry.type, entry.mode = tarfile.DIRTYPE, mode
+        self._tar.addfile(entry)
+
+    def link(self, place: str, to: str) -> None:
+        self._parents(place)
+        self._seen.add(place)
+        entry = tarfile.TarInfo(place.removeprefix("/"))
+        entry.type, entry.linkname = tarfile.SYMTYPE, to
         self._tar.addfile(entry)
 
     def _parents(self, place: str) -> None:

@@ -28,6 +28,12 @@ _END_OF_STRING = b"\x18\x1b\\\x1b[m"
 """Cancels a control sequence or string left open, and plain colours: nothing that is seen."""
 
 
+_USUAL_SIZE = (24, 80)
+"""Rows and columns of a terminal that nobody looks at."""
+_MAX_SAID = 4096
+"""Bytes that are kept of what a command says to nobody."""
+
+
 class Console:
     """Owns the copying of one run. `close` gives the terminal back as it was."""
 
@@ -64,6 +70,17 @@ class Console:
         self._output.start()
         threading.Thread(target=self._type, daemon=True).start()
         self.resize()
+
+    def wait(self) -> None:
+        """Until there is no more to copy: the command has ended, or its terminal was left."""
+        if self._output is not None:
+            self._output.join()
+
+    def hang_up(self) -> None:
+        """Leave the command's streams; `wait` returns."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.shutdown(socket.SHUT_RDWR)
 
     def resize(self) -> None:
         """Give the sandbox's terminal the size of the user's."""
@@ -124,6 +141,59 @@ class Console:
                 raise EOFError
             data += more
         return data
+
+
+class Unattended:
+    """Nobody's end: what the command says is read, so that it need not wait, and the last of it
+    kept, for whoever asks why it ended at once. Those who attach have streams of their own."""
+
+    interactive = True
+    """The command has a terminal, to which people come and go."""
+    raw = False
+
+    def __init__(self) -> None:
+        self._stream: socket.socket | None = None
+        self._resized: Callable[[int, int], None] = lambda *_: None
+        self._reader: threading.Thread | None = None
+        self._said = b""
+
+    def connect(
+        self,
+        stream: socket.socket,
+        resized: Callable[[int, int], None],
+        unread: Callable[[], None],
+    ) -> None:
+        """What to read."""
+        self._stream, self._resized = stream, resized
+
+    def start(self, suspended: Callable[[], bool]) -> None:
+        """Begin to read."""
+        self._resized(*_USUAL_SIZE)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def resize(self) -> None:
+        """There is nobody whose size it could have."""
+
+    def close(self) -> None:
+        """Read no longer."""
+        if self._reader is not None:
+            self._reader.join(_DRAIN_SECONDS)
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    @property
+    def last_line(self) -> str:
+        """What was said last, of what fits."""
+        lines = self._said.decode("utf-8", "replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def _read(self) -> None:
+        stream = self._stream
+        with contextlib.suppress(OSError):
+            while stream is not None and (data := stream.recv(_CHUNK)):
+                self._said = (self._said + data)[-_MAX_SAID:]
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -16,18 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
+from keyhole.sandbox.containers.nature import WORDS, Nature
 from keyhole.sandbox.containers.spec import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SECONDS = 60.0
 """How long one answer may take; what takes longer is waited for in another way."""
 _MAX_WORDS = 400
 """Characters of what an engine says: some repeat all that they were asked."""
+_COMMITS = ("ContainerdCommit", "RuncCommit", "InitCommit")
+"""Where an engine says which build of its parts it has."""
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
 
+NOBODYS_KEYS = "ctrl-^,ctrl-_,ctrl-^,ctrl-_"
+"""What leaves a terminal that is not to be left: engines know no way to have none, and by default
+hold every Ctrl-P back."""
+THE_USUAL_KEYS = "ctrl-p,ctrl-q"
 _REMOVED_ALREADY = "is already in progress"
 """In Docker's words for a container that goes by itself."""
 
@@ -67,6 +74,17 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Joining:
+    """What the engine says of a command that joined a container."""
+
+    running: bool
+    pid: int
+    """As the host numbers it; 0 when it has not started, or has ended."""
+    code: int | None
+    """None until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A container of ours, in a list."""
 
@@ -74,6 +92,15 @@ class Listed:
     labels: Mapping[str, str]
     created: int
     """In seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an engine says of itself to everybody."""
+
+    version: str
+    """Of the newest protocol that it speaks."""
+    podman: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +143,11 @@ def address_of(engine: str, env: Mapping[str, str]) -> str:
 class Engine:
     """One engine by its socket."""
 
-    def __init__(self, path: str) -> None:
-        import docker
-
+    def __init__(self, path: str, greeting: Greeting | None = None) -> None:
+        """`greeting` is what it has said of itself before, if it has."""
         self.path = path
-        with _translated(path):
-            self._client = docker.APIClient(f"unix://{path}", version="auto", timeout=_SECONDS)
+        self._greeting = greeting or _greet(path)
+        self._client = _client(path, self._greeting.version)
 
     def close(self) -> None:
         """Let go of it."""
@@ -129,19 +155,57 @@ class Engine:
 
     def another(self) -> Engine:
         """The same by connections of its own, for another thread."""
-        return Engine(self.path)
+        return Engine(self.path, self._greeting)
 
-    def options(self) -> tuple[str, ...]:
-        """Its security options, as it tells them: `name=rootless`, `name=userns` …"""
+    def nature(self) -> Nature:
+        """What kind of engine it is."""
         with _translated(self.path):
-            told = self._client.info().get("SecurityOptions") or []
-        return tuple(map(str, told))
+            told = self._client.info()
+        options = [str(option) for option in told.get("SecurityOptions") or ()]
+        # Docker has it among the options, Podman as a word of its own.
+        rootless = bool(told.get("Rootless")) or any("name=rootless" in o for o in options)
+        remaps = any("name=userns" in option for option in options)
+        cpus = int(told.get("NCPU") or 0)
+        commits = ((told.get(name) or {}).get("ID") for name in _COMMITS)
+        build = " ".join(map(str, (told.get("ServerVersion"), *commits)))
+        if rootless and self.is_podman():
+            return self._rootless_podman(build, cpus)
+        bounds = frozenset(name for name, word in WORDS.items() if told.get(word))
+        return Nature(build=build, rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
+
+    def _rootless_podman(self, build: str, cpus: int) -> Nature:
+        """By an address that is Podman's alone: what it says as Docker does names the controllers
+        of the host, of which a user may have none."""
+        client = self._client
+        with _translated(self.path):
+            answer = client.get(f"{client.base_url}/v4.0.0/libpod/info", timeout=_SECONDS)
+            answer.raise_for_status()
+            host = answer.json().get("host") or {}
+        maps = host.get("idMappings") or {}
+        owner = tuple(_outside(maps.get(kind) or ()) for kind in ("uidmap", "gidmap"))
+        # By itself it makes no group where it may not, and says nothing of it; systemd does it or
+        # refuses.
+        managed = host.get("cgroupManager") == "systemd"
+        controllers = frozenset(map(str, host.get("cgroupControllers") or ())) if managed else ()
+        return Nature(
+            build=build,
+            rootless=True,
+            keeps_ids=True,
+            bounds=frozenset(WORDS).intersection(controllers),
+            cpus=cpus,
+            owner=(owner[0], owner[1]),
+        )
 
     def is_podman(self) -> bool:
         """Whether it only speaks as Docker does."""
+        return self._greeting.podman
+
+    def version(self) -> str:
+        """What it is, with each of its parts, for a person; the same for as long as it is."""
         with _translated(self.path):
             told = self._client.version().get("Components") or ()
-        return any("podman" in str(part.get("Name", "")).lower() for part in told)
+        parts = ", ".join(f"{part.get('Name')} {part.get('Version')}" for part in told)
+        return visible(f"{parts or 'an engine'} ({self.path})")
 
     # ── images ────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,10 +243,25 @@ class Engine:
         return [str(name) for image in found for name in image.get("RepoTags") or ()]
 
     def volumes(self) -> list[str]:
-        """The names of every volume that carries our label."""
+        """The names of every volume that holds programs of ours; never one that people use."""
         with _translated(self.path):
-            found = self._client.volumes(filters={"label": LABEL}).get("Volumes") or ()
+            found = self._client.volumes(filters={"label": f"{LABEL}=kit"}).get("Volumes") or ()
         return [str(volume["Name"]) for volume in found]
+
+    def volume(self, name: str) -> Mapping[str, str]:
+        """The labels of a volume; NoSuchThing when there is none of that name."""
+        with _translated(self.path):
+            return dict(self._client.inspect_volume(name).get("Labels") or {})
+
+    def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make one, which is root's and empty."""
+        with _translated(self.path):
+            self._client.create_volume(name, labels=dict(labels))
+
+    def remove_volume(self, name: str) -> None:
+        """Remove one; EngineFailed while something uses it."""
+        with _translated(self.path):
+            self._client.remove_volume(name)
 
     def forget_image(self, name: str) -> bool:
         """Remove an image, unless it is used."""
@@ -219,16 +298,12 @@ class Engine:
         state, labels = told["State"], told["Config"].get("Labels") or {}
         return State(str(told["Id"]), bool(state["Running"]), int(state["Pid"]), labels)
 
-    def attach(self, container: str) -> socket.socket:
-        """Its standard streams, from before it is started, so that nothing of them is lost."""
-        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+    def attach(self, container: str, keys: str = NOBODYS_KEYS) -> socket.socket:
+        """Its standard streams; before it is started, so that nothing of them is lost. `keys` leave
+        its terminal again."""
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "detachKeys": keys}
         with _translated(self.path):
-            given = self._client.attach_socket(container, wanted)
-        raw: socket.socket = getattr(given, "_sock", given)
-        # Of our own: what the package keeps is closed when it is collected.
-        own = socket.socket(fileno=os.dup(raw.fileno()))
-        own.setblocking(True)
-        return own
+            return _own(self._client.attach_socket(container, wanted))
 
     def resize(self, container: str, rows: int, columns: int) -> None:
         """Give its terminal a size."""
@@ -241,6 +316,32 @@ class Engine:
             self._client.timeout = None
             told = self._client.wait(container, timeout=None)
         return int(told["StatusCode"])
+
+    # ── commands that join a container ────────────────────────────────────────────────────────────
+
+    def join(self, container: str, words: Sequence[str], *, terminal: bool) -> str:
+        """Have a command that can be started in a container which runs, as its user; its id."""
+        with _translated(self.path):
+            made = self._client.exec_create(
+                container, list(words), stdin=True, tty=terminal, detach_keys=NOBODYS_KEYS
+            )
+        return str(made["Id"])
+
+    def start_joined(self, command: str, *, terminal: bool) -> socket.socket:
+        """Start it; its standard streams."""
+        with _translated(self.path):
+            return _own(self._client.exec_start(command, tty=terminal, socket=True))
+
+    def resize_joined(self, command: str, rows: int, columns: int) -> None:
+        """Give its terminal a size."""
+        with _translated(self.path):
+            self._client.exec_resize(command, rows, columns)
+
+    def state_joined(self, command: str) -> Joining:
+        """How it is."""
+        with _translated(self.path):
+            told = self._client.exec_inspect(command)
+        return Joining(bool(told["Running"]), int(told.get("Pid") or 0), told.get("ExitCode"))
 
     def kill(self, container: str) -> None:
         """End it at once, if it has not ended."""
@@ -315,6 +416,30 @@ class Engine:
         raise NoSuchThing(f"{path} of the image is no file")
 
 
+def _client(path: str, version: str) -> Any:  # noqa: ANN401 - of an untyped package
+    import docker
+
+    with _translated(path):
+        client = docker.APIClient(f"unix://{path}", version=version, timeout=_SECONDS)
+    # Else each request looks for proxies, and for a login in the user's .netrc to send along.
+    client.trust_env = False
+    return client
+
+
+def _greet(path: str) -> Greeting:
+    """By a ping, which asks no other program: for its version, an engine starts two."""
+    from docker.constants import MINIMUM_DOCKER_API_VERSION as OLDEST
+
+    client = _client(path, OLDEST)
+    try:
+        with _translated(path):
+            said = client.get(f"{client.base_url}/_ping", timeout=_SECONDS)
+            said.raise_for_status()
+    finally:
+        client.close()
+    return Greeting(said.headers.get("Api-Version", OLDEST), "Libpod-Api-Version" in said.headers)
+
+
 class Arrivals:
     """What the engine tells while it happens: `create` or `start`, and a container's id."""
 
@@ -334,6 +459,14 @@ class Arrivals:
             self._stream.close()
 
 
+def _own(given: Any) -> socket.socket:  # noqa: ANN401 - of an untyped package
+    """Of our own: what the package keeps is closed when it is collected."""
+    raw: socket.socket = getattr(given, "_sock", given)
+    own = socket.socket(fileno=os.dup(raw.fileno()))
+    own.setblocking(True)
+    return own
+
+
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
     """The package's errors as a line of ours."""
@@ -348,6 +481,11 @@ def _translated(path: str) -> Iterator[None]:
         raise EngineFailed(f"the engine refuses: {_line(error)}") from None
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise EngineFailed(f"no engine answers at {path}: {_cause(error)}") from None
+
+
+def _outside(mapping: Any) -> int:  # noqa: ANN401 - of an engine's answer
+    """Who is root in a rootless engine, as the host numbers them; -1: nobody knows."""
+    return next((int(line["host_id"]) for line in mapping if line.get("container_id") == 0), -1)
 
 
 def _line(error: Any) -> str:  # noqa: ANN401 - of an untyped package

@@ -38,6 +38,8 @@ class Config:
         program: bytes,
         open_files: int,
         memory: int,
+        owned: tuple[str, ...] = (),
+        processes: int = 0,
     ) -> None:
         self.namespace = namespace
         self.command = command
@@ -58,6 +60,10 @@ class Config:
         """The filter."""
         self.open_files = open_files
         self.memory = memory
+        self.owned = owned
+        """What is the user's on the host, and must be theirs here: an engine may map users."""
+        self.processes = processes
+        """Of this user in this user namespace; 0: the engine bounds them."""
 
     def packed(self) -> bytes:
         """As `main` reads it, in the same interpreter."""
@@ -65,10 +71,18 @@ class Config:
 
 
 def main() -> int:
-    """Run it: `entry CONFIG`, a file."""
+    """Run it: `entry CONFIG`, a file; and for a command that joins, what `_join` says."""
     with open(sys.argv[1], "rb") as file:
         config = Config(**marshal.load(file))  # noqa: S302 - written outside, mounted read-only
-    broken = failures(config)
+    joining = sys.argv[2:]
+    if not joining:
+        return enter(config, failures(config))
+    _join(config, joining)
+    return enter(config, _own_failures(config))
+
+
+def enter(config: Config, broken: list[str]) -> int:
+    """Become the command, unless something is broken."""
     if broken:
         sys.stderr.write(f"keyhole: nothing was run: a wall does not stand: {'; '.join(broken)}\n")
         return inside.FAILED
@@ -83,18 +97,38 @@ def main() -> int:
     inside.lower(resource.RLIMIT_CORE, 0)
     inside.lower(resource.RLIMIT_NOFILE, config.open_files)
     inside.lower(resource.RLIMIT_DATA, config.memory)
+    if config.processes:
+        inside.lower(resource.RLIMIT_NPROC, config.processes)
     # Number for number: an engine leaves out what its libseccomp has no name for.
     syscalls.load_filter(config.program)
     return inside.become(config.command, config.environment)
 
 
-def failures(config: Config) -> list[str]:
-    """Every wall that does not stand."""
+def _join(config: Config, words: list[str]) -> None:
+    """Become another command, in a sandbox whose mounts were found to stand and are watched:
+    `DIRECTORY [NAME=VALUE…] -- CMD…`. That none inside can hold or change us until we have our
+    filter is the loader's doing, which cannot be read."""
+    at = words.index("--")
+    config.seeds = ()  # they are there, and may be the person's own by now
+    config.directory = words[0]
+    config.command = tuple(words[at + 1 :])
+    told = dict(word.split("=", 1) for word in words[1:at])
+    config.environment = config.environment | told | {"PWD": words[0]}
+
+
+def _own_failures(config: Config) -> list[str]:
+    """Every wall around this process itself that does not stand."""
     found = inside.wall_failures(config.namespace)
     if (os.getuid(), os.getgid()) != (config.uid, config.gid):
         found.append(f"the user is {os.getuid()}:{os.getgid()}")
     if set(os.getgroups()) - {config.gid}:
         found.append(f"the user is in the groups {os.getgroups()}")
+    return found
+
+
+def failures(config: Config) -> list[str]:
+    """Every wall that does not stand."""
+    found = _own_failures(config)
     led = {target: os.path.realpath(target) for target in config.linked}
     mounts = (*config.mounts, *led.values())
     fixed = tuple(led.get(target, target) for target in config.read_only)
@@ -103,12 +137,27 @@ def failures(config: Config) -> list[str]:
         status = os.stat(target)
         if (status.st_dev, status.st_ino) != expected:
             found.append(f"{target} is not what was judged: it was replaced meanwhile")
+    for target in config.owned:
+        if os.stat(target).st_uid != config.uid:
+            found.append(f"{target} is not the user's: the engine maps users")
     return found
 
 
 def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
+    """Over what a home that is kept has from the session before, whose placeholders are void.
+
+    With no more rights than whoever filled that home: a link there leads to nothing they could not
+    write themselves, and what is in the way keeps a client from its settings, not us from starting.
+    """
     for target, content, mode in seeds:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(target, flags, mode), "w", encoding="utf-8") as file:
-            file.write(content)
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            new = f"{target}.keyhole-new"
+            if os.path.lexists(new):
+                os.unlink(new)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(new, flags, mode), "w", encoding="utf-8") as file:
+                file.write(content)
+            os.rename(new, target)
+        except OSError as error:
+            sys.stderr.write(f"keyhole: {target} is not as it should be: {error.strerror}\n")

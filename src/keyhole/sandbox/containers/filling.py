@@ -29,12 +29,15 @@ class Filled:
 
     sources: dict[int, str]
     same: dict[str, tuple[int, int]]
+    owners: dict[str, int]
+    """Who owns what lies at a target, on the host."""
 
 
 def fill(directory: Path, entries: Iterable[tuple[int, Entry]]) -> Filled:
     """Write what must be written; OSError, LinkInPath among them, when a source is not right."""
     sources: dict[int, str] = {}
     same: dict[str, tuple[int, int]] = {}
+    owners: dict[str, int] = {}
     for number, entry in entries:
         if isinstance(entry, Bind):
             sources[number] = entry.source
@@ -44,10 +47,11 @@ def fill(directory: Path, entries: Iterable[tuple[int, Entry]]) -> Filled:
             finally:
                 os.close(descriptor)
             same[entry.target] = (status.st_dev, status.st_ino)
+            owners[entry.target] = status.st_uid
         elif isinstance(entry, Mask | Text | Blob):
             sources[number] = str(directory / str(number))
             _write(sources[number], entry)
-    return Filled(sources, same)
+    return Filled(sources, same, owners)
 
 
 def _write(place: str, entry: Mask | Text | Blob) -> None:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from keyhole.model.value import dataclass, field_names
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.spec import labels
+from keyhole.sandbox.environment import PATH
 from keyhole.sandbox.files.authorities import BUNDLES, TRUSTSTORES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Image
@@ -41,7 +43,7 @@ class Contents:
 
 def look(engine: Engine, image: Image, kept: Path) -> Contents:
     """What this image holds; `kept` is where we remember it."""
-    file = kept / f"{image.id.replace(':', '-')}.json"
+    file = _file_of(image, kept)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         table = json.loads(file.read_text("utf-8"))
         return Contents(
@@ -59,7 +61,21 @@ def look(engine: Engine, image: Image, kept: Path) -> Contents:
     return found
 
 
-def _ask(engine: Engine, image: Image) -> Contents:
+def forget(image: Image, kept: Path) -> None:
+    """Remember nothing of an image that is gone."""
+    _file_of(image, kept).unlink(missing_ok=True)
+
+
+def programs_of(engine: Engine, image: Image, names: Iterable[str]) -> frozenset[str]:
+    """Which of these programs the image has, where its PATH says."""
+    places = [p for p in image.environment.get("PATH", PATH).split(":") if p.startswith("/")]
+    with _never_started(engine, image) as container:
+        found = (n for n in names if any(engine.has(container, f"{p}/{n}") for p in places))
+        return frozenset(found)
+
+
+@contextlib.contextmanager
+def _never_started(engine: Engine, image: Image) -> Iterator[str]:
     container = engine.create(
         {
             "Image": image.id,
@@ -69,6 +85,17 @@ def _ask(engine: Engine, image: Image) -> Contents:
         }
     )
     try:
+        yield container
+    finally:
+        engine.remove(container)
+
+
+def _file_of(image: Image, kept: Path) -> Path:
+    return kept / f"{image.id.replace(':', '-')}.json"
+
+
+def _ask(engine: Engine, image: Image) -> Contents:
+    with _never_started(engine, image) as container:
         bundles = tuple(path for path in BUNDLES if engine.has(container, path))
         homes = [*_JVMS, *filter(None, [image.environment.get("JAVA_HOME", "").rstrip("/")])]
         stores = [*TRUSTSTORES, *(f"{home}/{store}" for home in homes for store in _OF_A_JVM)]
@@ -78,8 +105,6 @@ def _ask(engine: Engine, image: Image) -> Contents:
             bundles or (_USUAL_BUNDLE,),
             tuple(dict.fromkeys(s for s in stores if s[:1] == "/" and engine.has(container, s))),
         )
-    finally:
-        engine.remove(container)
 
 
 def _text(engine: Engine, container: str, path: str) -> str:

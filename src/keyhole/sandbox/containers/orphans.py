@@ -72,7 +72,7 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
     # Holders last: Podman keeps one for as long as something hangs on it.
     for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
         what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
-        if what in ("look", "filler"):
+        if what in ("look", "filler", "owner"):
             orphaned = time.time() - container.created > _FRESH_SECONDS
         else:
             own = container.labels.get(spec.AT_LABEL) == str(at)
@@ -98,6 +98,17 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
             yield Orphan(name, "image")
     if failed is not None:
         raise failed
+
+
+def remove_session(engine: Engine, at: Path, session: str) -> None:
+    """Leave nothing of one session of this user's, if it has ended."""
+    if not session or _lives(at / session):
+        return
+    for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
+        told = container.labels
+        if (told.get(spec.AT_LABEL), told.get(spec.SESSION_LABEL)) == (str(at), session):
+            engine.remove(container.id)
+    remove_files(at / session)
 
 
 def _directories(at: Path) -> list[Path]:

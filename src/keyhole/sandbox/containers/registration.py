@@ -3,11 +3,12 @@
 A socket for each holder, mounted in that holder alone, that answers one connection. Who connects is
 known by the kernel: the peer's process, held by a descriptor, is in the control group of the
 container that we made, and is what the engine says is that container's first process (I5).
+
+A holder is begun before there is a loop, which takes a while to import.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import select
@@ -27,13 +28,16 @@ _SO_PEERPIDFD = 77
 """From <asm-generic/socket.h>, Linux 6.5."""
 _SO_NETNS_COOKIE = 71
 
+NAME = "registration.sock"
+
 
 class Registration:
     """One socket, for one holder."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is ours alone."""
-        self.path = directory / "registration.sock"
+        """`directory` is ours alone, or also the holder's, who cannot write in it."""
+        self.path = directory / NAME
+        self.path.unlink(missing_ok=True)  # of one that was killed
         self._listener = socket.socket(socket.AF_UNIX)
         # By a short name: that of a socket has at most 107 bytes.
         place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -48,6 +52,8 @@ class Registration:
 
     async def accept(self) -> socket.socket:
         """Whoever connects first; nobody can after that."""
+        import asyncio
+
         try:
             connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         finally:
@@ -71,15 +77,10 @@ class Handed:
     """The name of its network."""
 
 
-async def receive_door(control: socket.socket) -> tuple[list[socket.socket], str]:
-    """The door that comes over this connection, and the name of its network namespace."""
-    handed = await receive(control)
-    handed.links.close()
-    return handed.door, handed.namespace
-
-
 async def receive(control: socket.socket) -> Handed:
     """All that comes over this connection."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     reader = DoorReader()
     control.setblocking(False)
@@ -101,22 +102,45 @@ async def receive(control: socket.socket) -> Handed:
     return Handed(handed[:-1], handed[-1], reader.namespace)
 
 
+def cookie_of(sock: socket.socket) -> bytes:
+    """Which network it is of: what the kernel gives to no other one until the next boot."""
+    return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+
+
+def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
+    """SetupFailed unless who registered is in the very network that the door leads to.
+
+    The kernel makes our end of a connection in the namespace of the socket that connected to it. It
+    is all that is known of a peer whose process numbers are not ours (I5).
+    """
+    if len({cookie_of(each) for each in (control, *door)}) != 1:
+        raise SetupFailed("who registered a door is not in the network that it leads to")
+
+
 def _refuse_strange(handed: list[socket.socket]) -> None:
     """The sockets are all of one namespace, and that is not ours; the last alone is netlink's."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-        cookies = [s.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8) for s in (own, *handed)]
+        cookies = [cookie_of(each) for each in (own, *handed)]
     of_netlink = [s.family == socket.AF_NETLINK for s in handed]
     whole = len(handed) > 2 and of_netlink == [*[False] * (len(handed) - 1), True]
     if not whole or len(set(cookies[1:])) != 1 or cookies[0] == cookies[1]:
         raise SetupFailed("what the holder handed over is no door of a network of its own")
 
 
-def check_peer(control: socket.socket, engine: Engine, container: str) -> None:
-    """SetupFailed unless the process behind this connection is that container's first."""
+def check_peer(
+    control: socket.socket, engine: Engine, container: str, *, grouped: bool = True
+) -> None:
+    """SetupFailed unless the process behind this connection is that container's first.
+
+    A rootless engine may be unable to make control groups, so of it a group is not demanded
+    (`grouped`); one that is another container's is refused all the same.
+    """
     pidfd = _peer(control)
     try:
         pid = _pid_of(pidfd)
-        member = container in _groups_of(pid)
+        groups = _groups_of(pid)
+        # We may be in a container ourselves, and what has no group of its own is then in ours.
+        member = container in groups or not (grouped or groups - _groups_of(os.getpid()))
         state = engine.state(container)
         lives = not select.select([pidfd], [], [], 0)[0]  # so its number was not another's
     finally:

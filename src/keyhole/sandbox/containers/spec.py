@@ -12,13 +12,25 @@ from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.entry import Config
 from keyhole.sandbox.containers.holder import REGISTRATION
-from keyhole.sandbox.files.fileplan import Bind, Entry, Refused, Seed, Symlink, Tmpfs, guarding
+from keyhole.sandbox.containers.nature import AS_ROOT
+from keyhole.sandbox.files.fileplan import (
+    Bind,
+    Entry,
+    Refused,
+    Seed,
+    Symlink,
+    Tmpfs,
+    Volume,
+    guarding,
+)
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.files.paths import is_within
+from keyhole.sandbox.launch import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 LABEL, SESSION_LABEL, AT_LABEL = "keyhole", "keyhole.session", "keyhole.at"
@@ -28,7 +40,12 @@ and whose: the directory of whoever made it."""
 CONFIG = "/etc/keyhole/entry"
 """Where `entry.py` finds what to assert."""
 
+ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
+"""What every process of a sandbox begins as."""
+
 IMAGE = "keyhole-holder"
+_NEW = "/volume"
+"""Where one is that is given to its user."""
 HOSTNAME = "keyhole"
 
 _HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SETPCAP")
@@ -66,8 +83,9 @@ class Box:
     at: str
     """The directory of whoever makes it."""
     owns_memory: bool = True
-    """Whether the engine gives a tree in memory to a user; Podman does not, so there it is
-    everybody's, of whom there is one."""
+    """Whether the engine takes a number for whose a tree in memory is; Podman knows only a letter
+    that means the container's user."""
+    nature: Nature = AS_ROOT
 
 
 def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
@@ -75,25 +93,38 @@ def labels(what: str, session: str = "", at: str = "") -> dict[str, str]:
     return {LABEL: what, SESSION_LABEL: session, AT_LABEL: at}
 
 
-def holder(image: str, session: str, at: str, registration: str, kit: str) -> dict[str, Any]:
+def holder(
+    image: str,
+    session: str,
+    at: str,
+    registration: str,
+    kit: str,
+    profile: str,
+    nature: Nature = AS_ROOT,
+) -> dict[str, Any]:
     """The holder's container, before anything of the sandbox exists."""
     return {
         "Image": image,
         "Entrypoint": closure.words(
-            "keyhole.sandbox.containers.holder", *closure.LOADED, closure.NFT
+            "keyhole.sandbox.containers.holder", REGISTRATION, *closure.LOADED, closure.NFT
         ),
         "User": "0:0",
         "Hostname": HOSTNAME,
+        # No network at all, rather than the engine's own kind of none: that one is made by a hook,
+        # a second start of the whole engine, which takes as long as the rest of the holder does.
+        "NetworkDisabled": True,
         "Labels": labels("holder", session, at),
         "HostConfig": {
             "NetworkMode": "none",
             "Dns": [NAMESERVER],
             "CapDrop": ["ALL"],
             "CapAdd": list(_HOLDER_CAPABILITIES),
-            "SecurityOpt": ["no-new-privileges:true"],
+            # Ours, which takes no time: to compile its own, an engine takes a tenth of a start.
+            "SecurityOpt": ["no-new-privileges:true", f"seccomp={profile}"],
+            "IpcMode": "none",
             "ReadonlyRootfs": True,
-            "PidsLimit": _HOLDER_PROCESSES,
-            "Memory": _HOLDER_BYTES,
+            "UsernsMode": users(nature),
+            **_bounds(nature, Bounds(_HOLDER_PROCESSES, _HOLDER_BYTES)),
             "AutoRemove": True,
             "LogConfig": {"Type": "none"},
             "Sysctls": _SYSCTLS,
@@ -120,6 +151,30 @@ def filler(image: str, kit: str) -> dict[str, Any]:
     }
 
 
+def owner(
+    image: str, kit: str, volume: str, who: tuple[int, int], nature: Nature = AS_ROOT
+) -> dict[str, Any]:
+    """What gives a new volume to the sandbox's user, and ends: engines make them root's."""
+    words = closure.words("keyhole.sandbox.containers.owner", _NEW, *map(str, who))
+    return {
+        "Image": image,
+        "Entrypoint": words,
+        "User": "0:0",
+        "Labels": labels("owner"),
+        "HostConfig": {
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "CapAdd": ["CHOWN"],
+            "SecurityOpt": ["no-new-privileges:true"],
+            "ReadonlyRootfs": True,
+            "UsernsMode": users(nature),
+            **_bounds(nature, Bounds(_HOLDER_PROCESSES, _HOLDER_BYTES)),
+            "LogConfig": {"Type": "none"},
+            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _NEW)],
+        },
+    }
+
+
 def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]:
     """The sandbox's container; `sources` are by the number of the entry, `config` is a file."""
     launch = box.launch
@@ -127,13 +182,15 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
     for number, entry in visible(launch.files):
         if isinstance(entry, Tmpfs):
             continue
+        if isinstance(entry, Volume):
+            binds.append(_kept(entry.name, entry.target))
+            continue
         writable = isinstance(entry, Bind) and entry.writable
         binds.append(_mount(sources[number], entry.target, read_only=not writable))
     kit = _volume(box.kit) | {"ReadOnly": True}
-    bounds = launch.bounds
     return {
         "Image": box.image,
-        "Entrypoint": closure.words("keyhole.sandbox.containers.entry", CONFIG),
+        "Entrypoint": list(ENTRY),
         "Cmd": [],
         "User": f"{launch.uid}:{launch.gid}",
         "WorkingDir": "/",
@@ -141,7 +198,7 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
         "Labels": labels("sandbox", box.session, box.at),
         "Tty": launch.interactive,
         "OpenStdin": True,
-        "StdinOnce": True,
+        "StdinOnce": not launch.lasting,
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -151,12 +208,11 @@ def sandbox(box: Box, sources: Mapping[int, str], config: str) -> dict[str, Any]
             "NetworkMode": f"container:{box.holder}",
             "PidMode": f"container:{box.holder}",
             "IpcMode": "private",
+            "UsernsMode": users(box.nature, box.holder),
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges:true", f"seccomp={box.profile}"],
             "ReadonlyRootfs": True,
-            "PidsLimit": bounds.processes,
-            "Memory": bounds.memory,
-            "MemorySwap": bounds.memory,
+            **_bounds(box.nature, launch.bounds),
             "LogConfig": {"Type": "none"},
             "Mounts": [
                 kit,
@@ -174,8 +230,9 @@ def assertions(
     namespace: str,
     same: Mapping[str, tuple[int, int]],
     program: bytes,
+    owners: Mapping[str, int] | None = None,
 ) -> Config:
-    """What the first process inside asserts; `same` is by target."""
+    """What the first process inside asserts; `same` and `owners` are by target."""
     launch = box.launch
     entries = [entry for _, entry in visible(launch.files)]
     fixed = [e.target for e in entries if _is_fixed(e)]
@@ -205,6 +262,8 @@ def assertions(
         program=program,
         open_files=launch.bounds.open_files,
         memory=launch.bounds.memory,
+        owned=tuple(path for path, uid in (owners or {}).items() if uid == launch.uid),
+        processes=launch.bounds.processes if box.nature.counts_by_user else 0,
     )
 
 
@@ -225,8 +284,34 @@ def visible(entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
     return found
 
 
+def users(nature: Nature, holder: str = "") -> str:
+    """Which ids a container has. What the sandbox writes must be the person's (I11), so theirs is
+    the same number inside and outside, whatever the engine does to others."""
+    if nature.keeps_ids:
+        # The network is the holder's user namespace's: whoever is in it is in that too.
+        return f"container:{holder}" if holder else "keep-id"
+    return "host" if nature.remaps else ""
+
+
+def _bounds(nature: Nature, bounds: Bounds) -> dict[str, int]:
+    """As far as the engine has the controllers: some refuse what they cannot do, some ignore it.
+
+    More processors than there are bound nothing, and Docker refuses them.
+    """
+    found: dict[str, int] = {}
+    if "pids" in nature.bounds:
+        found["PidsLimit"] = bounds.processes
+    if "memory" in nature.bounds:
+        found |= {"Memory": bounds.memory, "MemorySwap": bounds.memory}
+    if "cpu" in nature.bounds and bounds.cpus:
+        found["NanoCpus"] = round(min(bounds.cpus, nature.cpus or bounds.cpus) * 1_000_000_000)
+    return found
+
+
 def _is_fixed(entry: Entry) -> bool:
-    return not isinstance(entry, Tmpfs) and not (isinstance(entry, Bind) and entry.writable)
+    return not isinstance(entry, Tmpfs | Volume) and not (
+        isinstance(entry, Bind) and entry.writable
+    )
 
 
 def _memory(box: Box) -> dict[str, str]:
@@ -241,7 +326,7 @@ def _memory(box: Box) -> dict[str, str]:
     for entry in taken:
         if isinstance(entry, Tmpfs):
             whose = f"mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
-            whose = whose if box.owns_memory else "mode=1777"
+            whose = whose if box.owns_memory else f"mode={entry.mode:o},U"
             found[entry.target] = f"{common},size={entry.size},{whose}"
     return found
 
@@ -267,6 +352,12 @@ def _volume(kit: str) -> dict[str, Any]:
         "Target": closure.TREE,
         "VolumeOptions": {"Labels": {LABEL: "kit"}},
     }
+
+
+def _kept(name: str, target: str) -> dict[str, Any]:
+    """A volume that is nobody's copy: what the image has there is not put in it."""
+    options = {"NoCopy": True}
+    return {"Type": "volume", "Source": name, "Target": target, "VolumeOptions": options}
 
 
 def _mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:

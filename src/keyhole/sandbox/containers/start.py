@@ -1,31 +1,32 @@
 """Starting a sandbox that is a container: the holder, its door, the sandbox, and its end.
 
 The order is the promise (I2): the holder makes the network and hands over the door; only when that
-is in the gateway's hands is a container started in it. Over the connection by which the door came
-hangs everything: when this process ends, however it does, the connection does, so the holder does,
-and with it every process of the sandbox.
+is in the gateway's hands is a container started in it, though it is made before. Over the
+connection by which the door came hangs everything: when this process ends, however it does, the
+connection does, so the holder does, and with it every process of the sandbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import select
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
-from keyhole.sandbox.containers import closure, spec
+from keyhole.sandbox.containers import spec, volumes
 from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.filling import fill
+from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.links import LinkWatch
 from keyhole.sandbox.containers.mapped import map_trees, unmap
+from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.neighbours import Neighbours
-from keyhole.sandbox.containers.orphans import hold, remove_files
-from keyhole.sandbox.containers.registration import Registration, check_peer, receive
+from keyhole.sandbox.containers.registration import check_peer, receive
 from keyhole.sandbox.helper import SETUP_SECONDS, TOOK_TOO_LONG, SandboxLost, SetupFailed
 from keyhole.sandbox.interface import Notice
 from keyhole.sandbox.seccomp import build_filter, profile
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from keyhole.sandbox.containers.console import Console
+    from keyhole.sandbox.containers.console import Console, Unattended
     from keyhole.sandbox.containers.engine import Image
+    from keyhole.sandbox.containers.entry import Config
+    from keyhole.sandbox.containers.filling import Filled
+    from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.launch import Launch
 
 _ENDING_SECONDS = 5.0
 """How long the end of a sandbox that has begun to end may take, all of its processes included."""
+_ENTRY = "entry"
+"""The file, in the session's directory, that says what `entry.py` asserts."""
 
 HOLDER_ENDED = "the sandbox's holder was ended from outside, and with it all that ran inside"
 
@@ -53,6 +59,10 @@ class Outside:
     containers: tuple[str, ...]
     """The holder and the sandbox."""
     links: socket.socket
+
+
+_LOOK_SECONDS = 0.01
+"""Between two looks whether the walls of a sandbox that lasts were found to stand."""
 
 
 class Contained:
@@ -146,25 +156,47 @@ class Containers:
     """Makes one sandbox in an engine."""
 
     def __init__(
-        self, engine: Engine, launch: Launch, image: Image, console: Console, session: str, at: Path
+        self,
+        engine: Engine,
+        launch: Launch,
+        image: Image,
+        console: Console | Unattended,
+        session: str,
+        at: Path,
+        nature: Nature = AS_ROOT,
+        holding: Holding | None = None,
     ) -> None:
-        """`at` is a directory of ours, in which no sandbox can write."""
+        """`at` is a directory of ours, in which no sandbox can write. `holding` was begun ahead."""
         self.launch = launch
         self.terminal = console
         self._engine = engine
         self._image = image
         self._session = session
         self._top = at
-        self._directory = at / session
-        self._made: list[str] = []
+        self._nature = nature
+        self._holding = holding
+        self.container = ""
+        """The sandbox's own, once it is made."""
         self._control: socket.socket | None = None
         self._links: socket.socket | None = None
-        self._alive = -1
+
+    @property
+    def kit(self) -> str:
+        """The volume with our own programs, known when it is ready: its name tells all of them."""
+        return self._holding.kit if self._holding else ""
 
     async def ready(self) -> None:
-        """Have the holder's image in the engine."""
+        """Have a holder in the engine, which may have to have its image first, and the volumes."""
+        holding = self._holding
+        if holding is None:
+            holding = self._holding = Holding(
+                self._engine, self._session, self._top, self.launch.nft, self._nature
+            )
+        await asyncio.wrap_future(holding.created)
+        marks = volumes.marks_of(self._top)
+        giving = volumes.Giving(holding.image, holding.kit, self._nature, marks)
         try:
-            await asyncio.to_thread(self._ensure_image)
+            await asyncio.to_thread(volumes.ensure, self._engine, self.launch, giving)
         except EngineFailed as failed:
             raise SetupFailed(str(failed)) from None
 
@@ -179,29 +211,33 @@ class Containers:
             raise SetupFailed(str(failed)) from None
 
     async def _start(self, admit: Callable[[list[socket.socket]], None]) -> Contained:
-        self._top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._directory.mkdir(mode=0o700)
-        self._alive = hold(self._directory)
-        engine = self._engine
-        # 1. The holder, and who it is.
-        registration = Registration(self._directory)
-        try:
-            holder = await asyncio.to_thread(self._start_holder, str(registration.path))
-            control = self._control = await self._registered(registration, holder)
-        finally:
-            registration.close()
-        await asyncio.to_thread(check_peer, control, engine, holder)
-        # 2. The door is the gateway's.
+        engine, holding = self._engine, self._holding
+        if holding is None:
+            raise RuntimeError("the holder is made first")
+        holder = holding.created.result()
+        # 1. The sandbox's container, which nothing runs in yet, while the engine starts the holder.
+        box, filled = await asyncio.to_thread(self._create_sandbox, holding, holder)
+        sandbox = self.container
+        stream = await asyncio.to_thread(engine.attach, sandbox)
+        program = build_filter()
+        await asyncio.wrap_future(holding.started)
+        # 2. The holder, and who it is.
+        control = self._control = await self._registered(holding, holder)
+        grouped = not self._nature.rootless
+        await asyncio.to_thread(check_peer, control, engine, holder, grouped=grouped)
+        # 3. The door is the gateway's.
         handed = await receive(control)
         self._links = handed.links
         admit(handed.door)
-        # 3. The sandbox, in that network; its streams are ours before it can write to them.
-        sandbox = await asyncio.to_thread(self._create_sandbox, holder, handed.namespace)
-        stream = await asyncio.to_thread(engine.attach, sandbox)
+        # 4. The sandbox, in that network; its streams are ours before it can write to them.
+        walls = spec.assertions(box, handed.namespace, filled.same, program, filled.owners)
+        _assert(holding.directory, walls)
         await asyncio.to_thread(engine.start, sandbox)
-        unmap(self._directory)  # the sandbox has what it needs of it
+        unmap(holding.directory)  # the sandbox has what it needs of it
         ended = _in_thread(lambda: _end_of(engine, sandbox))
         pid = (await asyncio.to_thread(engine.state, sandbox)).pid
+        if self.launch.lasting:
+            pid = await asyncio.to_thread(_entered, pid)
         outside = Outside(engine, (holder, sandbox), handed.links)
         running = Contained(pid, ended, control, outside)
         self._control = self._links = None
@@ -219,54 +255,18 @@ class Containers:
             self._control.close()
         if self._links is not None:
             self._links.close()
-        for container in self._made:
+        if self.container:
             with contextlib.suppress(EngineFailed):
-                self._engine.remove(container)
-        remove_files(self._directory)
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
+                self._engine.remove(self.container)
+            self.container = ""
+        if self._holding is not None:
+            self._holding.close()
         self._engine.close()
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _ensure_image(self) -> None:
-        programs = closure.Programs.of(self.launch.nft)
-        key = closure.key_of(programs)
-        self._kit, self._holder_image = f"{spec.IMAGE}-{key}", f"{spec.IMAGE}:{key}"
-        if self._has_image():
-            return
-        self._top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One at a time: who comes second finds it made.
-        with open(self._top / "image.lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if self._has_image():
-                return
-            unfinished = f"{self._holder_image}-unfinished"
-            self._engine.import_image(closure.pack(programs), unfinished, {spec.LABEL: "holder"})
-            # The engine fills the volume when the first container with it is made.
-            filling = self._engine.create(spec.filler(unfinished, self._kit))
-            self._engine.remove(filling)
-            self._engine.rename(unfinished, self._holder_image)
-
-    def _has_image(self) -> bool:
-        try:
-            self._engine.image(self._holder_image)
-        except NoSuchThing:
-            return False
-        return True
-
-    def _start_holder(self, registration: str) -> str:
-        config = spec.holder(
-            self._holder_image, self._session, str(self._top), registration, self._kit
-        )
-        holder = self._engine.create(config, f"keyhole-{self._session}-holder")
-        self._made.append(holder)
-        self._engine.start(holder)
-        return holder
-
-    async def _registered(self, registration: Registration, holder: str) -> socket.socket:
-        accepting = asyncio.ensure_future(registration.accept())
+    async def _registered(self, holding: Holding, holder: str) -> socket.socket:
+        accepting = asyncio.ensure_future(holding.registration.accept())
         while True:
             done, _ = await asyncio.wait((accepting,), timeout=1.0)
             if done:
@@ -279,45 +279,73 @@ class Containers:
                 accepting.cancel()
                 raise SetupFailed("the holder ended before it made a network")
 
-    def _profile(self, *, podman: bool) -> str:
-        """Docker takes the profile itself, Podman the path of a file."""
-        if not podman:
-            return profile()
-        file = self._directory / "profile"
-        file.write_text(profile(), "utf-8")
-        return str(file)
-
-    def _create_sandbox(self, holder: str, namespace: str) -> str:
+    def _create_sandbox(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
+        """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
+        directory = holding.directory
         box = spec.Box(
             self.launch,
             self._session,
             holder,
             self._image.id,
             self._image.volumes,
-            self._kit,
-            self._profile(podman=podman),
+            holding.kit,
+            holding.told("profile", profile()),
             str(self._top),
             owns_memory=not podman,
+            nature=self._nature,
         )
         try:
             files = spec.visible(self.launch.files)
-            filled = fill(self._directory, files)
+            filled = fill(directory, files)
             sources = filled.sources
             if self.launch.maps_root:
-                sources |= map_trees(self._directory, files, self.launch.uid)
-            config = self._directory / "entry"
-            config.write_bytes(
-                spec.assertions(box, namespace, filled.same, build_filter()).packed()
-            )
-            config.chmod(0o444)
+                sources |= map_trees(directory, files, self.launch.uid)
+            config = directory / _ENTRY
+            config.touch(0o600, exist_ok=False)
         except OSError as error:
             raise SetupFailed(str(error)) from None
-        made = self._engine.create(
+        self.container = self._engine.create(
             spec.sandbox(box, sources, str(config)), f"keyhole-{self._session}"
         )
-        self._made.insert(0, made)
-        return made
+        return box, filled
+
+
+def _assert(directory: Path, config: Config) -> None:
+    """Tell the first process inside, which is not started yet, what to insist on."""
+    file = directory / _ENTRY
+    try:
+        file.write_bytes(config.packed())
+        file.chmod(0o444)
+    except OSError as error:
+        raise SetupFailed(str(error)) from None
+
+
+def _entered(pid: int) -> int:
+    """The process, once what asserts the walls has become the command; 0 when it has ended.
+
+    For one whose start somebody waits for who will not see its streams.
+    """
+    deadline = time.monotonic() + SETUP_SECONDS
+    asserting = b"".join(word.encode() + b"\0" for word in spec.ENTRY)
+    try:
+        process = os.pidfd_open(pid) if pid else -1
+    except OSError:
+        return 0
+    try:
+        while process >= 0 and time.monotonic() < deadline:
+            if select.select([process], [], [], _LOOK_SECONDS)[0]:
+                return 0
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                # Of one that has just ended there is nothing to read.
+                if file.read() not in (asserting, b""):
+                    return pid
+    except OSError:
+        return 0
+    finally:
+        if process >= 0:
+            os.close(process)
+    return pid
 
 
 def _end_of(engine: Engine, container: str) -> int:

@@ -96,7 +96,15 @@ class Tmpfs:
     mode: int = 0o755
 
 
-Entry = Bind | Mask | Text | Blob | Seed | Symlink | Tmpfs
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A writable directory that an engine keeps under a name, and that outlives the sandbox."""
+
+    target: str
+    name: str
+
+
+Entry = Bind | Mask | Text | Blob | Seed | Symlink | Tmpfs | Volume
 
 
 def mounted(entries: Iterable[Entry]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox.files.executables import refuse_inside
-from keyhole.sandbox.files.fileplan import Entry, FilePlan, Kind, Refused, Tmpfs
+from keyhole.sandbox.files.fileplan import Entry, FilePlan, Kind, Refused, Tmpfs, Volume
 from keyhole.sandbox.files.generated import Account, Accounts, generated_files, image_files
 from keyhole.sandbox.files.inspection import Inspection
 from keyhole.sandbox.files.mounts import read_mount_points
@@ -53,6 +53,8 @@ class Facts:
     shell: str = "/bin/sh"
     hostname: str = "keyhole"
     home_bytes: int = HOME_BYTES
+    home_volume: str = ""
+    """What an engine keeps the home in; else it is empty, and in memory."""
     root: Path = Path("/")
     """Where the system's trees are; tests have their own."""
     mounts: tuple[str, ...] | None = None
@@ -105,7 +107,9 @@ def plan_files(sandbox: Sandbox, facts: Facts, budget: Budget | None = None) -> 
     return FilePlan(
         (
             *base,
-            Tmpfs(home, facts.home_bytes, 0o700),
+            Volume(home, facts.home_volume)
+            if facts.home_volume
+            else Tmpfs(home, facts.home_bytes, 0o700),
             *overlay.mounts(),
         ),
         writable,

@@ -1,0 +1,113 @@
+"""The volumes that outlive a sandbox: made once, given to its user, and known again.
+
+Called before a sandbox is made. A volume of the name that somebody else made is not taken. That one
+was given to its user is remembered outside, by a word that only that volume carries; whoever was
+killed in between finds it unfinished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import secrets
+from typing import TYPE_CHECKING
+
+from keyhole.model.value import dataclass
+from keyhole.sandbox.containers import spec
+from keyhole.sandbox.containers.engine import EngineFailed, NoSuchThing
+from keyhole.sandbox.files.fileplan import Volume
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from keyhole.sandbox.containers.engine import Engine
+    from keyhole.sandbox.containers.nature import Nature
+    from keyhole.sandbox.launch import Launch
+
+WHAT = "volume"
+"""What they are labelled as."""
+MADE = "keyhole.made"
+"""By what one is told from another that had its name before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Giving:
+    """Who gives them away: our own image with its kit, and where is remembered what was given."""
+
+    image: str
+    kit: str
+    nature: Nature
+    """Of the engine: whose ids it has."""
+    marks: Path
+
+
+def marks_of(at: Path) -> Path:
+    """Where that is remembered, beside the files of this user's sandboxes."""
+    return at.parent / "volumes"
+
+
+def ensure(engine: Engine, launch: Launch, giving: Giving) -> None:
+    """Have every volume of the launch. EngineFailed when one cannot be had."""
+    for entry in launch.files:
+        if isinstance(entry, Volume):
+            _ensure(engine, entry.name, (launch.uid, launch.gid), giving)
+
+
+def forget(engine: Engine, name: str, marks: Path) -> None:
+    """Remove a volume of ours with all that is in it. EngineFailed while something uses it."""
+    with contextlib.suppress(NoSuchThing):
+        if engine.volume(name).get(spec.LABEL) == WHAT:
+            engine.remove_volume(name)
+    (marks / name).unlink(missing_ok=True)
+
+
+def _ensure(engine: Engine, name: str, who: tuple[int, int], giving: Giving) -> None:
+    mark = giving.marks / name
+    found = _find(engine, name)
+    if found and _said(mark) == _words(found, who):
+        return
+    giving.marks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(giving.marks / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = _find(engine, name)
+        if found is None:
+            engine.create_volume(name, {spec.LABEL: WHAT, MADE: secrets.token_hex(8)})
+            found = engine.volume(name)
+        elif _said(mark) == _words(found, who):
+            return
+        _give(engine, spec.owner(giving.image, giving.kit, name, who, giving.nature))
+        mark.write_text(_words(found, who), "utf-8")
+
+
+def _find(engine: Engine, name: str) -> Mapping[str, str] | None:
+    try:
+        found = engine.volume(name)
+    except NoSuchThing:
+        return None
+    if found.get(spec.LABEL) != WHAT:
+        raise EngineFailed(f"the engine has a volume {name} that Keyhole did not make")
+    return found
+
+
+def _give(engine: Engine, config: dict[str, object]) -> None:
+    container = engine.create(config)
+    other = engine.another()
+    try:
+        engine.start(container)
+        if other.wait(container):
+            raise EngineFailed("the engine did not let a new volume be given to its user")
+    finally:
+        other.close()
+        engine.remove(container)
+
+
+def _words(found: Mapping[str, str], who: tuple[int, int]) -> str:
+    return f"{found.get(MADE)} {who[0]} {who[1]}"
+
+
+def _said(mark: Path) -> str:
+    try:
+        return mark.read_text("utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,163 @@
+"""Sandboxes that have a name: made, stopped, started, entered, attached to, destroyed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.terminals import on_terminal
+from tests.control.rig import until
+from tests.sandbox.people import PATIENCE
+from tests.sandbox.projects import line_of, until_nobody_is_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.containers.conftest import Boxed
+    from tests.containers.engines import OwnEngine
+    from tests.sandbox.origin import GitAndWeb
+
+pytestmark = pytest.mark.outside
+
+
+def listed(project: Boxed, **env: str) -> dict[str, dict[str, Any]]:
+    """What `ps` says of each sandbox that has a name."""
+    said = project("ps", "--json", env=env)
+    assert said.code == 0, said
+    return {each["name"]: each for each in json.loads(said.out)}
+
+
+@contextlib.contextmanager
+def made(project: Boxed, name: str, *words: str, **more: Any) -> Iterator[None]:  # noqa: ANN401
+    """A sandbox while the block lasts."""
+    said = project("new", name, "--trust", *words, **more)
+    assert said.code == 0, said
+    try:
+        yield
+    finally:
+        project("destroy", name, **more)
+
+
+def homes(dockerd: OwnEngine) -> list[str]:
+    """The homes that the engine keeps."""
+    found = dockerd.engine._client.volumes()["Volumes"] or ()
+    return [v["Name"] for v in found if v["Name"].startswith("keyhole-home-")]
+
+
+def test_a_sandbox_keeps_its_home_from_one_start_to_the_next_and_nothing_else(
+    plain: Boxed, dockerd: OwnEngine
+) -> None:
+    """And `destroy` leaves nothing of it; `prune` leaves it alone."""
+    with made(plain, "box"):
+        first = listed(plain)["box"]
+        assert first["state"] == "running"
+        script = "echo kept >~/kept; echo lost >/var/tmp/lost; cat; echo said >&2; exit 7"
+        done = plain("exec", "box", "--", "sh", "-c", script, text=b"typed\n")
+        assert (done.code, done.out, done.err) == (7, "typed\n", "said\n")
+        taken = plain("new", "box")
+        assert (taken.code, "already" in taken.err) == (2, True)
+        said = plain("stop", "box")
+        assert (said.code, said.out) == (0, "box ended; `keyhole start box` starts it again\n")
+        until(lambda: dockerd.left() == [])
+        assert "nothing was run: box is stopped" in plain("exec", "box", "--", "id").err
+        assert plain("prune").out == "nothing is left behind\n"
+        said = plain("start", "box")
+        assert (said.code, said.out) == (0, "box runs\n"), said
+        assert "runs already" in plain("start", "box").err
+        assert listed(plain)["box"]["id"] != first["id"]
+        done = plain("exec", "box", "--", "sh", "-c", "cat ~/kept; id -u; ls /var/tmp")
+        assert done.lines == ["kept", str(plain.person.uid)]
+        gone = plain("destroy", "box")
+        assert (gone.code, gone.lines[-1]) == (0, "box is gone, with its home")
+    until(lambda: dockerd.left() == [])
+    assert homes(dockerd) == []
+    assert "no sandbox 'box'" in plain("start", "box").err
+
+
+LOOK = """
+import ctypes, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+own = [p for p in os.listdir("/proc") if p.isdigit() and p != "1" and int(p) != os.getpid()]
+def traced(pid):
+    try:
+        open(f"/proc/{pid}/mem", "rb").close()
+    except OSError as error:
+        return error.strerror
+    return "opened"
+print(json.dumps({
+    "uid": os.getuid(), "groups": os.getgroups(), "net": os.readlink("/proc/self/ns/net"),
+    "interfaces": [line.split(":")[0].strip() for line in open("/proc/net/dev")][2:],
+    "walls": {n: status[n].strip() for n in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")},
+    "filters": int(status["Seccomp_filters"]), "cwd": os.getcwd(), "key": os.environ.get("A"),
+    "reach": {p: traced(p) for p in own if os.stat(f"/proc/{p}").st_uid == os.getuid()},
+    "cores": __import__("resource").getrlimit(__import__("resource").RLIMIT_CORE)[1],
+}))
+"""
+
+
+def test_what_joins_a_sandbox_stands_behind_the_same_walls(
+    new_project: Callable[..., Boxed], dockerd: OwnEngine
+) -> None:
+    """I2: by `keyhole exec`, and, but for the exact filter, by the engine's own `exec`.
+
+    Nothing inside reaches into what joins before it has its filter: as of every program that our
+    loader starts, its memory is out of reach (control: that of another program is not)."""
+    project = new_project(more='env = { A = "b" }')
+    with made(project, "box"):
+        words = ("python3", "-I", "-S", "-c", LOOK)
+        ours = json.loads(project("exec", "box", "--", *words).out)
+        client = dockerd.engine._client
+        (sandbox,) = [c for c in dockerd.engine.containers() if c.labels["keyhole"] == "sandbox"]
+        raw = json.loads(client.exec_start(client.exec_create(sandbox.id, list(words))["Id"]))
+        control = project("exec", "box", "--", "sh", "-c", 'sleep 30 & exec "$@"', "sh", *words)
+    for seen in (ours, raw):
+        assert seen["walls"] == {
+            "CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2",
+        }  # fmt: skip
+        assert (seen["uid"], seen["interfaces"]) == (project.person.uid, ["lo"])
+        assert seen["net"] == ours["net"]
+    assert (ours["filters"], ours["cores"]) == (2, 0)
+    assert (ours["cwd"], ours["key"]) == (str(project.directory), "b")
+    assert set(ours["reach"].values()) == {"Permission denied"}
+    assert "opened" in json.loads(control.out)["reach"].values()
+
+
+def test_a_terminal_is_attached_left_and_attached_again(plain: Boxed) -> None:
+    """Ctrl-P alone is the program's; with Ctrl-Q it leaves, and the program goes on."""
+    become = ["/usr/bin/setpriv", f"--reuid={plain.person.uid}", f"--regid={plain.person.gid}"]
+    words = [*become, "--clear-groups", str(plain.person.program)]
+    script = "while read line; do echo you said $line; test $line = end && exit 5; done"
+    with made(plain, "box", "--", "sh", "-c", script):
+        assert "a terminal is attached" in plain("attach", "box").err
+        typed = [("leaves it", "one\n"), ("said one", "\x10\x11")]
+        code, text = on_terminal([*words, "attach", "box"], plain.env, plain.directory, typed)
+        assert (code, "left; box goes on" in text) == (0, True), text
+        tell = ["exec", "box", "--", "sh", "-c", "test -t 0 && test -t 2 && echo yes; exit 3"]
+        code, text = on_terminal([*words, *tell], plain.env, plain.directory)
+        assert (code, "yes" in text) == (3, True), text
+        typed = [("leaves it", "two\n"), ("said two", "end\n")]
+        code, text = on_terminal([*words, "attach", "box"], plain.env, plain.directory, typed)
+        assert (code, "box has ended, exit code 5" in text) == (5, True), text
+        found = listed(plain)["box"]
+        assert (found["state"], found["exit"], found["id"]) == ("stopped", 5, "box")
+
+
+def test_signals_of_what_joined_are_its_own(plain: Boxed) -> None:
+    script = 'trap "echo heard; exit 9" USR1; echo ready; while :; do sleep 0.1; done'
+    with made(plain, "box"):
+        process = plain.start("exec", "box", "--", "sh", "-c", script)
+        assert line_of(process.stdout) == "ready"
+        process.send_signal(signal.SIGUSR1)
+        assert line_of(process.stdout) == "heard"
+        assert process.wait(PATIENCE) == 9
+        assert listed(plain)["box"]["state"] == "running"
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
