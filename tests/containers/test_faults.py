@@ -304,7 +304,7 @@ _START = "POST .*/containers/[0-9a-f]{64}/start "
     ids=["holder made", "holder started", "sandbox made", "door handed over"],
 )
 def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs(
-    plain: Boxed,
+    project: Boxed,
     dockerd: OwnEngine,
     person: Person,
     ground: Path,
@@ -317,7 +317,7 @@ def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs
     between = Between(at, dockerd, person)
     between.kill_at(question, nth, answered=answered)
     try:
-        between.process = plain.start(
+        between.process = project.start(
             "run", "--trust", "--", "sleep", "300", env={"DOCKER_HOST": f"unix://{at}"}
         )
         assert between.killed.wait(PATIENCE)
@@ -330,9 +330,9 @@ def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs
             assert pipe is not None
             pipe.close()
     until(lambda: not set(dockerd.engine.running()))
-    assert plain("prune").code == 0
+    assert project("prune").code == 0
     assert dockerd.left() == []
-    assert not [each for each in (plain.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
+    assert not [each for each in (project.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
 
 
 # ── what others do by the engine ──────────────────────────────────────────────────────────────────
