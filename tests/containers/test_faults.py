@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import docker
 import pytest
 
+from keyhole.sandbox.containers.engine import NoSuchThing
 from keyhole.sandbox.containers.start import HOLDER_ENDED
 from tests.containers.test_walls import Service, service
 from tests.control.rig import until
@@ -40,8 +42,9 @@ __all__ = ["service"]
 Api: TypeAlias = Any
 """A client of the engine, of a package without types."""
 
-BUSY = """
-python3 -c 'import os; print(os.readlink("/proc/self/ns/net"), flush=True)'
+NAMESPACE = "ls -l /proc/self/ns/net"
+BUSY = f"""
+{NAMESPACE}
 curl -sk https://origin.example/endless >/dev/null &
 while :; do curl -sk -m 5 https://origin.example/x && echo || echo closed; sleep 0.05; done
 """
@@ -53,9 +56,9 @@ class Busy:
 
     def __init__(self, process: subprocess.Popen[bytes], dockerd: OwnEngine) -> None:
         self.process = process
-        self.namespace = line_of(process.stdout)
+        self.namespace = namespace_of(process)
         self.until_served()
-        found = {each.labels["keyhole"]: each.id for each in dockerd.engine.containers()}
+        found = containers_in(self.namespace, dockerd)
         self.holder, self.sandbox = found["holder"], found["sandbox"]
         self.pids = {each: dockerd.engine.state(each).pid for each in (self.holder, self.sandbox)}
         # Open, it keeps the network that it tells of, also when nobody is left in it.
@@ -100,7 +103,6 @@ def busy(project: Boxed, dockerd: OwnEngine, origin: GitAndWeb) -> Iterator[Busy
     ):
         yield made
         until_nobody_is_in(made.namespace)
-        made.assert_no_interface()
     origin.until_idle()
     project("prune")
     until(lambda: dockerd.left() == [])
@@ -164,6 +166,7 @@ def test_whichever_part_is_killed_nobody_is_left_and_nothing_is_asked(
     """I2. The control: it was served until then."""
     kill(busy, client)
     until_nobody_is_in(busy.namespace)
+    busy.assert_no_interface()
     origin.until_idle()
     asked = origin.connections
     assert busy.process.wait(PATIENCE) == code
@@ -339,21 +342,20 @@ def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs
 
 
 def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
-    plain: Boxed,
+    project: Boxed,
     dockerd: OwnEngine,
     client: Api,
     image: str,
 ) -> None:
     """I5: to the holder, to the sandbox by name, among its processes, by way of another, and for a
     moment only. The control: one that is attached to nobody is not told of."""
-    shared = {"XDG_RUNTIME_DIR": str(plain.home)}
-    assert plain("up", env=shared).code == 0
+    shared = {"XDG_RUNTIME_DIR": str(project.home)}
+    assert project("up", env=shared).code == 0
     with (
-        plain.running("sh", "-c", "echo ready; exec sleep 300", env=shared) as process,
+        project.running("sh", "-c", f"{NAMESPACE}; exec sleep 300", env=shared) as process,
         contextlib.ExitStack() as stack,
     ):
-        assert line_of(process.stdout) == "ready"
-        found = {each.labels["keyhole"]: each.id for each in dockerd.engine.containers()}
+        found = containers_in(namespace_of(process), dockerd)
         name = f"keyhole-{dockerd.engine.state(found['sandbox']).labels['keyhole.session']}"
 
         def attach(who: str, *command: str, **modes: str | bool) -> str:
@@ -380,31 +382,48 @@ def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
         assert process.poll() is None
         process.terminate()
         assert process.wait(PATIENCE) == 143
-    assert plain("down", env=shared).code == 0
-    written = [e["details"] for e in plain.events() if e["reason"] == "foreign-container"]
+    assert project("down", env=shared).code == 0
+    written = [e["details"] for e in project.events() if e["reason"] == "foreign-container"]
     assert [(each["container"], each["name"]) for each in written] == expected
 
 
 def test_an_interface_that_somebody_puts_into_its_network_ends_a_run_at_once(
     busy: Busy, client: Api, project: Boxed
 ) -> None:
-    """I2: Docker refuses it at first, and does it for who takes the holder off `none`."""
-    name = "keyhole-test"
-    network = client.create_network(name, driver="bridge")["Id"]
-    try:
-        for container in (busy.holder, busy.sandbox):
-            with pytest.raises(docker.errors.APIError):
-                client.connect_container_to_network(container, network)
-        client.disconnect_container_from_network(busy.holder, "none")
-        with contextlib.suppress(docker.errors.APIError):  # it ends while the engine is at it
-            client.connect_container_to_network(busy.holder, network)
-        said = rest_of(busy.process.stderr).decode()
-        assert "was put into the sandbox's network: the run is ended" in said
-        assert busy.process.wait(PATIENCE) == 125
-        until_nobody_is_in(busy.namespace)
-    finally:
-        client.remove_network(network)
+    """I2: an engine refuses it, or does nothing to that network, which is no engine's own; root can
+    do it. The control: until then it is served."""
+    network = client.create_network("keyhole-test", driver="bridge")["Id"]
+    for container in (busy.holder, busy.sandbox):
+        with contextlib.suppress(docker.errors.APIError):
+            client.connect_container_to_network(container, network)
+    busy.assert_no_interface()
+    busy.until_served()
+    with contextlib.suppress(docker.errors.APIError):
+        client.disconnect_container_from_network(busy.holder, network, force=True)
+    client.remove_network(network)
+    with Path(f"/proc/{busy.pids[busy.holder]}/ns/net").open() as place:
+        put_interface(place.fileno())
+    said = rest_of(busy.process.stderr).decode()
+    assert "was put into the sandbox's network: the run is ended" in said
+    assert busy.process.wait(PATIENCE) == 125
+    until_nobody_is_in(busy.namespace)
     assert "interface-added" in [event["reason"] for event in project.events()]
+
+
+def put_interface(network: int) -> None:
+    """A pair of interfaces in a network, as root can make it; whose end takes both along."""
+    code = (
+        "import ctypes, socket, struct, sys\n"
+        "assert ctypes.CDLL(None, use_errno=True).setns(int(sys.argv[1]), 0) == 0\n"
+        "def attribute(kind, data):\n"
+        "    return struct.pack('=HH', 4 + len(data), kind) + data + bytes(-len(data) % 4)\n"
+        "info = attribute(1, b'veth\\0')\n"  # IFLA_INFO_KIND of rtnetlink(7)
+        "body = struct.pack('=BxHiII', 0, 0, 0, 0, 0) + attribute(18, info)\n"  # IFLA_LINKINFO
+        "link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n"
+        "link.send(struct.pack('=IHHII', 16 + len(body), 16, 0x605, 1, 0) + body)\n"
+        "assert struct.unpack_from('=i', link.recv(4096), 16)[0] == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(network)], check=True, pass_fds=[network])
 
 
 # ── two at once ───────────────────────────────────────────────────────────────────────────────────
@@ -415,6 +434,7 @@ ASK = ("curl", "-sS", "-m", "20", "https://origin.example/x")
 
 def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_has_its(
     new_project: Callable[..., Boxed],
+    project: Boxed,
     dockerd: OwnEngine,
     authority: trustme.CA,
     service: Service,
@@ -430,9 +450,10 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
         each.person.own(path)
         each.write("../home/ca.pem", authority.cert_pem.bytes().decode())
     first = projects[0]
-    shared = {"XDG_RUNTIME_DIR": str(first.home), "XDG_STATE_HOME": str(first.home / "state")}
+    # The state is one in which this image was tried already.
+    shared = {"XDG_RUNTIME_DIR": str(first.home), "XDG_STATE_HOME": project.env["XDG_STATE_HOME"]}
     assert first("up", env=shared).code == 0
-    script = 'echo ready; while read line; do "$@"; echo; done'
+    script = NAMESPACE + '; while read line; do "$@"; echo; done'
     try:
         with contextlib.ExitStack() as stack:
             runs, ids = [], []
@@ -441,9 +462,7 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
                     "sh", "-c", script, "sh", *ASK, env=shared, stdin=subprocess.PIPE
                 )
                 runs.append(stack.enter_context(run))
-                assert line_of(runs[-1].stdout) == "ready"
-                found = dockerd.engine.containers()
-                ids += [c.id for c in found if c.labels["keyhole"] == "sandbox" and c.id not in ids]
+                ids.append(containers_in(namespace_of(runs[-1]), dockerd)["sandbox"])
 
             def ask(number: int) -> str:
                 pipe = runs[number].stdin
@@ -461,13 +480,30 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
             for number in (0, 1, 0):
                 assert ask(number) == f"Bearer {KEY.format(number)}"
                 assert execute(number) == f"Bearer {KEY.format(number)}"
+            gone = os.readlink(f"/proc/{dockerd.engine.state(ids[0]).pid}/ns/net")
             with contextlib.suppress(docker.errors.APIError):
                 client.restart(ids[0], timeout=0)
             assert runs[0].wait(PATIENCE) in (137, 143)
-            until(lambda: len(dockerd.left()) == 2)
+            until_nobody_is_in(gone)
             assert ask(1) == f"Bearer {KEY.format(1)}"
     finally:
         assert first("down", env=shared).code == 0
+
+
+def namespace_of(process: subprocess.Popen[bytes]) -> str:
+    """The network that a command says it is in."""
+    return line_of(process.stdout).split()[-1]
+
+
+def containers_in(namespace: str, dockerd: OwnEngine) -> dict[str, str]:
+    """The holder and the sandbox of a network, by id; those of a trial may still be ending."""
+    found = {}
+    for each in dockerd.engine.containers():
+        with contextlib.suppress(NoSuchThing, OSError):
+            pid = dockerd.engine.state(each.id).pid
+            if os.readlink(f"/proc/{pid}/ns/net") == namespace:
+                found[each.labels["keyhole"]] = each.id
+    return found
 
 
 def parent_of(pid: int) -> int:
