@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import docker
 import pytest
 
+from keyhole.sandbox.containers.engine import NoSuchThing
 from keyhole.sandbox.containers.start import HOLDER_ENDED
 from tests.containers.test_walls import Service, service
 from tests.control.rig import until
@@ -40,8 +42,9 @@ __all__ = ["service"]
 Api: TypeAlias = Any
 """A client of the engine, of a package without types."""
 
-BUSY = """
-python3 -c 'import os; print(os.readlink("/proc/self/ns/net"), flush=True)'
+NAMESPACE = "ls -l /proc/self/ns/net"
+BUSY = f"""
+{NAMESPACE}
 curl -sk https://origin.example/endless >/dev/null &
 while :; do curl -sk -m 5 https://origin.example/x && echo || echo closed; sleep 0.05; done
 """
@@ -53,9 +56,9 @@ class Busy:
 
     def __init__(self, process: subprocess.Popen[bytes], dockerd: OwnEngine) -> None:
         self.process = process
-        self.namespace = line_of(process.stdout)
+        self.namespace = namespace_of(process)
         self.until_served()
-        found = {each.labels["keyhole"]: each.id for each in dockerd.engine.containers()}
+        found = containers_in(self.namespace, dockerd)
         self.holder, self.sandbox = found["holder"], found["sandbox"]
         self.pids = {each: dockerd.engine.state(each).pid for each in (self.holder, self.sandbox)}
         # Open, it keeps the network that it tells of, also when nobody is left in it.
@@ -100,7 +103,6 @@ def busy(project: Boxed, dockerd: OwnEngine, origin: GitAndWeb) -> Iterator[Busy
     ):
         yield made
         until_nobody_is_in(made.namespace)
-        made.assert_no_interface()
     origin.until_idle()
     project("prune")
     until(lambda: dockerd.left() == [])
@@ -164,11 +166,13 @@ def test_whichever_part_is_killed_nobody_is_left_and_nothing_is_asked(
     """I2. The control: it was served until then."""
     kill(busy, client)
     until_nobody_is_in(busy.namespace)
+    busy.assert_no_interface()
     origin.until_idle()
     asked = origin.connections
     assert busy.process.wait(PATIENCE) == code
     assert told == (HOLDER_ENDED in rest_of(busy.process.stderr).decode())
     until(lambda: not dockerd.engine.running())
+    until(lambda: dockerd.left() == (["sandbox"] if kill is kill_run else []))
     # What is left of the sandbox can be started again by nobody: its network is gone.
     with pytest.raises(docker.errors.APIError):
         client.start(busy.sandbox)
@@ -241,13 +245,13 @@ class Between:
         self._listener.listen(16)
         self.process: subprocess.Popen[bytes] | None = None
         self.killed = threading.Event()
-        self._question, self._asked = b"", False
+        self._question, self._nth, self._answered = b"", 0, False
         self._thread = threading.Thread(target=self._accept)
         self._thread.start()
 
-    def kill_at(self, question: str, *, answered: bool) -> None:
+    def kill_at(self, question: str, nth: int, *, answered: bool) -> None:
         """Kill it before a question reaches the engine, or when the engine has answered."""
-        self._question, self._answered = question.encode(), answered
+        self._question, self._nth, self._answered = question.encode(), nth, answered
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -264,6 +268,11 @@ class Between:
             far.connect(self._engine)
             threading.Thread(target=self._relay, args=(near, far), daemon=True).start()
 
+    def _is_it(self, line: bytes) -> bool:
+        found = re.search(self._question, line) is not None
+        self._nth -= found
+        return found and self._nth == 0
+
     def _relay(self, near: socket.socket, far: socket.socket) -> None:
         """To the end of either."""
         waits = False
@@ -271,37 +280,47 @@ class Between:
             while True:
                 for ready in select.select([near, far], [], [])[0]:
                     data = ready.recv(65536)
-                    hit = ready is near and re.search(self._question, data.partition(b"\r\n")[0])
+                    hit = ready is near and self._is_it(data.partition(b"\r\n")[0])
                     if (hit and not self._answered) or (waits and ready is far):
                         assert self.process is not None
                         self.process.kill()
                         self.killed.set()
                         return
-                    waits = waits or bool(hit)
+                    waits = waits or hit
                     if not data:
                         return
                     (far if ready is near else near).sendall(data)
 
 
+_CREATE = "POST .*/containers/create.name=keyhole-[0-9a-f]{12}"
+_START = "POST .*/containers/[0-9a-f]{64}/start "
+
+
 @pytest.mark.parametrize(
-    ("question", "answered"),
+    ("question", "nth", "answered"),
     [
-        ("POST .*/containers/create.name=keyhole-[0-9a-f]{12}-holder ", True),
-        ("POST .*/containers/[0-9a-f]{64}/start ", True),
-        ("POST .*/containers/create.name=keyhole-[0-9a-f]{12} ", False),
-        ("POST .*/containers/create.name=keyhole-[0-9a-f]{12} ", True),
+        (f"{_CREATE}-holder ", 1, True),
+        (_START, 1, True),
+        (f"{_CREATE} ", 1, True),
+        (_START, 2, False),
     ],
-    ids=["holder made", "holder started", "door handed over", "sandbox made"],
+    ids=["holder made", "holder started", "sandbox made", "door handed over"],
 )
 def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs(
-    plain: Boxed, dockerd: OwnEngine, person: Person, ground: Path, question: str, answered: bool
+    project: Boxed,
+    dockerd: OwnEngine,
+    person: Person,
+    ground: Path,
+    question: str,
+    nth: int,
+    answered: bool,
 ) -> None:
     """I2: whatever of it exists by then, the engine runs none of it, and `prune` removes it."""
     at = ground / "between.sock"
     between = Between(at, dockerd, person)
-    between.kill_at(question, answered=answered)
+    between.kill_at(question, nth, answered=answered)
     try:
-        between.process = plain.start(
+        between.process = project.start(
             "run", "--trust", "--", "sleep", "300", env={"DOCKER_HOST": f"unix://{at}"}
         )
         assert between.killed.wait(PATIENCE)
@@ -314,30 +333,29 @@ def test_a_run_that_is_killed_while_its_sandbox_is_made_leaves_nothing_that_runs
             assert pipe is not None
             pipe.close()
     until(lambda: not set(dockerd.engine.running()))
-    assert plain("prune").code == 0
+    assert project("prune").code == 0
     assert dockerd.left() == []
-    assert not [each for each in (plain.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
+    assert not [each for each in (project.home / "state/keyhole/boxes").iterdir() if each.is_dir()]
 
 
 # ── what others do by the engine ──────────────────────────────────────────────────────────────────
 
 
 def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
-    plain: Boxed,
+    project: Boxed,
     dockerd: OwnEngine,
     client: Api,
     image: str,
 ) -> None:
     """I5: to the holder, to the sandbox by name, among its processes, by way of another, and for a
     moment only. The control: one that is attached to nobody is not told of."""
-    shared = {"XDG_RUNTIME_DIR": str(plain.home)}
-    assert plain("up", env=shared).code == 0
+    shared = {"XDG_RUNTIME_DIR": str(project.home)}
+    assert project("up", env=shared).code == 0
     with (
-        plain.running("sh", "-c", "echo ready; exec sleep 300", env=shared) as process,
+        project.running("sh", "-c", f"{NAMESPACE}; exec sleep 300", env=shared) as process,
         contextlib.ExitStack() as stack,
     ):
-        assert line_of(process.stdout) == "ready"
-        found = {each.labels["keyhole"]: each.id for each in dockerd.engine.containers()}
+        found = containers_in(namespace_of(process), dockerd)
         name = f"keyhole-{dockerd.engine.state(found['sandbox']).labels['keyhole.session']}"
 
         def attach(who: str, *command: str, **modes: str | bool) -> str:
@@ -364,31 +382,48 @@ def test_a_container_that_somebody_attaches_is_told_of_and_written_down(
         assert process.poll() is None
         process.terminate()
         assert process.wait(PATIENCE) == 143
-    assert plain("down", env=shared).code == 0
-    written = [e["details"] for e in plain.events() if e["reason"] == "foreign-container"]
+    assert project("down", env=shared).code == 0
+    written = [e["details"] for e in project.events() if e["reason"] == "foreign-container"]
     assert [(each["container"], each["name"]) for each in written] == expected
 
 
 def test_an_interface_that_somebody_puts_into_its_network_ends_a_run_at_once(
     busy: Busy, client: Api, project: Boxed
 ) -> None:
-    """I2: Docker refuses it at first, and does it for who takes the holder off `none`."""
-    name = "keyhole-test"
-    network = client.create_network(name, driver="bridge")["Id"]
-    try:
-        for container in (busy.holder, busy.sandbox):
-            with pytest.raises(docker.errors.APIError):
-                client.connect_container_to_network(container, network)
-        client.disconnect_container_from_network(busy.holder, "none")
-        with contextlib.suppress(docker.errors.APIError):  # it ends while the engine is at it
-            client.connect_container_to_network(busy.holder, network)
-        said = rest_of(busy.process.stderr).decode()
-        assert "was put into the sandbox's network: the run is ended" in said
-        assert busy.process.wait(PATIENCE) == 125
-        until_nobody_is_in(busy.namespace)
-    finally:
-        client.remove_network(network)
+    """I2: an engine refuses it, or does nothing to that network, which is no engine's own; root can
+    do it. The control: until then it is served."""
+    network = client.create_network("keyhole-test", driver="bridge")["Id"]
+    for container in (busy.holder, busy.sandbox):
+        with contextlib.suppress(docker.errors.APIError):
+            client.connect_container_to_network(container, network)
+    busy.assert_no_interface()
+    busy.until_served()
+    with contextlib.suppress(docker.errors.APIError):
+        client.disconnect_container_from_network(busy.holder, network, force=True)
+    client.remove_network(network)
+    with Path(f"/proc/{busy.pids[busy.holder]}/ns/net").open() as place:
+        put_interface(place.fileno())
+    said = rest_of(busy.process.stderr).decode()
+    assert "was put into the sandbox's network: the run is ended" in said
+    assert busy.process.wait(PATIENCE) == 125
+    until_nobody_is_in(busy.namespace)
     assert "interface-added" in [event["reason"] for event in project.events()]
+
+
+def put_interface(network: int) -> None:
+    """A pair of interfaces in a network, as root can make it; whose end takes both along."""
+    code = (
+        "import ctypes, socket, struct, sys\n"
+        "assert ctypes.CDLL(None, use_errno=True).setns(int(sys.argv[1]), 0) == 0\n"
+        "def attribute(kind, data):\n"
+        "    return struct.pack('=HH', 4 + len(data), kind) + data + bytes(-len(data) % 4)\n"
+        "info = attribute(1, b'veth\\0')\n"  # IFLA_INFO_KIND of rtnetlink(7)
+        "body = struct.pack('=BxHiII', 0, 0, 0, 0, 0) + attribute(18, info)\n"  # IFLA_LINKINFO
+        "link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n"
+        "link.send(struct.pack('=IHHII', 16 + len(body), 16, 0x605, 1, 0) + body)\n"
+        "assert struct.unpack_from('=i', link.recv(4096), 16)[0] == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(network)], check=True, pass_fds=[network])
 
 
 # ── two at once ───────────────────────────────────────────────────────────────────────────────────
@@ -399,6 +434,7 @@ ASK = ("curl", "-sS", "-m", "20", "https://origin.example/x")
 
 def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_has_its(
     new_project: Callable[..., Boxed],
+    project: Boxed,
     dockerd: OwnEngine,
     authority: trustme.CA,
     service: Service,
@@ -414,9 +450,10 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
         each.person.own(path)
         each.write("../home/ca.pem", authority.cert_pem.bytes().decode())
     first = projects[0]
-    shared = {"XDG_RUNTIME_DIR": str(first.home), "XDG_STATE_HOME": str(first.home / "state")}
+    # The state is one in which this image was tried already.
+    shared = {"XDG_RUNTIME_DIR": str(first.home), "XDG_STATE_HOME": project.env["XDG_STATE_HOME"]}
     assert first("up", env=shared).code == 0
-    script = 'echo ready; while read line; do "$@"; echo; done'
+    script = NAMESPACE + '; while read line; do "$@"; echo; done'
     try:
         with contextlib.ExitStack() as stack:
             runs, ids = [], []
@@ -425,9 +462,7 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
                     "sh", "-c", script, "sh", *ASK, env=shared, stdin=subprocess.PIPE
                 )
                 runs.append(stack.enter_context(run))
-                assert line_of(runs[-1].stdout) == "ready"
-                found = dockerd.engine.containers()
-                ids += [c.id for c in found if c.labels["keyhole"] == "sandbox" and c.id not in ids]
+                ids.append(containers_in(namespace_of(runs[-1]), dockerd)["sandbox"])
 
             def ask(number: int) -> str:
                 pipe = runs[number].stdin
@@ -445,13 +480,30 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
             for number in (0, 1, 0):
                 assert ask(number) == f"Bearer {KEY.format(number)}"
                 assert execute(number) == f"Bearer {KEY.format(number)}"
+            gone = os.readlink(f"/proc/{dockerd.engine.state(ids[0]).pid}/ns/net")
             with contextlib.suppress(docker.errors.APIError):
                 client.restart(ids[0], timeout=0)
             assert runs[0].wait(PATIENCE) in (137, 143)
-            until(lambda: len(dockerd.left()) == 2)
+            until_nobody_is_in(gone)
             assert ask(1) == f"Bearer {KEY.format(1)}"
     finally:
         assert first("down", env=shared).code == 0
+
+
+def namespace_of(process: subprocess.Popen[bytes]) -> str:
+    """The network that a command says it is in."""
+    return line_of(process.stdout).split()[-1]
+
+
+def containers_in(namespace: str, dockerd: OwnEngine) -> dict[str, str]:
+    """The holder and the sandbox of a network, by id; those of a trial may still be ending."""
+    found = {}
+    for each in dockerd.engine.containers():
+        with contextlib.suppress(NoSuchThing, OSError):
+            pid = dockerd.engine.state(each.id).pid
+            if os.readlink(f"/proc/{pid}/ns/net") == namespace:
+                found[each.labels["keyhole"]] = each.id
+    return found
 
 
 def parent_of(pid: int) -> int:

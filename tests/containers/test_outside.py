@@ -5,21 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.app.run import Run, _outside
-from keyhole.sandbox.containers.engine import Arrivals, Engine, EngineFailed, Joined, NoSuchThing
+from keyhole.sandbox.containers.engine import (
+    Arrivals,
+    Engine,
+    EngineFailed,
+    Joined,
+    Listed,
+    NoSuchThing,
+)
 from keyhole.sandbox.containers.links import new_links
 from keyhole.sandbox.containers.neighbours import Neighbours
+from keyhole.sandbox.containers.orphans import prune
 from keyhole.sandbox.interface import Notice, Running
 from tests.control.rig import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 HOLDER, SANDBOX = "h" * 64, "s" * 64
 
@@ -106,6 +117,32 @@ def test_an_engine_that_is_not_heard_any_more_is_said_once() -> None:
 
     for engine in (FakeEngine(), Broken()):
         assert [each.reason for each in heard(engine)] == ["engine-silent"]
+
+
+def test_a_container_that_cannot_be_removed_keeps_no_other_from_it(tmp_path: Path) -> None:
+    """Podman keeps one to which somebody's own is attached; that is said at the end."""
+    gone = []
+
+    class Keeps:
+        def containers(self) -> list[Listed]:
+            marks = {"keyhole": "sandbox", "keyhole.session": "5e55", "keyhole.at": str(tmp_path)}
+            return [Listed("1" * 64, marks, 0), Listed("2" * 64, marks, 0)]
+
+        def remove(self, container: str) -> None:
+            if container[0] == "1":
+                raise EngineFailed("it has dependent containers")
+            gone.append(container[0])
+
+        def volumes(self) -> list[str]:
+            return []
+
+        images = volumes
+
+    found = prune(cast("Engine", Keeps()), tmp_path, sys.executable)
+    assert next(found).id == "2" * 12
+    with pytest.raises(EngineFailed):
+        next(found)
+    assert gone == ["2"]
 
 
 def link(index: int, name: bytes, kind: int = 16) -> bytes:

@@ -1,10 +1,9 @@
 """Hears from the kernel when the sandbox's network gets an interface, whoever put it there.
 
-An engine refuses to connect a holder to a network of its own, but not once the holder was taken
-off `none`; and root can move an interface anywhere. The ruleset in that network lets nothing
-through one, but a resolver that an engine puts inside is reached on loopback. So a network that is
-no longer empty is no sandbox's any more (I2). The socket was made inside by the holder, before it
-looked.
+Root can move an interface anywhere, and an engine connects even a container without a network, once
+it was taken off `none`, where that is its kind of no network. The ruleset lets nothing through one,
+but a resolver that an engine puts beside it is reached on loopback. So a network that is no longer
+empty is no sandbox's any more (I2). The socket was made inside by the holder, before it looked.
 """
 
 from __future__ import annotations
