@@ -34,6 +34,9 @@ _DEFAULTS = {
     "podman": ("/run/podman/podman.sock",),
 }
 
+_TREES = ("graphRoot", "runRoot", "volumePath")
+"""Podman's words for where it keeps things."""
+
 
 class EngineFailed(Exception):
     """The engine cannot be reached, or refuses; says what, in a line."""
@@ -128,10 +131,12 @@ class Engine:
         rootless = bool(told.get("Rootless")) or any("name=rootless" in o for o in options)
         remaps = any("name=userns" in option for option in options)
         cpus = int(told.get("NCPU") or 0)
-        if rootless and self.is_podman():
+        # Podman alone says which Buildah is in it; asking for its version takes it much longer.
+        podman = "BuildahVersion" in told
+        if rootless and podman:
             return self._rootless_podman(cpus)
         bounds = frozenset(name for name, word in WORDS.items() if told.get(word))
-        return Nature(rootless=rootless, remaps=remaps, bounds=bounds, cpus=cpus)
+        return Nature(podman, rootless, remaps, bounds=bounds, cpus=cpus)
 
     def _rootless_podman(self, cpus: int) -> Nature:
         """By an address that is Podman's alone: what it says as Docker does names the controllers
@@ -140,7 +145,8 @@ class Engine:
         with _translated(self.path):
             answer = client.get(f"{client.base_url}/v4.0.0/libpod/info", timeout=_SECONDS)
             answer.raise_for_status()
-            host = answer.json().get("host") or {}
+            told = answer.json()
+        host, store = told.get("host") or {}, told.get("store") or {}
         maps = host.get("idMappings") or {}
         owner = tuple(_outside(maps.get(kind) or ()) for kind in ("uidmap", "gidmap"))
         # By itself it makes no group where it may not, and says nothing of it; systemd does it or
@@ -148,11 +154,13 @@ class Engine:
         managed = host.get("cgroupManager") == "systemd"
         controllers = frozenset(map(str, host.get("cgroupControllers") or ())) if managed else ()
         return Nature(
+            podman=True,
             rootless=True,
             keeps_ids=True,
             bounds=frozenset(WORDS).intersection(controllers),
             cpus=cpus,
             owner=(owner[0], owner[1]),
+            trees=tuple(str(store[name]) for name in _TREES if store.get(name)),
         )
 
     def is_podman(self) -> bool:

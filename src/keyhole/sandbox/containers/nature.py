@@ -15,6 +15,8 @@ WORDS = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
 class Nature:
     """What an engine says of itself."""
 
+    podman: bool = False
+    """Whether it only speaks as Docker does."""
     rootless: bool = False
     """Whether it runs as an ordinary user, and everything in it as that user or their subordinate
     ids."""
@@ -28,6 +30,9 @@ class Nature:
     """How many processors it has; 0: it does not say."""
     owner: tuple[int, int] = (-1, -1)
     """The uid and gid of whoever runs one that keeps ids."""
+    trees: tuple[str, ...] = ()
+    """Where one that an ordinary user runs keeps images, containers and volumes: files of that
+    user's, so that whoever writes there as they do decides what the next container is."""
 
     @property
     def counts_by_user(self) -> bool:

@@ -246,7 +246,7 @@ class Containers:
         return str(file)
 
     def _create_sandbox(self, holder: str, namespace: str) -> str:
-        podman = self._engine.is_podman()
+        podman = self._nature.podman
         box = spec.Box(
             self.launch,
             self._session,
