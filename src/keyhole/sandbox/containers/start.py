@@ -57,12 +57,26 @@ class Contained:
     async def wait(self) -> int:
         """The command's exit code, as a shell tells it; by then no process is left inside."""
         try:
+            await self._end_of_command()
+            # At once: Podman does not tell the end while somebody inside still holds the output.
+            self.kill()
             code = await asyncio.shield(self._ended)
         except EngineFailed as failed:
             raise SetupFailed(f"the engine lost the sandbox: {failed}") from None
         finally:
             self.kill()
         return code
+
+    async def _end_of_command(self) -> None:
+        if self._process < 0:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._process, ended.set)
+        self._ended.add_done_callback(lambda _: ended.set())
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._process)
 
     @property
     def lives_on(self) -> bool:
