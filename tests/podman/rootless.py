@@ -72,15 +72,13 @@ class RootlessPodman:
     def close(self) -> None:
         """End it, and the process that keeps its namespaces; nobody of theirs is left then."""
         number = self._process.pid
-        served = Path(f"/proc/{number}/task/{number}/children").read_text().split()
-        # The one that serves is a child in a user namespace, and outlives who started it.
+        lists = Path(f"/proc/{number}/task").glob("*/children")  # of each thread
+        served = [pid for each in lists for pid in each.read_text().split()]
+        # The one that serves is a child in a user namespace: it outlives who started it, and asked
+        # to end it waits for its clients.
         for pid in (*map(int, served), number):
-            os.kill(pid, signal.SIGTERM)
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
         for file in self.runtime.rglob("pause.pid"):
             os.kill(int(file.read_text()), signal.SIGKILL)
         deadline = time.monotonic() + END_SECONDS
