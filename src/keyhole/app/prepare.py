@@ -123,6 +123,7 @@ def survey(intent: Intent) -> Site:
     if berth is not None:
         berth.refuse_unfit(who)
     user = _user_name(who.uid)
+    kept = map(Path, berth.nature.trees) if berth else ()
     plan = plan_files(
         policy.sandbox,
         Facts(
@@ -132,7 +133,7 @@ def survey(intent: Intent) -> Site:
             user=user,
             uid=who.uid,
             gid=who.gid,
-            own=(places.state, places.config, places.runtime, Path(sys.prefix)),
+            own=(places.state, places.config, places.runtime, Path(sys.prefix), *kept),
             secrets=_secret_files(dossier, policy, places.home, intent.env),
             git=found.git,
             image=berth.accounts if berth else None,

@@ -47,6 +47,9 @@ _DEFAULTS = {
     "podman": ("/run/podman/podman.sock",),
 }
 
+_TREES = ("graphRoot", "runRoot", "volumePath")
+"""Podman's words for where it keeps things."""
+
 
 class EngineFailed(Exception):
     """The engine cannot be reached, or refuses; says what, in a line."""
@@ -184,7 +187,8 @@ class Engine:
         with _translated(self.path):
             answer = client.get(f"{client.base_url}/v4.0.0/libpod/info", timeout=_SECONDS)
             answer.raise_for_status()
-            host = answer.json().get("host") or {}
+            told = answer.json()
+        host, store = told.get("host") or {}, told.get("store") or {}
         maps = host.get("idMappings") or {}
         owner = tuple(_outside(maps.get(kind) or ()) for kind in ("uidmap", "gidmap"))
         # By itself it makes no group where it may not, and says nothing of it; systemd does it or
@@ -198,6 +202,7 @@ class Engine:
             bounds=frozenset(WORDS).intersection(controllers),
             cpus=cpus,
             owner=(owner[0], owner[1]),
+            trees=tuple(str(store[name]) for name in _TREES if store.get(name)),
         )
 
     def is_podman(self) -> bool:

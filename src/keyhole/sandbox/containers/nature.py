@@ -30,6 +30,9 @@ class Nature:
     """How many processors it has; 0: it does not say."""
     owner: tuple[int, int] = (-1, -1)
     """The uid and gid of whoever runs one that keeps ids."""
+    trees: tuple[str, ...] = ()
+    """Where one that an ordinary user runs keeps images, containers and volumes: files of that
+    user's, so that whoever writes there as they do decides what the next container is."""
 
     @property
     def counts_by_user(self) -> bool:

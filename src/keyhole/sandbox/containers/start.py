@@ -85,17 +85,32 @@ class Contained:
     async def wait(self) -> int:
         """The command's exit code, as a shell tells it; by then no process is left inside."""
         try:
+            await self._end_of_command()
+            holder_ended = self._holder_ended()
+            # At once: Podman does not tell the end while somebody inside still holds the output.
+            self.kill()
             code = await asyncio.shield(self._ended)
         except EngineFailed as failed:
             self.kill()
             await asyncio.to_thread(lambda: self.lives_on)
             raise SandboxLost(f"the engine lost the sandbox: {failed}") from None
         else:
-            if self._holder_ended():
+            if holder_ended:
                 self._told(Notice("holder-ended", HOLDER_ENDED))
         finally:
             self.kill()
         return code
+
+    async def _end_of_command(self) -> None:
+        if self._process < 0:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._process, ended.set)
+        self._ended.add_done_callback(lambda _: ended.set())
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._process)
 
     def _holder_ended(self) -> bool:
         """Whether that was the end of all, and not ours."""

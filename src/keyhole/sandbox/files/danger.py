@@ -72,7 +72,8 @@ _STARTUP = """
 .config/zsh .vim .vimrc .emacs .emacs.d .tmux.conf .gdbinit .local/bin .local/share/applications
 .local/share/systemd .local/lib .local/share/nvim bin go/bin .cargo/bin .cargo/config.toml
 .cargo/env .pyenv .nvm .rbenv .asdf .sdkman .rustup .bun/bin .deno/bin .volta .npm-global .vscode
-.vscode-server .pythonrc .pythonstartup
+.vscode-server .pythonrc .pythonstartup .config/containers .local/share/containers .config/docker
+.local/share/docker
 """.split()
 
 
