@@ -101,12 +101,21 @@ class Boxed(Project):
 _numbers = itertools.count()
 
 
+def _remember_trials(made: Project) -> None:
+    """What was tried in another project of this person's need not be tried in each."""
+    known = [*made.person.directory.glob("*/home/state/keyhole/selftest.json")]
+    if known:
+        newest = max(known, key=lambda path: path.stat().st_mtime)
+        made.write("../home/state/keyhole/selftest.json", newest.read_text())
+
+
 @pytest.fixture(scope="session")
 def new_project(person: Person, dockerd: OwnEngine, image: str) -> Callable[..., Boxed]:
     """Makes projects; `[sandbox]` says docker and the image."""
 
     def make(policy: str = "", image: str = image, more: str = "") -> Boxed:
         made = Boxed.make(person, next(_numbers), "")
+        _remember_trials(made)
         os.symlink(dockerd.socket, made.home.parent / "engine.sock")
         assert isinstance(made, Boxed)
         made.policy(f'[sandbox]\nruntime = "docker"\nimage = "{image}"\n{more}\n{policy}')

@@ -7,6 +7,7 @@ which every sandbox has mounted, so that any image will do, one without a shell 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
@@ -15,14 +16,18 @@ from typing import TYPE_CHECKING
 from keyhole.app.limittrial import ALLOWED, EACH, TAKING, TOGETHER, LimitTrial, shut
 from keyhole.app.selftest import Wall, narrow_door, read_walls
 from keyhole.app.session import new_session
+from keyhole.app.tried import Remembered, key_of_box
 from keyhole.model.value import replace
 from keyhole.sandbox.containers import closure
 from keyhole.sandbox.containers.console import Console
+from keyhole.sandbox.containers.engine import EngineFailed
+from keyhole.sandbox.containers.spec import IMAGE
 from keyhole.sandbox.helper import SetupFailed
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from pathlib import Path
 
     from keyhole.app.containers import Berth
     from keyhole.policy.policy import Policy
@@ -39,9 +44,16 @@ async def probe_box(berth: Berth, launch: Launch, policy: Policy) -> list[Wall]:
         return read_walls(await _said(berth, replace(launch, command=command), admit))
 
 
+def remember(berth: Berth, launch: Launch, tried: Path) -> None:
+    """That its walls have held: a run of the same need not try them."""
+    kit = f"{IMAGE}-{closure.key_of(closure.Programs.of(launch.nft))}"
+    with contextlib.suppress(EngineFailed):  # then it is tried again
+        Remembered(tried).keep(key_of_box(launch, berth.engine.version(), kit))
+
+
 async def try_box_limits(berth: Berth, launch: Launch) -> LimitTrial:
     """Have several processes take what each may have and all together may not."""
-    alone, taken = [await _taken(berth, launch, count) for count in (1, TOGETHER)]
+    alone, taken = await _taken(berth, launch, 1, TOGETHER)
     return LimitTrial(
         held=alone == 1 and taken < TOGETHER,
         seen=f"memory by the engine: {taken} of {TOGETHER} processes got theirs",
@@ -49,14 +61,16 @@ async def try_box_limits(berth: Berth, launch: Launch) -> LimitTrial:
     )
 
 
-async def _taken(berth: Berth, launch: Launch, count: int) -> int:
+async def _taken(berth: Berth, launch: Launch, *counts: int) -> list[int]:
+    """How many processes got their memory; none where even who counts them was ended."""
     bounds = replace(launch.bounds, memory=ALLOWED)
-    command = (*closure.started("-I", "-S", "-c", TAKING), str(count), str(EACH))
+    command = (*closure.started("-I", "-S", "-c", TAKING), str(EACH), *map(str, counts))
     text = await _said(berth, replace(launch, command=command, bounds=bounds), shut)
     try:
-        return int(json.loads(text))
-    except (ValueError, TypeError):
-        return 0  # even who counts them was ended
+        found = [int(line) for line in text.splitlines()]
+    except ValueError:
+        found = []
+    return [*found, *[0] * len(counts)][: len(counts)]
 
 
 async def _said(
@@ -69,7 +83,10 @@ async def _said(
         tempfile.TemporaryFile() as complaints,
     ):
         console = Console(nothing.fileno(), output.fileno(), complaints.fileno())
-        own = replace(berth, engine=berth.engine.another(), holding=None)
+        try:
+            own = replace(berth, engine=berth.engine.another(), holding=None)
+        except EngineFailed as failed:
+            raise SetupFailed(str(failed)) from None
         launch = replace(launch, interactive=False, lasting=False)
         runtime = own.runtime(launch, console, new_session())
         try:

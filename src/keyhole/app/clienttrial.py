@@ -89,9 +89,14 @@ class _Ended:
 
 
 def try_clients(
-    directory: Path, variables: Mapping[str, str] | None = None, choice: Choice | None = None
+    directory: Path,
+    variables: Mapping[str, str] | None = None,
+    choice: Choice | None = None,
+    tried: Path | None = None,
 ) -> list[Trial]:
     """Run every client that is there; the directory is for the trial alone.
+
+    `tried` remembers set-ups whose walls have held.
 
     `variables` win over the kit's and are for tests, which spoil it, as is what they left in
     `project`. Raises Missing, Refused, Unavailable, SetupFailed or AuditUnusable.
@@ -99,7 +104,9 @@ def try_clients(
     key = secrets.token_hex(16)
     names = [_stranger_of(client).host for client in CLIENTS]
     with serve(key) as service, serve_unvouched(names) as stranger:
-        ended = _run(directory, key, (service, stranger), variables or {}, choice or Choice())
+        ended = _run(
+            directory, key, (service, stranger), variables or {}, choice or Choice(), tried
+        )
         return [
             _judge(client, ended[client.name], service, stranger)
             for client in sorted(CLIENTS, key=lambda client: client.name)
@@ -157,6 +164,7 @@ def _run(
     asked: tuple[Service, Stranger],
     variables: Mapping[str, str],
     choice: Choice,
+    tried: Path | None,
 ) -> dict[str, _Ended]:
     service, stranger = asked
     project, home = directory / "project", directory / "home"
@@ -188,7 +196,7 @@ def _run(
                 runtime=unattended(
                     furnished.prepared,
                     policy,
-                    places.tried,
+                    tried or places.tried,
                     session,
                     (nothing.fileno(), output.fileno()),
                 ),

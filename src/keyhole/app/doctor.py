@@ -106,7 +106,7 @@ def _examine_sandbox(places: Places, env: Mapping[str, str], choice: Choice) -> 
     ]
     findings.append(Finding("limit-together", limits.held, limits.seen, limits.control))
     # Where a wall does not stand, nothing runs: no client either.
-    return findings + (_clients(choice) if all(wall.held for wall in walls) else [])
+    return findings + (_clients(choice, places.tried) if all(wall.held for wall in walls) else [])
 
 
 def _walls(
@@ -121,20 +121,23 @@ def _walls(
     prepared = prepare(intent, survey(intent))
     launch = prepared.launch(interactive=False, fault=env.get(FAULT, ""))
     if prepared.berth is not None:
-        from keyhole.app.boxtest import probe_box, try_box_limits
+        from keyhole.app.boxtest import probe_box, remember, try_box_limits
 
         walls = asyncio.run(probe_box(prepared.berth, launch, joined.policy))
+        if all(wall.held for wall in walls):
+            remember(prepared.berth, launch, places.tried)
         return walls, asyncio.run(try_box_limits(prepared.berth, launch))
     program = build_filter()
     walls = asyncio.run(probe_walls(launch, joined.policy, program))
     return walls, asyncio.run(try_limits(launch, program))
 
 
-def _clients(choice: Choice) -> list[Finding]:
+def _clients(choice: Choice, tried: Path) -> list[Finding]:
     """Who inside trusts the CA that a session makes, each seen to use it."""
     with tempfile.TemporaryDirectory(prefix="keyhole-doctor-") as directory:
         try:
-            trials = try_clients(Path(directory).resolve(), choice=choice)
+            known = tried if choice.contained else None  # bubblewrap's differ by directory
+            trials = try_clients(Path(directory).resolve(), choice=choice, tried=known)
         except (SetupFailed, Refused, Missing, Unavailable, AuditUnusable, OSError) as error:
             return [Finding(CLIENTS, False, str(error), advice=_advice(str(error)))]
     if not trials:

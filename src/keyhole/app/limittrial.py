@@ -32,27 +32,32 @@ _MAX_OUTPUT = 4096
 
 TAKING = """
 import json, os, sys
-count, size = int(sys.argv[1]), int(sys.argv[2])
-gone, hold = os.pipe()
-ends, children = [], []
-for _ in range(count):
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(hold)
-        for end in (read, *ends):
-            os.close(end)
-        taken = b"x" * size
-        os.write(write, b"x")
-        os.read(gone, 1)
-        os._exit(0)
-    os.close(write)
-    ends.append(read)
-    children.append(child)
-for end in ends:
-    os.read(end, 1)
-os.close(hold)
-print(json.dumps([os.waitpid(child, 0)[1] for child in children].count(0)))
+size = int(sys.argv[1])
+
+def take(count):
+    gone, hold = os.pipe()
+    ends, children = [], []
+    for _ in range(count):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(hold)
+            for end in (read, *ends):
+                os.close(end)
+            taken = b"x" * size
+            os.write(write, b"x")
+            os.read(gone, 1)
+            os._exit(0)
+        os.close(write)
+        ends.append(read)
+        children.append(child)
+    for end in ends:
+        os.read(end, 1)
+    os.close(hold)
+    return [os.waitpid(child, 0)[1] for child in children].count(0)
+
+for count in sys.argv[2:]:
+    print(json.dumps(take(int(count))), flush=True)
 """
 """Each says when it has written all of it, and keeps it until the last has, or has been ended.
 Counted are those that live then: the kernel may end one that had all of its memory already."""
@@ -84,7 +89,7 @@ async def try_limits(launch: Launch, program: bytes) -> LimitTrial:
 async def _taken(launch: Launch, program: bytes, count: int) -> tuple[int, frozenset[str]]:
     """How many processes got their memory; none when even who counts them was ended."""
     bounds = dataclasses.replace(launch.bounds, memory=ALLOWED)
-    command = (launch.python, "-I", "-S", "-c", TAKING, str(count), str(EACH))
+    command = (launch.python, "-I", "-S", "-c", TAKING, str(EACH), str(count))
     trial = dataclasses.replace(launch, command=command, bounds=bounds, interactive=False, fault="")
     loop = asyncio.get_running_loop()
     read_end, write_end = os.pipe2(os.O_CLOEXEC)

@@ -252,7 +252,7 @@ def limit_rows(*, contained: bool) -> list[Row]:
         soft, hard = resource.getrlimit(limit)
         bounded = resource.RLIM_INFINITY not in (soft, hard)
         rows.append((f"limit-{name}", bounded, f"{hard} at most"))
-    for path in ("/", "/dev", "/etc", "/usr"):
+    for path in filter(os.path.isdir, ("/", "/dev", "/etc", "/usr")):  # an image may have no /usr
         seen = _tried(partial(os.mkdir, os.path.join(path, "keyhole-probe")))
         # An engine's /dev is root's, and root is nobody inside.
         held = seen == "EROFS" or (contained and path == "/dev" and seen == "EACCES")

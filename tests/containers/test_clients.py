@@ -1,0 +1,133 @@
+"""Clients of an image trust the session's CA, each by the means it has; nobody else's (I1, I4).
+
+All ask the same service, which answers only to the credential that the gateway writes: who got an
+answer took the gateway's certificate. The control is a tunnelled host whose certificate nobody
+vouches for. That git clones and pushes is seen in the demo.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from keyhole.app.clients import JAVA, JAVA_FILE
+from tests.containers.engines import CURL, ROOTS, TOOLS, OwnEngine, make_image
+from tests.gateway.origins import Origin
+from tests.sandbox.test_packages import INDEX, PASSWORD, Index
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from tests.containers.conftest import Boxed
+
+pytestmark = pytest.mark.outside
+
+PIP = Path("/usr/lib/python3/dist-packages/pip")
+STDLIB = "/usr/lib/python3.11"
+JAVA_STORE = "/etc/ssl/certs/java/cacerts"
+STRANGER = "stranger.example"
+PAGE = f"https://{INDEX}/private/simple/keyholetest/"
+
+POLICY = """
+[services.index]
+hosts  = ["{index}"]
+inject = {{ basic_user = "reader" }}
+secret = "file:~/key"
+allow  = ["GET /**"]
+[egress]
+allow = ["{stranger}"]
+[upstream]
+ca_file = "~/ca.pem"
+[upstream.connect]
+"{index}:443" = "{address}"
+"{stranger}:443" = "{unvouched}"
+"""
+
+NODE = """
+(async () => { for (const url of process.argv.slice(1)) {
+  try { console.log((await fetch(url)).status) } catch (error) { console.log(error.cause.code) } }
+})()
+"""
+
+
+@pytest.fixture
+def origins(authority: trustme.CA) -> Iterator[tuple[str, str]]:
+    """An index that wants a login, and one whose certificate nobody vouches for."""
+    made = []
+    for ca, name in ((authority, INDEX), (trustme.CA(), STRANGER)):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ca.issue_cert(name).configure_cert(context)
+        made.append(Origin(_serve, context))
+    yield made[0].address, made[1].address
+    for each in made:
+        each.close()
+
+
+def _serve(sock: socket.socket) -> None:
+    Index(sock, ("127.0.0.1", 0), None)  # type: ignore[arg-type]
+
+
+def test_clients_of_an_image_trust_the_session_and_nobody_else(
+    new_project: Callable[..., Boxed],
+    dockerd: OwnEngine,
+    authority: trustme.CA,
+    origins: tuple[str, str],
+) -> None:
+    """I1, I4: by variable, by the system's list, by the JVM's own store."""
+    node, java = shutil.which("node"), shutil.which("java")
+    jvm = Path(os.path.realpath(java)).parents[1] if java else None
+    settings = [str(path) for path in Path("/etc").glob("java-*-openjdk")]
+    name = make_image(
+        dockerd.engine,
+        "clients:1",
+        [*TOOLS, *CURL, "/usr/bin/python3", *([node] if node else []), *([java] if java else [])],
+        {ROOTS: "", JAVA_STORE: ""},
+        trees=[STDLIB, *([str(PIP)] if PIP.is_dir() else []), *settings],
+    )
+    shown = f"readable = [{json.dumps(str(jvm))}]" if jvm else ""
+    address, unvouched = origins
+    policy = POLICY.format(index=INDEX, stranger=STRANGER, address=address, unvouched=unvouched)
+    project = new_project(policy, image=name, more=shown)
+    project.write("../home/key", PASSWORD).chmod(0o600)
+    project.write("../home/ca.pem", authority.cert_pem.bytes().decode())
+    project.write(JAVA_FILE, JAVA)
+    pages = f"{PAGE} https://{STRANGER}/"
+    wanted = {"curl": f"curl -sS {pages} 2>&1"}
+    if PIP.is_dir():
+        quick = "--no-cache-dir --disable-pip-version-check --retries 0 --index-url"
+        install = f"{quick} https://{INDEX}/private/simple/ --target $HOME/t keyholetest"
+        wanted["pip"] = (
+            f"python3 -m pip install -q {install} && "
+            "PYTHONPATH=$HOME/t python3 -c 'import keyholetest; print(keyholetest.WORKS)'; "
+            f"python3 -m pip download {quick} https://{STRANGER}/ x 2>&1"
+        )
+    if node:
+        wanted["node"] = f"node -e '{NODE}' {pages}"
+    if jvm:
+        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+        wanted["java"] = f"{jvm}/bin/java {quick} {JAVA_FILE} {pages} && echo asked"
+    script = "\n".join(f"echo '== {name}'; {words}" for name, words in wanted.items())
+    done = project.shell(script, flags=("-q",))
+    said = dict(part.split("\n", 1) for part in done.out.split("== ")[1:])
+    assert said.keys() == wanted.keys(), done
+    assert "keyholetest" in said["curl"], done
+    assert "certificate" in said["curl"], "control: a stranger is nobody's"
+    if "pip" in said:
+        assert said["pip"].startswith("True\n"), done
+        assert "CERTIFICATE_VERIFY_FAILED" in said["pip"]
+    if "node" in said:
+        assert said["node"].split() == ["200", "UNABLE_TO_VERIFY_LEAF_SIGNATURE"], done
+    if "java" in said:
+        # It says what it was refused: the stranger alone, whose certificate it could not verify.
+        assert said["java"].count("PKIX") == 1, done
+        assert "401" not in said["java"]
+        assert "asked" in said["java"]
+    assert PASSWORD not in done.out + done.err
