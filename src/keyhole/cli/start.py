@@ -118,7 +118,7 @@ def _supervise(named: Named, places: Places, line: int) -> int:
         starter.say(text)
 
     try:
-        supervise(named, places, environment(), Watched(ready, say, starter.ask))
+        supervise(named, places, environment(), Watched(ready, say, log.report, starter.ask))
     except PolicyFaults as error:
         words = "; ".join(fault.render() for fault in error.faults[:1])
     except (

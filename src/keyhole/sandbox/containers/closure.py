@@ -37,7 +37,8 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
-_INSIDE = tuple(f"keyhole.sandbox.containers.{n}" for n in ("holder", "entry", "idle", "owner"))
+_PROGRAMS = ("holder", "entry", "idle", "owner", "tidy")
+_INSIDE = tuple(f"keyhole.sandbox.containers.{n}" for n in _PROGRAMS)
 _LISTER = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])

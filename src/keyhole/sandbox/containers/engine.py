@@ -293,10 +293,11 @@ class Engine:
             # Volumes without a name go along; that with our programs has one.
             self._client.remove_container(container, v=True, force=True)
 
-    def containers(self) -> list[Listed]:
-        """Every container that carries our label."""
+    def containers(self, volume: str = "") -> list[Listed]:
+        """Every container that carries our label; of those, who has this volume."""
+        wanted = {"label": LABEL} | ({"volume": volume} if volume else {})
         with _translated(self.path):
-            found = self._client.containers(all=True, filters={"label": LABEL})
+            found = self._client.containers(all=True, filters=wanted)
         return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
 
     # ── files in a container that need not run ────────────────────────────────────────────────────

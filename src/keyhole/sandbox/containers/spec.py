@@ -41,8 +41,8 @@ ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
 """What every process of a sandbox begins as."""
 
 IMAGE = "keyhole-holder"
-_NEW = "/volume"
-"""Where one is that is given to its user."""
+_ERRAND = "/volume"
+"""Where one is that a program of ours sees to."""
 HOSTNAME = "keyhole"
 
 _HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SETPCAP")
@@ -136,22 +136,35 @@ def filler(image: str, kit: str) -> dict[str, Any]:
 
 def owner(image: str, kit: str, volume: str, uid: int, gid: int) -> dict[str, Any]:
     """What gives a new volume to the sandbox's user, and ends: engines make them root's."""
-    words = closure.words("keyhole.sandbox.containers.owner", _NEW, str(uid), str(gid))
+    words = closure.words("keyhole.sandbox.containers.owner", _ERRAND, str(uid), str(gid))
+    asked = _errand(image, kit, volume, words)
+    asked["HostConfig"]["CapAdd"] = ["CHOWN"]
+    return asked | {"User": "0:0"}
+
+
+def tidier(
+    image: str, kit: str, volume: str, who: tuple[int, int], places: Sequence[str]
+) -> dict[str, Any]:
+    """What moves aside, as the sandbox's user, all that would lead a mount in it elsewhere."""
+    words = closure.words("keyhole.sandbox.containers.tidy", _ERRAND, *places)
+    return _errand(image, kit, volume, words) | {"User": f"{who[0]}:{who[1]}"}
+
+
+def _errand(image: str, kit: str, volume: str, words: list[str]) -> dict[str, Any]:
+    """A program of ours at a volume, while no sandbox has it."""
     return {
         "Image": image,
         "Entrypoint": words,
-        "User": "0:0",
-        "Labels": labels("owner"),
+        "Labels": labels("errand"),
         "HostConfig": {
             "NetworkMode": "none",
             "CapDrop": ["ALL"],
-            "CapAdd": ["CHOWN"],
             "SecurityOpt": ["no-new-privileges:true"],
             "ReadonlyRootfs": True,
             "PidsLimit": _HOLDER_PROCESSES,
             "Memory": _HOLDER_BYTES,
             "LogConfig": {"Type": "none"},
-            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _NEW)],
+            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _ERRAND)],
         },
     }
 
