@@ -233,7 +233,7 @@ def test_a_new_sandbox_that_cannot_be_or_is_given_up_leaves_nothing(
 ) -> None:
     for words, why in (
         (("box", "--", "nowhere"), "nowhere: not found in the sandbox"),
-        (("box", "--image", "nobody/has:this"), "nobody/has:this"),
+        (("Box", "--image", "127.0.0.1:1/has:this"), "is no name"),
         (("0123456789ab",), "is no name"),
     ):
         said = plain("new", *words[:1], "--trust", *words[1:])

@@ -5,13 +5,20 @@ Imported only for a policy, or a command line, that says docker or podman.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import Stores
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
-from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
+from keyhole.sandbox.containers.engine import (
+    Engine,
+    EngineFailed,
+    NoSuchThing,
+    Progress,
+    address_of,
+)
 from keyhole.sandbox.containers.image import look
 from keyhole.sandbox.containers.orphans import Orphan, prune
 from keyhole.sandbox.containers.start import Containers
@@ -28,6 +35,9 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.launch import Launch
 
+
+Pulling = Callable[[str, Iterator[Progress]], None]
+"""Shows somebody how an image of this name is pulled, to the end."""
 
 BOXES = "boxes"
 """Where the files of sandboxes are, in the state directory."""
@@ -93,8 +103,41 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     return found
 
 
-def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
-    """The engine and the image that the policy names. Refused, in a line, when there are none."""
+def _pull(engine: Engine, runtime: str, name: str, pulling: Pulling | None) -> Image:
+    shown, advice = visible(name), f"`{runtime} pull {visible(name)}` gets it"
+    if pulling is None:
+        raise Refused(f"{runtime} has no image {shown}: {advice}")
+    try:
+        pulling(name, engine.pull(name))
+        return engine.image(name)
+    except EngineFailed as failed:
+        raise Refused(
+            f"{runtime} has no image {shown}, and it cannot be pulled: {failed}; if that takes a "
+            f"login, {advice}"
+        ) from None
+
+
+def have_image(runtime: str, path: str, name: str, pulling: Pulling) -> None:
+    """See that the engine at this socket has an image. Refused when it cannot be had."""
+    try:
+        engine = Engine(path)
+        try:
+            engine.image(name)
+        except NoSuchThing:
+            _pull(engine, runtime, name, pulling)
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
+def find_berth(
+    sandbox: Sandbox, env: Mapping[str, str], state: Path, pulling: Pulling | None = None
+) -> Berth:
+    """The engine and the image that the policy names. Refused, in a line, when there are none.
+
+    An image that is missing is pulled where `pulling` shows somebody how far that is.
+    """
     name = sandbox.image
     if not name:
         raise Refused(
@@ -105,10 +148,7 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
         try:
             image = engine.image(name)
         except NoSuchThing:
-            raise Refused(
-                f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
-                f"{visible(name)}` gets it"
-            ) from None
+            image = _pull(engine, sandbox.runtime, name, pulling)
         return Berth(engine, image, look(engine, image, state / "images"), state / BOXES)
     except EngineFailed as failed:
         raise Refused(str(failed)) from None

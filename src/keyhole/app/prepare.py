@@ -30,7 +30,7 @@ from keyhole.vault.files import NoPlace, locate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.app.containers import Berth
+    from keyhole.app.containers import Berth, Pulling
     from keyhole.app.places import Places
     from keyhole.app.policyfile import Joined
     from keyhole.app.roots import Vouched
@@ -80,6 +80,8 @@ class Intent:
     """Of a sandbox that is kept under one."""
     home_volume: str = ""
     """What an engine keeps its home in."""
+    pulling: Pulling | None = None
+    """Shows how an image is pulled that the engine does not have; None: none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def survey(intent: Intent) -> Site:
     if policy.sandbox.runtime is not Runtime.BWRAP:
         from keyhole.app.containers import find_berth
 
-        berth = find_berth(policy.sandbox, intent.env, places.state)
+        berth = find_berth(policy.sandbox, intent.env, places.state, intent.pulling)
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
