@@ -278,3 +278,19 @@ def test_a_sandbox_is_closed_when_its_gateway_dies_and_open_after_a_start(
             assert project(*words, env=shared).out == "198.18.0.1\n"
     finally:
         project("down", env=shared)
+
+
+def test_volumes_are_kept_from_one_run_to_the_next_and_are_the_users_own(
+    new_project: Callable[..., Boxed], dockerd: OwnEngine
+) -> None:
+    """I11: one of the name that Keyhole did not make is not taken; `prune` leaves them alone."""
+    project = new_project(more='volumes = { "/cache" = "cache", "~/.npm" = "npm" }')
+    done = project.shell("echo 1 >/cache/one; echo 2 >~/.npm/two; ls -ld /cache")
+    assert done.code == 0, done
+    project("prune")
+    other = new_project(more='volumes = { "/elsewhere" = "cache", "~/.npm" = "npm" }')
+    assert other.shell("cat /elsewhere/one ~/.npm/two").lines == ["1", "2"]
+    dockerd.engine.create_volume(f"keyhole-{project.person.uid}-foreign", {})
+    third = new_project(more='volumes = { "/cache" = "foreign" }')
+    refused = third.run("id")
+    assert (refused.code, "that Keyhole did not make" in refused.err) == (125, True), refused

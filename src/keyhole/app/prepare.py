@@ -23,6 +23,7 @@ from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import Bind, FilePlan, Kind, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
+from keyhole.sandbox.files.volumes import refuse_below_shared
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.vault.command import trusted_paths
 from keyhole.vault.files import NoPlace, locate
@@ -150,6 +151,8 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
     kit = _kit(intent, site, vouched)
     of_image = dict(site.berth.image.environment) if site.berth else {}
     bound = () if site.berth else found.files  # an image has our interpreter in a volume
+    files = (*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound)
+    refuse_below_shared(files)
     base = Launch(
         command=intent.command,
         directory=str(intent.directory),
@@ -159,7 +162,7 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
         | build_environment(
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
-        files=(*plan.entries, *_preset_files(joined, places.home), *kit.entries, *bound),
+        files=files,
         bounds=Bounds(limits.processes, limits.memory),
         uid=who.uid,
         gid=who.gid,
