@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,3 +160,137 @@ def test_signals_of_what_joined_are_its_own(plain: Boxed) -> None:
     for pipe in (process.stdout, process.stderr):
         assert pipe is not None
         pipe.close()
+
+
+def supervisor(project: Boxed, name: str) -> int:
+    """The process that holds a sandbox."""
+    return int(listed(project)[name]["pid"])
+
+
+def test_a_supervisor_that_is_killed_takes_all_along_and_the_sandbox_starts_again(
+    plain: Boxed, dockerd: OwnEngine
+) -> None:
+    """I2: nothing goes on without whoever holds the door; what it left is gone at the next start.
+
+    And of two who start it at once, one does."""
+    with made(plain, "box"):
+        script = 'echo kept >~/kept; cat /proc/self/net/dev >/dev/null; exec python3 -c "$0"'
+        code = "import os; print(os.readlink('/proc/self/ns/net'))"
+        namespace = plain("exec", "box", "--", "sh", "-c", script, code).out.strip()
+        os.kill(supervisor(plain, "box"), signal.SIGKILL)
+        until_nobody_is_in(namespace)
+        until(lambda: listed(plain)["box"]["state"] == "stopped")
+        starting = [plain.start("start", "box") for _ in range(2)]
+        said = [each.communicate(timeout=PATIENCE) for each in starting]
+        assert sorted(each.returncode for each in starting) == [0, 2], said
+        until(lambda: sorted(dockerd.left()) == ["holder", "sandbox"])
+        assert plain("exec", "box", "--", "sh", "-c", "cat ~/kept").out == "kept\n"
+
+
+def test_a_home_that_hostile_code_filled_leads_nothing_elsewhere_at_the_next_start(
+    new_project: Callable[..., Boxed],
+) -> None:
+    """I11: links where the next start mounts, over our own programs for one, and where it writes.
+
+    Control: before, and without them, the same is there."""
+    project = new_project(SERVICE, more='writable = [".", "~/src/python"]')
+    project.write("../home/key", "sk-s3cr3t-of-the-service-s3cr3t").chmod(0o600)
+    for path in (project.home / "src", project.home / "src/python"):
+        path.mkdir()
+        project.person.own(path)
+    victim = project.write("victim", "{}")
+    look = "cat ~/.codex/auth.json; echo; test -L ~/.codex/auth.json || echo file; ls ~/src/python"
+    with made(project, "box"):
+        first = project("exec", "box", "--", "sh", "-c", f"echo >~/src/python/mine; {look}")
+        assert first.lines[-2:] == ["file", "mine"], first
+        hostile = project("exec", "box", "--", "python3", "-I", "-S", "-c", HOSTILE)
+        assert hostile.err == ""
+        assert project("stop", "box").code == 0
+        again = project("start", "box")
+        assert again.code == 0, again
+        second = project("exec", "box", "--", "sh", "-c", look)
+        assert second.lines[-2:] == ["file", "mine"], second
+        assert second.out != first.out, "placeholders are one session's alone"
+        assert victim.read_text() == "{}"
+
+
+HOSTILE = """
+import os
+home, victim = os.environ["HOME"], os.path.abspath("victim")
+os.rename(f"{home}/src", f"{home}/was")
+os.symlink("/.keyhole", f"{home}/src")
+os.unlink(f"{home}/.codex/auth.json")
+os.symlink(victim, f"{home}/.codex/auth.json")
+"""
+SERVICE = """
+[services.openai]
+secret = "file:~/key"
+"""
+
+
+def test_a_new_sandbox_that_cannot_be_or_is_given_up_leaves_nothing(
+    plain: Boxed, dockerd: OwnEngine
+) -> None:
+    for words, why in (
+        (("box", "--", "nowhere"), "nowhere: not found in the sandbox"),
+        (("Box", "--image", "127.0.0.1:1/has:this"), "is no name"),
+        (("0123456789ab",), "is no name"),
+    ):
+        said = plain("new", *words[:1], "--trust", *words[1:])
+        assert (said.code, said.err.count("\n"), why in said.err) == (2, 1, True), said
+    process = plain.start("new", "box", "--trust", start_new_session=True)
+    until(lambda: dockerd.left() != [])
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(PATIENCE) == 130
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    until(lambda: dockerd.left() == [])
+    assert homes(dockerd) == []
+    assert not list((plain.home / "state/keyhole/sandboxes").iterdir())
+
+
+def test_a_sandbox_is_closed_when_its_gateway_dies_and_open_after_a_start(
+    new_project: Callable[..., Boxed], origin: GitAndWeb
+) -> None:
+    """I2: the door is the gateway's; without it nothing is reached, and nothing else changes."""
+    project = new_project(origin.policy("origin.example"))
+    shared = {"XDG_RUNTIME_DIR": str(project.home)}
+    ask = (
+        "import socket\n"
+        "try: print(socket.create_connection(('origin.example', 443), 10).getpeername()[0])\n"
+        "except OSError as error: print(type(error).__name__)"
+    )
+    words = ("exec", "box", "--", "python3", "-I", "-S", "-c", ask)
+    assert project("up", env=shared).code == 0
+    try:
+        with made(project, "box", env=shared):
+            assert project(*words, env=shared).out == "198.18.0.1\n"
+            status = json.loads(project("status", "--json", env=shared).out)
+            assert listed(project, **shared)["box"]["state"] == "open"
+            os.kill(status["pid"], signal.SIGKILL)
+            until(lambda: listed(project, **shared)["box"]["state"] == "closed")
+            closed = project(*words, env=shared)
+            assert closed.out in ("gaierror\n", "TimeoutError\n", "ConnectionRefusedError\n")
+            assert "box is closed" in closed.err
+            assert project("stop", "box", env=shared).code == 0
+            assert project("start", "box", env=shared).code == 0
+            assert project(*words, env=shared).out == "198.18.0.1\n"
+    finally:
+        project("down", env=shared)
+
+
+def test_volumes_are_kept_from_one_run_to_the_next_and_are_the_users_own(
+    new_project: Callable[..., Boxed], dockerd: OwnEngine
+) -> None:
+    """I11: one of the name that Keyhole did not make is not taken; `prune` leaves them alone."""
+    project = new_project(more='volumes = { "/cache" = "cache", "~/.npm" = "npm" }')
+    done = project.shell("echo 1 >/cache/one; echo 2 >~/.npm/two; ls -ld /cache")
+    assert done.code == 0, done
+    project("prune")
+    other = new_project(more='volumes = { "/elsewhere" = "cache", "~/.npm" = "npm" }')
+    assert other.shell("cat /elsewhere/one ~/.npm/two").lines == ["1", "2"]
+    dockerd.engine.create_volume(f"keyhole-{project.person.uid}-foreign", {})
+    third = new_project(more='volumes = { "/cache" = "foreign" }')
+    refused = third.run("id")
+    assert (refused.code, "that Keyhole did not make" in refused.err) == (125, True), refused

@@ -167,7 +167,7 @@ def test_the_policy_and_what_holds_credentials_stay_covered_in_a_project(
 @pytest.mark.parametrize(
     ("flags", "env", "words"),
     [
-        (("--image", "nobody/has:this"), {}, "has no image nobody/has:this"),
+        (("-q", "--image", "127.0.0.1:1/has:this"), {}, "has no image 127.0.0.1:1/has:this"),
         ((), {"DOCKER_HOST": "tcp://192.0.2.1:2375"}, "needs the engine's Unix socket"),
         ((), {"DOCKER_HOST": "unix:///nowhere.sock"}, "No such file or directory"),
         (("--runtime", "bwrap", "--image", "x"), {}, "--image is for containers"),

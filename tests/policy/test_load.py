@@ -27,6 +27,7 @@ env = { MODE = "ci" }
 pass_env = ["EDITOR"]
 git_hooks = true
 git_user = "Ada King <ada@corp.example>"
+volumes = { "/cache" = "cache", "~/.cargo/registry" = "crates-1" }
 [egress]
 allow = ["example.org", "*.example.org", "db.corp.example:5432"]
 presets = ["python", "node"]
@@ -91,6 +92,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert policy.sandbox.runtime is Runtime.DOCKER
     assert policy.sandbox.writable == (".", "~/cache")
     assert policy.sandbox.env == (("MODE", "ci"),)
+    assert policy.sandbox.volumes == (("/cache", "cache"), ("~/.cargo/registry", "crates-1"))
     assert [str(p) for p in policy.allow] == [
         "example.org",
         "*.example.org",
@@ -193,6 +195,12 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[sandbox]\nruntime = 'dokcer'", "one of bwrap, docker, podman", "docker"),
         ("[sandbox]\nruntime = 'zzzz'", "one of bwrap, docker, podman", None),
         ("[sandbox]\nimage = 'x'", "an image is for docker or podman", 'runtime = "docker"'),
+        ("[sandbox]\nvolumes = { '/c' = 'x' }", "volumes are for docker", 'runtime = "docker"'),
+        ("[sandbox]\nvolumes = { 'c' = 'x' }", "a place is a plain path", None),
+        ("[sandbox]\nvolumes = { '~' = 'x' }", "a place is a plain path", None),
+        ("[sandbox]\nvolumes = { '/a/../etc' = 'x' }", "a place is a plain path", None),
+        ("[sandbox]\nvolumes = { '/c/' = 'x' }", "a place is a plain path", None),
+        ("[sandbox]\nvolumes = { '/c' = '../x' }", "a volume's name has up to 63", None),
         ("[limits]\nconnections = true", "a whole number is expected, not a boolean", None),
         ("[limits]\nconnections = 1.5", "a whole number is expected, not a number", None),
         ("[limits]\nconnections = 0", "a number from 1 to", None),

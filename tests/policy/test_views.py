@@ -41,6 +41,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
     assert marked == {
         "sandbox: unsafe paths ~/.aws",
         "sandbox: passes EDITOR",
+        "sandbox: keeps /cache (cache), ~/.cargo/registry (crates-1)",
         "forge: secret exec:gh auth token",
         "forge: pushes agent/* (forward, force, delete)",
         "forge: protects release/**",

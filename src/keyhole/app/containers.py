@@ -5,6 +5,7 @@ Imported only for a policy, or a command line, that says docker or podman.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,13 @@ from keyhole.app.kit import Stores
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.sandbox import programs
-from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing, address_of
+from keyhole.sandbox.containers.engine import (
+    Engine,
+    EngineFailed,
+    NoSuchThing,
+    Progress,
+    address_of,
+)
 from keyhole.sandbox.containers.holding import Holding
 from keyhole.sandbox.containers.image import forget, look, programs_of
 from keyhole.sandbox.containers.nature import AS_ROOT
@@ -21,7 +28,7 @@ from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
     from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Bounds, Launch
 
+
+Pulling = Callable[[str, Iterator[Progress]], None]
+"""Shows somebody how an image of this name is pulled, to the end."""
 
 BOXES = "boxes"
 """Where the files of sandboxes are, in the state directory."""
@@ -152,6 +162,34 @@ def prune_engines(env: Mapping[str, str], state: Path) -> list[Orphan]:
     return found
 
 
+def _pull(engine: Engine, runtime: str, name: str, pulling: Pulling | None) -> Image:
+    shown, advice = visible(name), f"`{runtime} pull {visible(name)}` gets it"
+    if pulling is None:
+        raise Refused(f"{runtime} has no image {shown}: {advice}")
+    try:
+        pulling(name, engine.pull(name))
+        return engine.image(name)
+    except EngineFailed as failed:
+        raise Refused(
+            f"{runtime} has no image {shown}, and it cannot be pulled: {failed}; if that takes a "
+            f"login, {advice}"
+        ) from None
+
+
+def have_image(runtime: str, path: str, name: str, pulling: Pulling) -> None:
+    """See that the engine at this socket has an image. Refused when it cannot be had."""
+    try:
+        engine = Engine(path)
+        try:
+            engine.image(name)
+        except NoSuchThing:
+            _pull(engine, runtime, name, pulling)
+        finally:
+            engine.close()
+    except EngineFailed as failed:
+        raise Refused(str(failed)) from None
+
+
 def describe(runtime: str, image: str, env: Mapping[str, str]) -> tuple[str, str]:
     """An engine and an image, for a person. Refused when either is not there."""
     try:
@@ -195,8 +233,13 @@ def own_berth(runtime: str, env: Mapping[str, str], state: Path) -> Iterator[str
         raise Refused(str(failed)) from None
 
 
-def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
-    """The engine and the image that the policy names. Refused, in a line, when there are none."""
+def find_berth(
+    sandbox: Sandbox, env: Mapping[str, str], state: Path, pulling: Pulling | None = None
+) -> Berth:
+    """The engine and the image that the policy names. Refused, in a line, when there are none.
+
+    An image that is missing is pulled where `pulling` shows somebody how far that is.
+    """
     name = sandbox.image
     if not name:
         raise Refused(
@@ -207,10 +250,7 @@ def find_berth(sandbox: Sandbox, env: Mapping[str, str], state: Path) -> Berth:
         try:
             image = engine.image(name)
         except NoSuchThing:
-            raise Refused(
-                f"{sandbox.runtime} has no image {visible(name)}: `{sandbox.runtime} pull "
-                f"{visible(name)}` gets it"
-            ) from None
+            image = _pull(engine, sandbox.runtime, name, pulling)
         contents = look(engine, image, state / _IMAGES)
         return Berth(engine, image, contents, state / BOXES, engine.nature())
     except EngineFailed as failed:

@@ -221,10 +221,14 @@ class _Files:
                 self.entries.append(Text(place.path, git.system, guards=place.is_file))
         self.entries += [Text(path, f.content, f.mode) for path, f in git.files.items()]
 
+    def _is_own(self, entry: Entry | None) -> bool:
+        """Whether what lies there is this sandbox's alone."""
+        return isinstance(entry, Tmpfs) or (isinstance(entry, Volume) and not entry.shared)
+
     def place_stub(self, stub: Stub) -> None:
         path = f"{self._home}/{stub.path}"
         place = place_of(path, self._shown)
-        if place and place.path == path and isinstance(place.entry, Tmpfs | Volume):
+        if place and place.path == path and self._is_own(place.entry):
             self.entries.append(Seed(path, stub.content))
         elif place and place.entry == Mask(path, Kind.FILE):
             # The host's own login, in a tree that the policy shows: the mask is there already.

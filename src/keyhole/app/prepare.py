@@ -23,6 +23,7 @@ from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import Bind, FilePlan, Kind, Refused, Text
 from keyhole.sandbox.files.planning import Facts, plan_files
+from keyhole.sandbox.files.volumes import refuse_below_shared
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.vault.command import trusted_paths
 from keyhole.vault.files import NoPlace, locate
@@ -30,7 +31,7 @@ from keyhole.vault.files import NoPlace, locate
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.app.containers import Berth
+    from keyhole.app.containers import Berth, Pulling
     from keyhole.app.places import Places
     from keyhole.app.policyfile import Joined
     from keyhole.app.roots import Vouched
@@ -81,6 +82,8 @@ class Intent:
     """Of a sandbox that is kept under one."""
     home_volume: str = ""
     """What an engine keeps its home in."""
+    pulling: Pulling | None = None
+    """Shows how an image is pulled that the engine does not have; None: none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def survey(intent: Intent) -> Site:
     if policy.sandbox.runtime is not Runtime.BWRAP:
         from keyhole.app.containers import find_berth
 
-        berth = find_berth(policy.sandbox, intent.env, places.state)
+        berth = find_berth(policy.sandbox, intent.env, places.state, intent.pulling)
     found = programs.find(contained=berth is not None)
     who = identity.choose(project)
     if berth is not None:
@@ -161,6 +164,8 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
     kit = _kit(intent, site, vouched)
     of_image = dict(site.berth.image.environment) if site.berth else {}
     bound = () if site.berth else found.files  # an image has our interpreter in a volume
+    files = (*plan.entries, *preset_files(joined, places.home), *kit.entries, *bound)
+    refuse_below_shared(files)
     base = Launch(
         command=intent.command,
         directory=str(intent.directory),
@@ -170,7 +175,7 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
         | build_environment(
             policy.sandbox, intent.env, str(places.home), user, of_image.get("PATH", PATH), SHELL
         ),
-        files=(*plan.entries, *preset_files(joined, places.home), *kit.entries, *bound),
+        files=files,
         bounds=Bounds(limits.processes, limits.memory, cpus=limits.cpus or 0.0),
         uid=who.uid,
         gid=who.gid,

@@ -22,7 +22,6 @@ from keyhole.app.prepare import Intent
 from keyhole.app.run import Lasting, Run, execute
 from keyhole.app.tried import Remembered
 from keyhole.app.trust import TrustStore, examine
-from keyhole.model.text import visible
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox.containers import closure
@@ -55,6 +54,8 @@ class Watched:
     ready: Callable[[], None]
     say: Callable[[str], None]
     """A line, for them and for the log."""
+    note: Callable[[str], None]
+    """A line for the log alone."""
     ask: Ask | None
     """Asks for the store's passphrase, as long as it is not ready."""
 
@@ -127,14 +128,14 @@ def _supervise(
     # 4. Tell whoever asks how it ended, and what is left behind.
     changes = prepared.changes()
     if outcome.uncovered:
-        watched.say(f"{outcome.uncovered} was replaced on the host, which uncovered it inside")
+        watched.note(f"{outcome.uncovered} was replaced on the host, which uncovered it inside")
     for line in changes:
-        watched.say(f"left behind, and your host may execute it: {line}")
-    watched.say(f"session {outcome.session} ended, exit code {outcome.code}")
+        watched.note(f"left behind, and your host may execute it: {line}")
+    watched.note(f"session {outcome.session} ended, exit code {outcome.code}")
     named.write_life(replace(named.life(), code=outcome.code, left=changes[:MAX_LEFT]))
     if not ran:
-        said = visible(console.last_line)
-        raise SetupFailed(said or f"its command ended at once, exit code {outcome.code}")
+        said = console.last_line.removeprefix("keyhole: ")
+        raise SetupFailed(f"its command ended at once, exit code {outcome.code}: {said}")
     return outcome.code
 
 

@@ -11,6 +11,7 @@ from keyhole.app.named import NotPossible, Record, make, new_volume, refuse_take
 from keyhole.app.supervise import destroy
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.parser import CliError
+from keyhole.cli.pulling import shown
 from keyhole.cli.setting import environment, find_places
 from keyhole.cli.start import accepted, begin
 from keyhole.model.text import visible
@@ -61,7 +62,8 @@ def _record(
         )
     image = options.image or sandbox.image
     # The engine and the image, while somebody is there to see what is wrong with them.
-    berth = find_berth(replace(sandbox, runtime=runtime, image=image), environment(), places.state)
+    wanted = replace(sandbox, runtime=runtime, image=image)
+    berth = find_berth(wanted, environment(), places.state, shown())
     berth.engine.close()
     return Record(
         name=options.name,

@@ -16,6 +16,7 @@ from keyhole.audit.directory import AuditUnusable
 from keyhole.cli.consent import obtain
 from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
+from keyhole.cli.pulling import shown
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.model.text import visible
 from keyhole.model.value import replace
@@ -90,7 +91,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     joined = _as_typed(with_presets(file, env, places.home), options)
     policy = joined.policy
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
-    intent = Intent(dossier, joined, places, env, command, Path.cwd())
+    intent = Intent(
+        dossier, joined, places, env, command, Path.cwd(), pulling=shown(quiet=options.quiet)
+    )
     lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked)
     session, prepared = lodging.session, lodging.prepared
     options.berth = prepared.berth

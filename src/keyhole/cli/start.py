@@ -21,6 +21,7 @@ from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
 from keyhole.cli.paint import paint
 from keyhole.cli.parser import CliError
+from keyhole.cli.pulling import shown
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.cli.starting import NotStarted, Person, Starter, start
 from keyhole.cli.up import LAST_WORDS, PROGRAM, person_asked
@@ -34,7 +35,7 @@ from keyhole.vault.interface import Unavailable
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.app.named import Named
+    from keyhole.app.named import Named, Record
     from keyhole.app.places import Places
     from keyhole.app.policyfile import PolicyFile
 
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     except NotPossible as error:
         raise CliError(str(error)) from None
     accepted(Path(record.policy), places, options.trust)
+    _have_image(record)
     begin(named, places)
     print(f"{named.name} runs")
     return EXIT_OK
@@ -71,6 +73,16 @@ def accepted(path: Path | None, places: Places, flag: str | None) -> PolicyFile:
     if not obtain(dossier, TrustStore(places.trust), flag, sys.stderr):
         raise CliError("the policy is not accepted, so nothing was started")
     return file
+
+
+def _have_image(record: Record) -> None:
+    """As it was made with, pulled if it was removed meanwhile; the supervisor shows nobody how."""
+    from keyhole.app.containers import have_image
+
+    try:
+        have_image(record.runtime, record.engine, record.image, shown())
+    except Refused as error:
+        raise CliError(f"{record.name} was not started: {visible(str(error))}") from None
 
 
 def begin(named: Named, places: Places) -> None:
@@ -118,7 +130,7 @@ def _supervise(named: Named, places: Places, line: int) -> int:
         starter.say(text)
 
     try:
-        supervise(named, places, environment(), Watched(ready, say, starter.ask))
+        supervise(named, places, environment(), Watched(ready, say, log.report, starter.ask))
     except PolicyFaults as error:
         words = "; ".join(fault.render() for fault in error.faults[:1])
     except (

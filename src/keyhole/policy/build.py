@@ -79,6 +79,10 @@ class Builder:
             self._fault(
                 ("sandbox", "image"), "an image is for docker or podman", 'runtime = "docker"'
             )
+        if sandbox.volumes and sandbox.runtime is Runtime.BWRAP:
+            self._fault(
+                ("sandbox", "volumes"), "volumes are for docker or podman", 'runtime = "docker"'
+            )
         return sandbox
 
     def _services(self) -> Iterable[Service]:

@@ -170,6 +170,7 @@ def _read_inject(value: object) -> Injection:
 
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VOLUME = re.compile("[a-z0-9][a-z0-9_.-]{0,62}")
 
 
 def read_variable(value: str) -> str:
@@ -190,6 +191,18 @@ def _read_env(pair: tuple[str, object]) -> tuple[str, str]:
     if not isinstance(pair[1], str) or "\0" in pair[1]:
         raise Unparsable("a variable's value is a text without NUL")
     return read_variable(pair[0]), pair[1]
+
+
+def _read_volume(pair: tuple[str, object]) -> tuple[str, str]:
+    path, name = read_text(pair[0]), read_text(pair[1])
+    parts = path.split("/")
+    if parts[0] not in ("", "~") or len(parts) < 2 or {"", ".", ".."} & set(parts[1:]):
+        raise Unparsable("a place is a plain path that begins with '/' or '~/'")
+    if not _VOLUME.fullmatch(name):
+        raise Unparsable(
+            "a volume's name has up to 63 lower-case letters, digits, '-', '_' and '.'"
+        )
+    return path, name
 
 
 def _read_connect(pair: tuple[str, object]) -> tuple[Endpoint, SocketAddress]:
@@ -263,6 +276,15 @@ ENV = Kind(
     "table",
     _read_env,
     {"type": "object", "additionalProperties": {"type": "string"}},
+    _table_items,
+)
+VOLUMES = Kind(
+    '`"/path" = "name"`',
+    _read_volume,
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string", "pattern": f"^{_VOLUME.pattern}$"},
+    },
     _table_items,
 )
 BODIES = Kind(

@@ -137,6 +137,8 @@ class Sandbox:
     git_hooks: bool
     image: str | None
     git_user: Person | None = None
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Places inside, and the names of what is kept there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,9 @@ KEYS = (
     _key("sandbox.git_user", kinds.text('`"Name <mail>"`', Person.parse), "the host's",
          "who commits inside; else `user.name` and `user.email` of your own git settings"),
     _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman"),
+    _key("sandbox.volumes", kinds.VOLUMES, "`{}`",
+         "directories that the engine keeps under a name and that outlive a sandbox, "
+         "for docker and podman", default=()),
     _key("egress.allow", _PATTERNS, "`[]`",
          "hosts that are tunnelled, never decrypted: `name[:port]`, port 443 unless given; "
          "an overlap with a service's host is an error", default=()),

@@ -54,6 +54,10 @@ def summarise(policy: Policy) -> tuple[Line, ...]:
         lines.append(Line("sandbox", f"passes {_list(box.pass_env)}", alarm))
     if box.env:
         lines.append(Line("sandbox", f"sets {_list(tuple(name for name, _ in box.env))}"))
+    if box.volumes:
+        named = _list(tuple(f"{place} ({name})" for place, name in box.volumes))
+        alarm = "what one sandbox leaves there, others that name it find"
+        lines.append(Line("sandbox", f"keeps {named}", alarm))
     if box.git_hooks:
         lines.append(Line("sandbox", "runs repository hooks inside"))
     if policy.allow:

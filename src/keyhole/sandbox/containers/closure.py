@@ -41,11 +41,9 @@ LOADED = (LOADER, "--library-path", LIBRARIES)
 
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+_PROGRAMS = ("holder", "entry", "composed", "idle", "owner", "tidy")
 _INSIDE = (
-    *(
-        f"keyhole.sandbox.containers.{name}"
-        for name in ("holder", "entry", "composed", "idle", "owner")
-    ),
+    *(f"keyhole.sandbox.containers.{name}" for name in _PROGRAMS),
     "keyhole.sandbox.probe",
     "subprocess",  # for what calls the clients of an image
 )

@@ -70,6 +70,17 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What the engine says while it pulls: a layer, what becomes of it, and how far that is."""
+
+    layer: str
+    status: str
+    done: int
+    total: int
+    """In bytes; 0 when it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What the engine says of a container."""
 
@@ -231,6 +242,23 @@ class Engine:
             str(told.get("Architecture", "")),
         )
 
+    def pull(self, name: str) -> Iterator[Progress]:
+        """Have an image pulled; how far it is, until it is there. EngineFailed when it cannot be.
+
+        As nobody: a login is not looked for, since that would start programs of this host's which
+        nobody has judged (I11).
+        """
+        import docker
+
+        try:
+            with _translated(self.path):
+                for told in self._client.pull(name, stream=True, decode=True, auth_config={}):
+                    if error := told.get("error"):
+                        raise EngineFailed(_cut(str(error)))
+                    yield _progress(told)
+        except docker.errors.InvalidRepository as error:
+            raise EngineFailed(_cut(str(error))) from None
+
     def import_image(self, archive: bytes, name: str, labels: Mapping[str, str]) -> None:
         """Make an image of a tar archive."""
         changes = [f"LABEL {key}={value}" for key, value in labels.items()]
@@ -368,10 +396,11 @@ class Engine:
             if _REMOVED_ALREADY not in str(failed):
                 raise
 
-    def containers(self) -> list[Listed]:
-        """Every container that carries our label."""
+    def containers(self, volume: str = "") -> list[Listed]:
+        """Every container that carries our label; of those, who has this volume."""
+        wanted = {"label": LABEL} | ({"volume": volume} if volume else {})
         with _translated(self.path):
-            found = self._client.containers(all=True, filters={"label": LABEL})
+            found = self._client.containers(all=True, filters=wanted)
         return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
 
     def running(self) -> list[str]:
@@ -509,6 +538,8 @@ def _translated(path: str) -> Iterator[None]:
 
     try:
         yield
+    except docker.errors.InvalidRepository:
+        raise
     except docker.errors.NotFound as error:
         raise NoSuchThing(_line(error)) from None
     except docker.errors.APIError as error:
@@ -523,8 +554,20 @@ def _outside(mapping: Any) -> int:  # noqa: ANN401 - of an engine's answer
 
 
 def _line(error: Any) -> str:  # noqa: ANN401 - of an untyped package
-    text = " ".join(str(error.explanation or error).split())
+    return _cut(str(error.explanation or error))
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
     return visible(text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …")
+
+
+def _progress(told: Mapping[str, Any]) -> Progress:
+    detail = told.get("progressDetail") or {}
+    done, total = detail.get("current"), detail.get("total")
+    if not (isinstance(done, int) and isinstance(total, int) and 0 <= done <= total):
+        done = total = 0
+    return Progress(str(told.get("id", "")), str(told.get("status", "")), done, total)
 
 
 def _cause(error: BaseException) -> str:

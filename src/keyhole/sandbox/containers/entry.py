@@ -10,12 +10,17 @@ judged: an engine follows links when it mounts, and may run as root (I11).
 import marshal
 import os
 import resource
+import stat
 import sys
 
 from keyhole.sandbox import inside, syscalls
 
 ENGINES = ("/proc", "/dev", "/sys")
 """Where engines mount what every container has."""
+
+
+MAX_SETTINGS = 16 << 20
+"""Bytes of a client's settings: Claude Code keeps its history there."""
 
 
 class Config:
@@ -143,6 +148,24 @@ def failures(config: Config) -> list[str]:
     return found
 
 
+def _merged(target: str, content: str) -> str:
+    """With what a client keeps in its settings beside what is ours, in a home that is kept."""
+    if not os.path.lexists(target):
+        return content
+    import json  # not on the way of a start with an empty home
+
+    try:
+        found = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(found, "rb") as file:
+            status = os.fstat(found)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SETTINGS:
+                return content
+            table = json.loads(file.read(MAX_SETTINGS))
+        return json.dumps(table | json.loads(content), indent=2) + "\n"
+    except (OSError, ValueError, TypeError, RecursionError):
+        return content
+
+
 def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
     """Over what a home that is kept has from the session before, whose placeholders are void.
 
@@ -157,7 +180,7 @@ def _plant(seeds: tuple[tuple[str, str, int], ...]) -> None:
                 os.unlink(new)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with os.fdopen(os.open(new, flags, mode), "w", encoding="utf-8") as file:
-                file.write(content)
+                file.write(_merged(target, content))
             os.rename(new, target)
         except OSError as error:
             sys.stderr.write(f"keyhole: {target} is not as it should be: {error.strerror}\n")

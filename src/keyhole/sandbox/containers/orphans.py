@@ -72,7 +72,7 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
     # Holders last: Podman keeps one for as long as something hangs on it.
     for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
         what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
-        if what in ("look", "filler", "owner"):
+        if what in ("look", "filler", "errand"):
             orphaned = time.time() - container.created > _FRESH_SECONDS
         else:
             own = container.labels.get(spec.AT_LABEL) == str(at)

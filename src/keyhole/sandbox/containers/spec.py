@@ -44,8 +44,8 @@ ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
 """What every process of a sandbox begins as."""
 
 IMAGE = "keyhole-holder"
-_NEW = "/volume"
-"""Where one is that is given to its user."""
+_ERRAND = "/volume"
+"""Where one is that a program of ours sees to."""
 HOSTNAME = "keyhole"
 
 _HOLDER_CAPABILITIES = ("NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID", "SETPCAP")
@@ -155,22 +155,40 @@ def owner(
     image: str, kit: str, volume: str, who: tuple[int, int], nature: Nature = AS_ROOT
 ) -> dict[str, Any]:
     """What gives a new volume to the sandbox's user, and ends: engines make them root's."""
-    words = closure.words("keyhole.sandbox.containers.owner", _NEW, *map(str, who))
+    words = closure.words("keyhole.sandbox.containers.owner", _ERRAND, *map(str, who))
+    asked = _errand(image, kit, volume, words, nature)
+    asked["HostConfig"]["CapAdd"] = ["CHOWN"]
+    return asked | {"User": "0:0"}
+
+
+def tidier(
+    image: str,
+    kit: str,
+    volume: str,
+    who: tuple[int, int],
+    places: Sequence[str],
+    nature: Nature = AS_ROOT,
+) -> dict[str, Any]:
+    """What moves aside, as the sandbox's user, all that would lead a mount in it elsewhere."""
+    words = closure.words("keyhole.sandbox.containers.tidy", _ERRAND, *places)
+    return _errand(image, kit, volume, words, nature) | {"User": f"{who[0]}:{who[1]}"}
+
+
+def _errand(image: str, kit: str, volume: str, words: list[str], nature: Nature) -> dict[str, Any]:
+    """A program of ours at a volume, while no sandbox has it."""
     return {
         "Image": image,
         "Entrypoint": words,
-        "User": "0:0",
-        "Labels": labels("owner"),
+        "Labels": labels("errand"),
         "HostConfig": {
             "NetworkMode": "none",
             "CapDrop": ["ALL"],
-            "CapAdd": ["CHOWN"],
             "SecurityOpt": ["no-new-privileges:true"],
             "ReadonlyRootfs": True,
             "UsernsMode": users(nature),
             **_bounds(nature, Bounds(_HOLDER_PROCESSES, _HOLDER_BYTES)),
             "LogConfig": {"Type": "none"},
-            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _NEW)],
+            "Mounts": [_volume(kit) | {"ReadOnly": True}, _kept(volume, _ERRAND)],
         },
     }
 

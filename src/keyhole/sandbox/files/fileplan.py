@@ -102,6 +102,8 @@ class Volume:
 
     target: str
     name: str
+    shared: bool = False
+    """Whether other sandboxes may have it at the same time."""
 
 
 Entry = Bind | Mask | Text | Blob | Seed | Symlink | Tmpfs | Volume

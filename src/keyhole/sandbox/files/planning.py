@@ -23,6 +23,7 @@ from keyhole.sandbox.files.repositories import Repositories, common_directory
 from keyhole.sandbox.files.survey import Budget
 from keyhole.sandbox.files.system import system_files
 from keyhole.sandbox.files.trees import Rules, Tree, judge, resolve_trees
+from keyhole.sandbox.files.volumes import plan_volumes
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Sandbox
@@ -104,14 +105,16 @@ def plan_files(sandbox: Sandbox, facts: Facts, budget: Budget | None = None) -> 
     if repositories.unread:
         shown = ", ".join(map(visible, repositories.unread))
         notices.append(f"masked, git could not read it: {shown}")
+    kept = Tmpfs(home, facts.home_bytes, 0o700)
+    entries: tuple[Entry, ...] = (
+        *base,
+        Volume(home, facts.home_volume) if facts.home_volume else kept,
+        *overlay.mounts(),
+    )
+    if sandbox.volumes and facts.image is None:
+        raise Refused("sandbox.volumes are for docker and podman")
     return FilePlan(
-        (
-            *base,
-            Volume(home, facts.home_volume)
-            if facts.home_volume
-            else Tmpfs(home, facts.home_bytes, 0o700),
-            *overlay.mounts(),
-        ),
+        (*entries, *plan_volumes(sandbox.volumes, rules, trees, entries, facts.uid)),
         writable,
         tuple(dict.fromkeys(repositories.hooks)),
         tuple(notices),
