@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,14 @@ from tests.compose.bases import BUILDER, RUNTIME, base
 from tests.containers.engines import NoEngine, OwnEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging" / "container"
 LOCK = ROOT / "requirements" / "runtime.lock"
 SECONDS = 180
 """For one command of an engine's, on a host that is busy."""
+PATIENCE = 90.0
 SECRET = "sk-a-credential-that-stays-outside"
 USER = 60777
 """As the Dockerfile has it."""
@@ -88,6 +90,14 @@ OVER: dict[str, Any] = {
 }
 
 
+def eventually(happened: Callable[[], bool]) -> None:
+    """Wait for what an engine does by itself; each look starts a few programs."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.2)
+
+
 def _cannot(why: object) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"no compose: {why}")
@@ -130,7 +140,7 @@ def _run(engine: OwnEngine, *words: str, cwd: Path, check: bool = True) -> str:
     }
     done = subprocess.run(
         words, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=SECONDS, text=True, check=False,
+        stderr=subprocess.STDOUT, timeout=SECONDS, text=True, errors="replace", check=False,
     )  # fmt: skip
     assert done.returncode == 0 or not check, done.stdout[-4000:]
     return done.stdout
@@ -206,14 +216,13 @@ class Composition:
         made.override(OVER)
         return made
 
-    def override(self, more: dict[str, Any], name: str = "over.json") -> None:
+    def override(self, more: dict[str, Any]) -> None:
         """JSON is YAML."""
-        (self.directory / name).write_text(json.dumps(more))
+        (self.directory / "over.json").write_text(json.dumps(more))
 
-    def compose(self, *words: str, check: bool = True, files: tuple[str, ...] = ()) -> str:
+    def compose(self, *words: str, check: bool = True, file: str = "compose.yaml") -> str:
         """Run compose; what it said."""
-        named = ("compose.yaml", "over.json", *files)
-        flags = [word for name in named for word in ("-f", name)]
+        flags = [word for name in (file, "over.json") for word in ("-f", name)]
         words = ("docker-compose", "--no-ansi", "-p", self.directory.name, *flags, *words)
         return _run(self.engine, *words, cwd=self.directory, check=check)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.compose.conftest import SECRET, USER, Composition
-from tests.control.rig import until
+from tests.compose.conftest import SECRET, USER, Composition, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ def _patiently(composition: Composition) -> None:
     """Up again, by whatever the engine restarts and, where it gives up, by a person's `up -d`."""
     if not composition.state("sandbox").get("Running"):
         composition.compose("up", "-d")
-    until(lambda: _is_up(composition), 60)
+    eventually(lambda: _is_up(composition))
 
 
 def test_a_credential_is_written_outside_and_nothing_else_is_reached(
@@ -93,12 +92,12 @@ def test_health_says_which_origin_is_down_and_the_sandbox_waits_for_it(
     health = ("exec", composition.name("gateway"), "keyhole", "health")
     assert "no  " not in composition.docker(*health)
     composition.compose("stop", "-t", "0", "origin")
-    until(lambda: "no  origin.example:443: " in composition.docker(*health, check=False), 30)
+    eventually(lambda: "no  origin.example:443: " in composition.docker(*health, check=False))
     said = composition.docker(*health, check=False)
     assert "ok  door" in said
     assert "ok  ca" in said
     composition.compose("start", "origin")
-    until(lambda: "no  " not in composition.docker(*health, check=False), 60)
+    eventually(lambda: "no  " not in composition.docker(*health, check=False))
 
 
 def test_a_gateway_that_dies_closes_the_sandbox_and_the_next_one_has_it_made_anew(
@@ -109,8 +108,8 @@ def test_a_gateway_that_dies_closes_the_sandbox_and_the_next_one_has_it_made_ane
     before = composition.inside("cat", "/etc/keyhole/ca.pem")
     began = composition.state("sandbox")["StartedAt"]
     composition.docker("kill", composition.name("gateway"))
-    until(lambda: composition.state("sandbox").get("StartedAt") != began
-          or not composition.state("sandbox").get("Running"), 30)  # fmt: skip
+    eventually(lambda: composition.state("sandbox").get("StartedAt") != began
+          or not composition.state("sandbox").get("Running"))  # fmt: skip
     assert "True" not in composition.inside(*ALLOWED)
     assert "nothing was run" in composition.compose("run", "--rm", "--no-deps", "sandbox", "id",
                                                     check=False)  # fmt: skip
@@ -128,37 +127,42 @@ def test_a_door_that_dies_takes_the_sandbox_along_and_another_registers(
     (before,) = json.loads(composition.docker(*ps))
     began = composition.state("sandbox")["StartedAt"]
     composition.kill_first_process("door")
-    until(lambda: composition.state("sandbox").get("StartedAt") != began
-          or not composition.state("sandbox").get("Running"), 30)  # fmt: skip
+    eventually(lambda: composition.state("sandbox").get("StartedAt") != began
+          or not composition.state("sandbox").get("Running"))  # fmt: skip
     _patiently(composition)
     (after,) = json.loads(composition.docker(*ps))
     assert after["id"] != before["id"]
 
 
+MOUNT = "      # - ./project:/home/sandbox/project\n"
+
+
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("said", "instead", "why"),
     [
-        ({"volumes": ["door:/innocent:ro"]}, "/innocent is mounted and is the gateway's alone"),
-        ({"volumes": ["./credential:/c:ro"]}, "/c is mounted and is the gateway's alone"),
-        ({"volumes": ["ENGINE:/engine.sock"]}, "/engine.sock is mounted and is a socket"),
-        ({"user": "0:0"}, "the user is root"),
-        ({"read_only": False}, "/ is not read-only"),
-        ({"security_opt": ["seccomp:unconfined"]}, "no system-call filter is in force"),
-        ({"network_mode": "none"}, "the network is not the one whose door is open"),
+        (MOUNT, "      - door:/innocent:ro\n", "/innocent is mounted and is the gateway's alone"),
+        (MOUNT, "      - ./credential:/c:ro\n", "/c is mounted and is the gateway's alone"),
+        (MOUNT, "      - ENGINE:/engine.sock\n", "/engine.sock is mounted and is a socket"),
+        ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
+        ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
+        ("network_mode: service:door", "network_mode: none", "is not the one whose door is open"),
     ],
 )
 def test_a_sandbox_that_is_described_otherwise_runs_nothing(
-    composition: Composition, engine: OwnEngine, more: dict[str, object], why: str
+    composition: Composition, engine: OwnEngine, said: str, instead: str, why: str
 ) -> None:
     """I1, I2, I11. Control: as it is shipped, the same command runs."""
     _patiently(composition)
-    text = json.dumps({"services": {"sandbox": more}}).replace("ENGINE", str(engine.socket))
-    composition.override(json.loads(text), "wrong.json")
+    shipped = (composition.directory / "compose.yaml").read_text()
+    head, _, sandbox = shipped.partition("  sandbox:\n")
+    assert said in sandbox
+    wrong = sandbox.replace(said, instead.replace("ENGINE", str(engine.socket)))
+    (composition.directory / "wrong.yaml").write_text(f"{head}  sandbox:\n{wrong}")
     run = ("run", "--rm", "--no-deps", "sandbox", "id")
-    said = composition.compose(*run, files=("wrong.json",), check=False)
-    assert "keyhole: nothing was run: a wall does not stand: " in said
-    assert why in said
-    assert "uid=" not in said
+    told = composition.compose(*run, file="wrong.yaml", check=False)
+    assert "keyhole: nothing was run: a wall does not stand: " in told
+    assert why in told
+    assert "uid=" not in told
 
 
 def test_the_same_sandbox_as_it_is_shipped_runs_the_command(composition: Composition) -> None:
