@@ -22,6 +22,15 @@ allow = ["GET /**"]
 ).policy
 
 
+class FakeClock:
+    """A loop that only knows the time."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
 class FakeSession:
     """A session whose origins are reached as the test says."""
 
@@ -46,7 +55,7 @@ def test_what_is_lacking_is_named_and_who_asks_often_asks_no_origin() -> None:
     """I9. Control: when the answer is old, they are asked again."""
 
     async def look() -> None:
-        clock = SimpleNamespace(now=0.0, time=lambda: clock.now)
+        clock = FakeClock()
         reachable = Reachable(cast("Any", SimpleNamespace(loop=clock)))
         session = FakeSession({"plain.example": "upstream-unreachable: refused"})
         checks = await reachable.look([cast("Any", session)])
@@ -66,9 +75,5 @@ def test_what_is_lacking_is_named_and_who_asks_often_asks_no_origin() -> None:
 
 
 def test_without_a_session_there_is_nothing_to_reach() -> None:
-    assert (
-        asyncio.run(
-            Reachable(cast("Any", SimpleNamespace(loop=SimpleNamespace(time=float)))).look([])
-        )
-        == []
-    )
+    reachable = Reachable(cast("Any", SimpleNamespace(loop=FakeClock())))
+    assert asyncio.run(reachable.look([])) == []

@@ -248,7 +248,9 @@ class Composition:
         entrypoint = json.loads(
             self.docker("inspect", "-f", "{{json .Config.Entrypoint}}", self.name("sandbox"))
         )
-        return self.docker("exec", self.name("sandbox"), *entrypoint, *command, check=False)
+        # An engine of 20.10 may wait forever for one that ended with its process namespace.
+        bounded = ("timeout", "-s", "KILL", "30", "docker", "exec", self.name("sandbox"))
+        return _run(self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False)
 
     def kill_first_process(self, service: str) -> None:
         """As a crash ends it, so that the engine starts it again; by hand it would not."""

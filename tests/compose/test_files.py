@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +22,9 @@ from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
 from tests.compose.conftest import PACKAGING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMPOSE = (PACKAGING / "compose.yaml").read_text("utf-8")
 
