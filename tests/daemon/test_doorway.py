@@ -107,7 +107,7 @@ def site(place: Site) -> Site:
     if place.gateway.poll() is not None:
         place.close()
         place.gateway = place.start()
-    eventually(lambda: place.door_lacks() == "no door is registered")
+    eventually(lambda: (place.door_lacks() or "").startswith("no door is registered"))
     return place
 
 
