@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.compose.conftest import SECRET, USER, Composition, eventually
+from tests.compose.conftest import SECRET, USER, Composition, eventually, service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,12 +91,12 @@ def test_health_says_which_origin_is_down_and_the_sandbox_waits_for_it(
     _patiently(composition)
     health = ("exec", composition.name("gateway"), "keyhole", "health")
     assert "no  " not in composition.docker(*health)
-    composition.compose("stop", "-t", "0", "origin")
+    composition.docker("stop", "-t", "0", composition.name("origin"))
     eventually(lambda: "no  origin.example:443: " in composition.docker(*health, check=False))
     said = composition.docker(*health, check=False)
     assert "ok  door" in said
     assert "ok  ca" in said
-    composition.compose("start", "origin")
+    composition.docker("start", composition.name("origin"))
     eventually(lambda: "no  " not in composition.docker(*health, check=False))
 
 
@@ -111,8 +111,6 @@ def test_a_gateway_that_dies_closes_the_sandbox_and_the_next_one_has_it_made_ane
     eventually(lambda: composition.state("sandbox").get("StartedAt") != began
           or not composition.state("sandbox").get("Running"))  # fmt: skip
     assert "True" not in composition.inside(*ALLOWED)
-    assert "nothing was run" in composition.compose("run", "--rm", "--no-deps", "sandbox", "id",
-                                                    check=False)  # fmt: skip
     composition.docker("start", composition.name("gateway"))
     _patiently(composition)
     assert composition.inside("cat", "/etc/keyhole/ca.pem") != before
@@ -134,42 +132,42 @@ def test_a_door_that_dies_takes_the_sandbox_along_and_another_registers(
     assert after["id"] != before["id"]
 
 
-MOUNT = "      # - ./project:/home/sandbox/project\n"
+_MOUNT = "      # - ./project:/home/sandbox/project\n"
+
+WRONG = {
+    "door": (_MOUNT, "      - door:/innocent:ro\n", "/innocent is mounted and is the gateway's"),
+    "secret": (_MOUNT, "      - ./credential:/c:ro\n", "/c is mounted and is the gateway's alone"),
+    "engine": (_MOUNT, "      - ENGINE:/engine\n", "/engine is mounted and is a socket of the"),
+    "root": ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
+    "writable": ("    read_only: true\n", "", "/ is not read-only"),
+    "filter": ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
+    "net": ("network_mode: service:door", "network_mode: none", "not the one whose door is open"),
+}
+"""What may be written otherwise, by the name of a service: the text, what is in its place, why."""
 
 
-@pytest.mark.parametrize(
-    ("said", "instead", "why"),
-    [
-        (MOUNT, "      - door:/innocent:ro\n", "/innocent is mounted and is the gateway's alone"),
-        (MOUNT, "      - ./credential:/c:ro\n", "/c is mounted and is the gateway's alone"),
-        (MOUNT, "      - ENGINE:/engine.sock\n", "/engine.sock is mounted and is a socket"),
-        ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
-        ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
-        ("network_mode: service:door", "network_mode: none", "is not the one whose door is open"),
-    ],
-)
 def test_a_sandbox_that_is_described_otherwise_runs_nothing(
-    composition: Composition, engine: OwnEngine, said: str, instead: str, why: str
+    composition: Composition, engine: OwnEngine
 ) -> None:
     """I1, I2, I11. Control: as it is shipped, the same command runs."""
     _patiently(composition)
-    shipped = (composition.directory / "compose.yaml").read_text()
-    head, _, sandbox = shipped.partition("  sandbox:\n")
-    assert said in sandbox
-    wrong = sandbox.replace(said, instead.replace("ENGINE", str(engine.socket)))
-    (composition.directory / "wrong.yaml").write_text(f"{head}  sandbox:\n{wrong}")
-    run = ("run", "--rm", "--no-deps", "sandbox", "id")
-    told = composition.compose(*run, file="wrong.yaml", check=False)
-    assert "keyhole: nothing was run: a wall does not stand: " in told
-    assert why in told
-    assert "uid=" not in told
-
-
-def test_the_same_sandbox_as_it_is_shipped_runs_the_command(composition: Composition) -> None:
-    """The control of the one above."""
-    _patiently(composition)
-    said = composition.compose("run", "--rm", "--no-deps", "sandbox", "id")
-    assert "uid=1000 gid=1000" in said
+    once = service("sandbox").replace("[sleep, infinity]", "[id]").replace("on-failure", '"no"')
+    blocks = {"as-shipped": once}
+    for name, (said, instead, _) in WRONG.items():
+        assert said in once
+        blocks[name] = once.replace(said, instead.replace("ENGINE", str(engine.socket)))
+    blocks = {f"wrong-{name}": text for name, text in blocks.items()}
+    head, _, tail = (composition.directory / "compose.yaml").read_text().partition("services:\n")
+    described = "".join(f"  {name}:\n{text}" for name, text in blocks.items())
+    (composition.directory / "wrong.yaml").write_text(f"{head}services:\n{described}{tail}")
+    composition.compose("up", "-d", "--no-deps", *blocks, file="wrong.yaml")
+    eventually(lambda: not any(composition.state(name).get("Running") for name in blocks))
+    told = {name: composition.docker("logs", composition.name(name)) for name in blocks}
+    assert "uid=1000 gid=1000" in told.pop("wrong-as-shipped")
+    for name, (_, _, why) in WRONG.items():
+        assert "nothing was run: a wall does not stand: " in told[f"wrong-{name}"], name
+        assert why in told[f"wrong-{name}"], name
+        assert "uid=" not in told[f"wrong-{name}"], name
 
 
 def test_a_credential_in_a_variable_is_refused_in_a_container(
@@ -191,4 +189,4 @@ def test_a_credential_in_a_variable_is_refused_in_a_container(
         assert "no  door: " in said
         assert "this is a container" in made.docker("logs", made.name("gateway"))
     finally:
-        made.compose("down", "-v", "-t", "1", check=False)
+        made.remove()

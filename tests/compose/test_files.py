@@ -21,19 +21,10 @@ from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
-from tests.compose.conftest import PACKAGING
+from tests.compose.conftest import PACKAGING, service
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-COMPOSE = (PACKAGING / "compose.yaml").read_text("utf-8")
-
-
-def service(name: str) -> str:
-    """The lines of one service."""
-    found = re.search(rf"^  {name}:\n((?:    .*\n|\n)+)", COMPOSE, re.MULTILINE)
-    assert found
-    return found[1]
 
 
 def listed(text: str, key: str) -> list[str]:
