@@ -44,14 +44,15 @@ def test_a_credential_is_written_outside_and_nothing_else_is_reached(
     assert composition.inside(*ALLOWED) == "True"
     script = (
         "env; curl -sS https://other.example/; echo; curl -sS -XPOST https://origin.example/;"
-        " echo; curl -sS -m 5 https://elsewhere.example/; curl -sS -m 5 https://192.0.2.2/;"
+        " echo; curl -sS -m 5 https://elsewhere.example/ && echo reached;"
+        " curl -sS -m 5 https://192.0.2.2/ && echo reached;"
         " cat /etc/keyhole/* 2>/dev/null; ls /run/secrets /srv; id -u; tail -n +3 /proc/net/dev"
     )
     said = composition.inside("sh", "-c", script)
     assert "False" in said.splitlines(), "tunnelled, so without a credential"
     assert '"reason": "no-rule"' in said
     assert "Could not resolve host: elsewhere.example" in said
-    assert "Failed to connect to 192.0.2.2" in said
+    assert "reached" not in said.splitlines()
     assert re.search("^API_TOKEN=keyhole-", said, re.MULTILINE)
     assert "1000" in said.splitlines()
     assert SECRET not in said
@@ -180,7 +181,9 @@ def test_a_credential_in_a_variable_is_refused_in_a_container(
     over = json.loads((made.directory / "over.json").read_text())
     del over["services"]["origin"]
     over["services"]["gateway"]["environment"] = {"KEY": "sk-not-a-good-place-for-this-one"}
-    over["services"]["gateway"]["healthcheck"] = {"interval": "1s", "retries": 3}
+    over["services"]["gateway"]["healthcheck"] = {
+        "interval": "1s", "retries": 3, "start_period": "1s",
+    }  # fmt: skip
     made.override(over)
     try:
         assert "unhealthy" in made.compose("up", "-d", check=False)

@@ -184,6 +184,20 @@ def test_flags_of_a_door_go_together(tmp_path: Path, missing: str) -> None:
     assert "go together" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [((), "no gateway is running"), (("--json",), '"healthy": false')],
+)
+def test_where_no_gateway_is_nothing_is_healthy(
+    tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    env = os.environ | {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    words = [*KEYHOLE, "health", *flags]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
 def _children(pid: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
