@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHELL = ("dash", "coreutils", "grep", "sed", "libc-bin", "base-files", "curl")
 RUNTIME = (*SHELL, "python3", "nftables", "libseccomp2")
-BUILDER = (*RUNTIME, "python3-venv", "python3-pip")
+BUILDER = ("python3-pip",)
 
 _NOT_NEEDED = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/zoneinfo/")
 _MERGED = ("bin", "sbin", "lib", "lib64")
@@ -61,9 +61,12 @@ def packages(wanted: Iterable[str]) -> set[str]:
     return found
 
 
-def base(wanted: Iterable[str]) -> bytes:
-    """A root with these packages, as an archive that an engine imports."""
-    listed = _said("dpkg", "-L", *sorted(packages(wanted))).splitlines()
+def base(wanted: Iterable[str], beside: Iterable[str] = ()) -> bytes:
+    """A root with these packages, as an archive that an engine imports.
+
+    Without those that are there with what it comes beside.
+    """
+    listed = _said("dpkg", "-L", *sorted(packages(wanted) - packages(beside))).splitlines()
     paths = {p for p in listed if p.startswith("/") and not p.startswith(_NOT_NEEDED)}
     paths |= {path for path in _MADE if os.path.exists(path)}
     # Compiled when the package was installed; without it every start would compile anew.

@@ -10,10 +10,12 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +27,14 @@ from tests.compose.bases import BUILDER, RUNTIME, base
 from tests.containers.engines import NoEngine, OwnEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging" / "container"
 LOCK = ROOT / "requirements" / "runtime.lock"
 SECONDS = 180
 """For one command of an engine's, on a host that is busy."""
+PATIENCE = 90.0
 SECRET = "sk-a-credential-that-stays-outside"
 USER = 60777
 """As the Dockerfile has it."""
@@ -88,6 +91,22 @@ OVER: dict[str, Any] = {
 }
 
 
+def service(name: str) -> str:
+    """The lines of one service of the shipped file."""
+    shipped = (PACKAGING / "compose.yaml").read_text("utf-8")
+    found = re.search(rf"^  {name}:\n((?:    .*\n|\n)+)", shipped, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def eventually(happened: Callable[[], bool]) -> None:
+    """Wait for what an engine does by itself; each look starts a few programs."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.2)
+
+
 def _cannot(why: object) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(f"no compose: {why}")
@@ -130,7 +149,7 @@ def _run(engine: OwnEngine, *words: str, cwd: Path, check: bool = True) -> str:
     }
     done = subprocess.run(
         words, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=SECONDS, text=True, check=False,
+        stderr=subprocess.STDOUT, timeout=SECONDS, text=True, errors="replace", check=False,
     )  # fmt: skip
     assert done.returncode == 0 or not check, done.stdout[-4000:]
     return done.stdout
@@ -161,7 +180,11 @@ def image(engine: OwnEngine, wheels: Path, ground: Path) -> str:
     """The gateway's image, as the Dockerfile makes it; and the base of both, for sandboxes."""
     try:
         engine.engine.import_image(base(RUNTIME), "base:1", {})
-        engine.engine.import_image(base(BUILDER), "builder:1", {})
+        more = ground / "builder"
+        more.mkdir()
+        (more / "more.tar").write_bytes(base(BUILDER, RUNTIME))
+        (more / "Dockerfile").write_text("FROM base:1\nADD more.tar /\n")
+        _run(engine, "docker", "build", "-q", "-t", "builder:1", ".", cwd=more)
     except NoEngine as error:
         _cannot(error)
         raise
@@ -206,15 +229,14 @@ class Composition:
         made.override(OVER)
         return made
 
-    def override(self, more: dict[str, Any], name: str = "over.json") -> None:
+    def override(self, more: dict[str, Any]) -> None:
         """JSON is YAML."""
-        (self.directory / name).write_text(json.dumps(more))
+        (self.directory / "over.json").write_text(json.dumps(more))
 
-    def compose(self, *words: str, check: bool = True, files: tuple[str, ...] = ()) -> str:
+    def compose(self, *words: str, check: bool = True, file: str = "compose.yaml") -> str:
         """Run compose; what it said."""
-        named = ("compose.yaml", "over.json", *files)
-        flags = [word for name in named for word in ("-f", name)]
-        words = ("docker-compose", "--no-ansi", "-p", self.directory.name, *flags, *words)
+        flags = [word for name in (file, "over.json") for word in ("-f", name)]
+        words = ("docker-compose", "--ansi", "never", "-p", self.directory.name, *flags, *words)
         return _run(self.engine, *words, cwd=self.directory, check=check)
 
     def docker(self, *words: str, check: bool = True) -> str:
@@ -239,7 +261,15 @@ class Composition:
         entrypoint = json.loads(
             self.docker("inspect", "-f", "{{json .Config.Entrypoint}}", self.name("sandbox"))
         )
-        return self.docker("exec", self.name("sandbox"), *entrypoint, *command, check=False)
+        # An engine of 20.10 may wait forever for one that ended with its process namespace.
+        bounded = ("timeout", "-s", "KILL", "30", "docker", "exec", self.name("sandbox"))
+        return _run(self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False)
+
+    def remove(self) -> None:
+        """All of it at once; volumes and networks go with the engine."""
+        label = f"label=com.docker.compose.project={self.directory.name}"
+        named = self.docker("ps", "-aq", "--filter", label).split()
+        self.docker("rm", "-f", *named, check=False)
 
     def kill_first_process(self, service: str) -> None:
         """As a crash ends it, so that the engine starts it again; by hand it would not."""
@@ -252,4 +282,4 @@ def composition(engine: OwnEngine, image: str, ground: Path) -> Iterator[Composi
     made = Composition.make(engine, ground / "composition")
     made.compose("up", "-d")
     yield made
-    made.compose("down", "-v", "-t", "1", check=False)
+    made.remove()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.compose.conftest import SECRET, USER, Composition
-from tests.control.rig import until
+from tests.compose.conftest import SECRET, USER, Composition, eventually, service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ def _patiently(composition: Composition) -> None:
     """Up again, by whatever the engine restarts and, where it gives up, by a person's `up -d`."""
     if not composition.state("sandbox").get("Running"):
         composition.compose("up", "-d")
-    until(lambda: _is_up(composition), 60)
+    eventually(lambda: _is_up(composition))
 
 
 def test_a_credential_is_written_outside_and_nothing_else_is_reached(
@@ -45,14 +44,15 @@ def test_a_credential_is_written_outside_and_nothing_else_is_reached(
     assert composition.inside(*ALLOWED) == "True"
     script = (
         "env; curl -sS https://other.example/; echo; curl -sS -XPOST https://origin.example/;"
-        " echo; curl -sS -m 5 https://elsewhere.example/; curl -sS -m 5 https://192.0.2.2/;"
+        " echo; curl -sS -m 5 https://elsewhere.example/ && echo reached;"
+        " curl -sS -m 5 https://192.0.2.2/ && echo reached;"
         " cat /etc/keyhole/* 2>/dev/null; ls /run/secrets /srv; id -u; tail -n +3 /proc/net/dev"
     )
     said = composition.inside("sh", "-c", script)
     assert "False" in said.splitlines(), "tunnelled, so without a credential"
     assert '"reason": "no-rule"' in said
     assert "Could not resolve host: elsewhere.example" in said
-    assert "Failed to connect to 192.0.2.2" in said
+    assert "reached" not in said.splitlines()
     assert re.search("^API_TOKEN=keyhole-", said, re.MULTILINE)
     assert "1000" in said.splitlines()
     assert SECRET not in said
@@ -92,13 +92,13 @@ def test_health_says_which_origin_is_down_and_the_sandbox_waits_for_it(
     _patiently(composition)
     health = ("exec", composition.name("gateway"), "keyhole", "health")
     assert "no  " not in composition.docker(*health)
-    composition.compose("stop", "-t", "0", "origin")
-    until(lambda: "no  origin.example:443: " in composition.docker(*health, check=False), 30)
+    composition.docker("stop", "-t", "0", composition.name("origin"))
+    eventually(lambda: "no  origin.example:443: " in composition.docker(*health, check=False))
     said = composition.docker(*health, check=False)
     assert "ok  door" in said
     assert "ok  ca" in said
-    composition.compose("start", "origin")
-    until(lambda: "no  " not in composition.docker(*health, check=False), 60)
+    composition.docker("start", composition.name("origin"))
+    eventually(lambda: "no  " not in composition.docker(*health, check=False))
 
 
 def test_a_gateway_that_dies_closes_the_sandbox_and_the_next_one_has_it_made_anew(
@@ -109,11 +109,9 @@ def test_a_gateway_that_dies_closes_the_sandbox_and_the_next_one_has_it_made_ane
     before = composition.inside("cat", "/etc/keyhole/ca.pem")
     began = composition.state("sandbox")["StartedAt"]
     composition.docker("kill", composition.name("gateway"))
-    until(lambda: composition.state("sandbox").get("StartedAt") != began
-          or not composition.state("sandbox").get("Running"), 30)  # fmt: skip
+    eventually(lambda: composition.state("sandbox").get("StartedAt") != began
+          or not composition.state("sandbox").get("Running"))  # fmt: skip
     assert "True" not in composition.inside(*ALLOWED)
-    assert "nothing was run" in composition.compose("run", "--rm", "--no-deps", "sandbox", "id",
-                                                    check=False)  # fmt: skip
     composition.docker("start", composition.name("gateway"))
     _patiently(composition)
     assert composition.inside("cat", "/etc/keyhole/ca.pem") != before
@@ -128,44 +126,49 @@ def test_a_door_that_dies_takes_the_sandbox_along_and_another_registers(
     (before,) = json.loads(composition.docker(*ps))
     began = composition.state("sandbox")["StartedAt"]
     composition.kill_first_process("door")
-    until(lambda: composition.state("sandbox").get("StartedAt") != began
-          or not composition.state("sandbox").get("Running"), 30)  # fmt: skip
+    eventually(lambda: composition.state("sandbox").get("StartedAt") != began
+          or not composition.state("sandbox").get("Running"))  # fmt: skip
     _patiently(composition)
     (after,) = json.loads(composition.docker(*ps))
     assert after["id"] != before["id"]
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({"volumes": ["door:/innocent:ro"]}, "/innocent is mounted and is the gateway's alone"),
-        ({"volumes": ["./credential:/c:ro"]}, "/c is mounted and is the gateway's alone"),
-        ({"volumes": ["ENGINE:/engine.sock"]}, "/engine.sock is mounted and is a socket"),
-        ({"user": "0:0"}, "the user is root"),
-        ({"read_only": False}, "/ is not read-only"),
-        ({"security_opt": ["seccomp:unconfined"]}, "no system-call filter is in force"),
-        ({"network_mode": "none"}, "the network is not the one whose door is open"),
-    ],
-)
+_MOUNT = "      # - ./project:/home/sandbox/project\n"
+
+WRONG = {
+    "door": (_MOUNT, "      - door:/innocent:ro\n", "/innocent is mounted and is the gateway's"),
+    "secret": (_MOUNT, "      - ./credential:/c:ro\n", "/c is mounted and is the gateway's alone"),
+    "engine": (_MOUNT, "      - ENGINE:/engine\n", "/engine is mounted and is a socket of the"),
+    "root": ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
+    "writable": ("    read_only: true\n", "", "/ is not read-only"),
+    "filter": ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
+    "net": ("network_mode: service:door", "network_mode: none", "not the one whose door is open"),
+}
+"""What may be written otherwise, by the name of a service: the text, what is in its place, why."""
+
+
 def test_a_sandbox_that_is_described_otherwise_runs_nothing(
-    composition: Composition, engine: OwnEngine, more: dict[str, object], why: str
+    composition: Composition, engine: OwnEngine
 ) -> None:
     """I1, I2, I11. Control: as it is shipped, the same command runs."""
     _patiently(composition)
-    text = json.dumps({"services": {"sandbox": more}}).replace("ENGINE", str(engine.socket))
-    composition.override(json.loads(text), "wrong.json")
-    run = ("run", "--rm", "--no-deps", "sandbox", "id")
-    said = composition.compose(*run, files=("wrong.json",), check=False)
-    assert "keyhole: nothing was run: a wall does not stand: " in said
-    assert why in said
-    assert "uid=" not in said
-
-
-def test_the_same_sandbox_as_it_is_shipped_runs_the_command(composition: Composition) -> None:
-    """The control of the one above."""
-    _patiently(composition)
-    said = composition.compose("run", "--rm", "--no-deps", "sandbox", "id")
-    assert "uid=1000 gid=1000" in said
+    once = service("sandbox").replace("[sleep, infinity]", "[id]").replace("on-failure", '"no"')
+    blocks = {"as-shipped": once}
+    for name, (said, instead, _) in WRONG.items():
+        assert said in once
+        blocks[name] = once.replace(said, instead.replace("ENGINE", str(engine.socket)))
+    blocks = {f"wrong-{name}": text for name, text in blocks.items()}
+    head, _, tail = (composition.directory / "compose.yaml").read_text().partition("services:\n")
+    described = "".join(f"  {name}:\n{text}" for name, text in blocks.items())
+    (composition.directory / "wrong.yaml").write_text(f"{head}services:\n{described}{tail}")
+    composition.compose("up", "-d", "--no-deps", *blocks, file="wrong.yaml")
+    eventually(lambda: not any(composition.state(name).get("Running") for name in blocks))
+    told = {name: composition.docker("logs", composition.name(name)) for name in blocks}
+    assert "uid=1000 gid=1000" in told.pop("wrong-as-shipped")
+    for name, (_, _, why) in WRONG.items():
+        assert "nothing was run: a wall does not stand: " in told[f"wrong-{name}"], name
+        assert why in told[f"wrong-{name}"], name
+        assert "uid=" not in told[f"wrong-{name}"], name
 
 
 def test_a_credential_in_a_variable_is_refused_in_a_container(
@@ -178,7 +181,9 @@ def test_a_credential_in_a_variable_is_refused_in_a_container(
     over = json.loads((made.directory / "over.json").read_text())
     del over["services"]["origin"]
     over["services"]["gateway"]["environment"] = {"KEY": "sk-not-a-good-place-for-this-one"}
-    over["services"]["gateway"]["healthcheck"] = {"interval": "1s", "retries": 3}
+    over["services"]["gateway"]["healthcheck"] = {
+        "interval": "1s", "retries": 3, "start_period": "1s",
+    }  # fmt: skip
     made.override(over)
     try:
         assert "unhealthy" in made.compose("up", "-d", check=False)
@@ -187,4 +192,4 @@ def test_a_credential_in_a_variable_is_refused_in_a_container(
         assert "no  door: " in said
         assert "this is a container" in made.docker("logs", made.name("gateway"))
     finally:
-        made.compose("down", "-v", "-t", "1", check=False)
+        made.remove()

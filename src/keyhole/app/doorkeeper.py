@@ -52,6 +52,10 @@ PAUSE_SECONDS = 1.0
 """After a door that was not taken: a holder that is started at once is not refused all the time."""
 
 
+MAX_WORDS = 1000
+"""Characters of what is said, as an answer of the control socket has room for."""
+
+
 class Doorkeeper:
     """Takes one door after the other until the gateway is gone."""
 
@@ -68,19 +72,20 @@ class Doorkeeper:
         """
         await asyncio.to_thread(self._furniture.prepare)
         await opened.wait()
+        why = ""
         while True:
-            self._lacks(NO_DOOR)
+            self._lacks(f"{NO_DOOR}; the last one was not taken: {why}" if why else NO_DOOR)
             control = await Registration(self._expected.door).accept()
             with control:
                 try:
                     await self._serve(control)
+                    why = ""
                     continue
                 except PolicyFaults as error:
                     why = "; ".join(each.render().partition("\n")[0] for each in error.faults)
                 except (Refused, Unreadable, ControlFailed, SetupFailed) as error:
                     why = str(error)
-            self._lacks(why)
-            self._line.say(say=f"a door was not taken: {why}"[: MAX_MESSAGE // 2])
+            self._say(f"a door was not taken: {why}")
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _serve(self, control: socket.socket) -> None:
@@ -155,10 +160,10 @@ class Doorkeeper:
         return added
 
     def _lacks(self, why: str) -> None:
-        self._line.say(lacks=why[: MAX_MESSAGE // 2])
+        self._line.say(lacks=why[:MAX_WORDS])
 
     def _say(self, line: str) -> None:
-        self._line.say(say=line)
+        self._line.say(say=line[:MAX_WORDS])
 
 
 def main() -> None:

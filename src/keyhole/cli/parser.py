@@ -192,15 +192,15 @@ def _build(only: str | None) -> argparse.ArgumentParser:
         "--door",
         metavar="DIR",
         type=Path,
-        help="where its holder registers a door, which only the gateway can write",
+        help="expect a sandbox that others make, whose holder registers its door here",
     )
     expected.add_argument(
         "--furnish",
         metavar="DIR",
         type=Path,
-        help="where `etc` and `kit` are written, for it to mount read-only",
+        help="where `etc` and `kit` of that sandbox are written, which it mounts read-only",
     )
-    expected.add_argument("--policy", metavar="FILE", type=Path, help="what it may do")
+    expected.add_argument("--policy", metavar="FILE", type=Path, help="what that sandbox may do")
     trust_flag(expected)
     # The descriptor by which the gateway speaks to the `keyhole up` that started it.
     up.add_argument("--line", type=int, help=argparse.SUPPRESS)

@@ -66,7 +66,7 @@ def main() -> int:
         return _refuse(f"the gateway has no open door for this sandbox ({error.strerror})")
     command = tuple(sys.argv[2:])
     if not command:
-        return _refuse("the service has no `command`, and that of its image is not taken")
+        return _refuse("the service names no command, and that of its image is not taken")
     config = entry.Config(
         namespace=terms.namespace,
         command=command,
