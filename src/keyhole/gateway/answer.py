@@ -50,10 +50,10 @@ class Answer:
         """For a body in pieces; one that comes whole needs none."""
         self.hits = 0
         """How often a secret was replaced; of the head and of a whole body, whether."""
-        opaque = bool(head.encoding or head.unreadable or rewriter is not None)
-        self.blind = not needles and opaque and framing is not _NONE
+        opaque = head.encoding or head.unreadable or rewriter is not None
+        self.blind = bool(opaque) and framing is not _NONE and not needles
         """Whether nothing was searched for when it began, and cannot be in its midst."""
-        if needles and framing is not _NONE:
+        if opaque and framing is not _NONE and needles:
             if head.unreadable:
                 raise Undecodable("its characters are not written so that they can be searched")
             if head.encoding:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 from keyhole.gateway.side import WRITE_BUFFER, reset
@@ -52,6 +53,14 @@ class TlsSide(asyncio.BufferedProtocol):
         self._established = False
         self._paused = False
 
+    def __init_subclass__(cls) -> None:
+        # CPython makes the code of a function fast for the class that it sees. Called for clients
+        # and origins in turns it would stay slow: each class gets the busiest functions anew.
+        for own in (TlsSide.buffer_updated, TlsSide._read, TlsSide.send, TlsSide.resume):
+            code = own.__code__.replace()
+            again = FunctionType(code, own.__globals__, own.__name__, own.__defaults__)
+            setattr(cls, own.__name__, again)
+
     # ── for the subclass ──────────────────────────────────────────────────────────────────────────
 
     def secured(self) -> None:
@@ -77,7 +86,6 @@ class TlsSide(asyncio.BufferedProtocol):
 
     # ── what it can do ────────────────────────────────────────────────────────────────────────────
 
-    @property
     def alive(self) -> bool:
         """Whether bytes can still be sent."""
         return self.transport is not None and not self.transport.is_closing()
