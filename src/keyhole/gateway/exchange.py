@@ -348,12 +348,13 @@ class Exchange:
         if self.tally is not None:
             self.tally.feed(data)
         try:
-            data = answer.body(data)
+            pieces = answer.body(data)
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
-        if data:
-            client.queue(data)
+        for piece in pieces:
+            if piece:
+                client.queue(piece)
 
     def relayed(self, data: bytes) -> None:
         """Bytes of a WebSocket from the origin: passed once they are known to hold no secret."""

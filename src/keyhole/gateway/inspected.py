@@ -27,6 +27,7 @@ from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
+from keyhole.gateway.tlsside import RECORD
 from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
@@ -626,8 +627,14 @@ class Inspected(Arrival):
         """Send what was queued, as one."""
         queue = self._queue
         if queue:
-            data = queue[0] if len(queue) == 1 else b"".join(queue)
-            queue.clear()
+            data = queue.pop()
+            if queue:
+                before = b"".join(queue)
+                queue.clear()
+                if len(data) > RECORD:
+                    self.send(data, before)
+                    return
+                data = before + data
             self.send(data)
 
     def answered(self, *, close: bool) -> None:
