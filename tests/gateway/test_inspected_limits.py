@@ -586,7 +586,7 @@ def test_a_dial_that_ends_when_the_client_has_just_left_is_not_kept(
         gone(stage)
     until(lambda: not server.open)
     assert len(made) == 1
-    assert not made[0].alive
+    assert not made[0].alive()
     assert stage.ask(get("/b")).answer().status == 200
 
 

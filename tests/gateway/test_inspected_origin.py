@@ -211,7 +211,7 @@ def test_what_an_idle_connection_says_is_no_answer(
     handle = stage.handle
     assert handle is not None
     pool = next(iter(handle._inspections.values()))
-    while stage.rig.call(lambda: any(o.alive for o in pool._idle["own"])):
+    while stage.rig.call(lambda: any(o.alive() for o in pool._idle["own"])):
         pass
     assert stage.ask(get("/2")).answer().body == b"2"
     assert server.connections == 2

@@ -34,6 +34,17 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(at)]
 
 
+def other(byte: int) -> int:
+    """Another byte of the same kind: a letter for a letter, a digit for a digit."""
+    text = chr(byte)
+    if text.isalpha():
+        return ord("q" if text != "q" else "r")
+    return ord("4" if text != "4" else "5") if text.isdigit() else byte ^ 1
+
+
+GUESSES = [found.needle for found in renderings(SECRET, PLACEHOLDER)]
+
+
 # ── what is replaced ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -232,6 +243,72 @@ def test_a_view_comes_out_as_bytes_do(around: bytes, cuts: list[int]) -> None:
     assert [*out, scrubber.end()] == fed(NEEDLES, *split(text, cuts))
 
 
+FILL = b"\x00\xff some text of an answer\n" * 400
+"""More than is searched in one piece of memory only; no part of it waits."""
+
+
+def passed_on(needles: Needles, *pieces: bytes) -> list[tuple[bytes, bytes]]:
+    """The same as `fed`, of views of one buffer that is used again, and in two pieces each."""
+    buffer, scrubber = bytearray(max(map(len, pieces))), Scrubber(needles)
+    out = []
+    for piece in pieces:
+        buffer[: len(piece)] = piece
+        waited, rest = scrubber.pass_on(memoryview(buffer)[: len(piece)])
+        out.append((bytes(waited), bytes(rest)))
+        buffer[:] = bytes(len(buffer))
+    return [*out, (b"", scrubber.end())]
+
+
+@pytest.mark.parametrize("found", renderings(SECRET, PLACEHOLDER), ids=lambda r: r.needle[:12])
+@pytest.mark.parametrize("before", [b"", b"token=", b"x" * HOLD])
+def test_a_rendering_is_replaced_in_large_views_wherever_it_is_cut(
+    found: Rendering, before: bytes
+) -> None:
+    """I7: within a view, and across two of them."""
+    for cut in (0, 1, len(found.needle) // 2, len(found.needle) - 1, len(found.needle)):
+        begun, rest = found.needle[:cut], found.needle[cut:]
+        out = passed_on(NEEDLES, FILL + before + begun, rest + FILL, FILL)
+        clean = FILL + before + found.stand_in + FILL + FILL
+        assert b"".join(itertools.chain(*out)) == clean
+
+
+def test_a_large_view_without_a_secret_is_not_copied() -> None:
+    """Of two pieces the first is what had waited."""
+    scrubber, view = Scrubber(NEEDLES), memoryview(bytearray(FILL + b"abc"))
+    assert list(map(bytes, scrubber.pass_on(view))) == [b"", FILL]
+    waited, rest = scrubber.pass_on(view)
+    assert (waited, rest.obj is view.obj) == (b"abc", True)
+    # The control: where there is something to replace, or a view cannot be looked into, it is.
+    for view_of in (memoryview(bytearray(FILL + SECRET.encode() + b"\n")), memoryview(FILL)):
+        waited, rest = scrubber.pass_on(view_of)
+        assert (waited, rest.obj is view_of.obj) == (b"abc", False)
+        scrubber.pass_on(view)
+
+
+def test_of_large_views_as_much_waits_as_of_any() -> None:
+    """A view that ends in a run as long as a needle, one of a secret with a space, a small one."""
+    spaced = Needles.of("a secret with some spaces", "")
+    for needles in (NEEDLES, spaced, Needles.none()):
+        for pieces in ([FILL + b"y" * 300, b"z" * 300 + FILL], [b"ab", b"c\n"], [FILL, FILL]):
+            one, two = passed_on(needles, *pieces), fed(needles, *pieces)
+            assert [waited + rest for waited, rest in one] == two
+
+
+@pytest.mark.parametrize("needle", GUESSES, ids=lambda n: n[:12])
+def test_a_right_guess_leaves_large_views_as_a_wrong_one_does(needle: bytes) -> None:
+    """I7: the pieces, which are records of their own for the client, are as long."""
+    for size in (len(needle) // 2, len(needle) - 1, len(needle)):
+        right = needle[:size]
+        wrong = right[:-1] + bytes((other(right[-1]),))
+        for cut in (0, size // 2, size - 1):
+            outs = [
+                passed_on(NEEDLES, FILL + guess[:cut], guess[cut:] + FILL)
+                for guess in (right, wrong)
+            ]
+            lengths = [[(len(waited), len(rest)) for waited, rest in out] for out in outs]
+            assert lengths[0] == lengths[1]
+
+
 # ── what waits, and for how long ──────────────────────────────────────────────────────────────────
 
 
@@ -285,17 +362,6 @@ def test_how_much_waits_tells_a_secrets_length_roughly_and_nothing_else(length: 
         held.append(scrubber.held)
     assert held[0] == held[1] >= 3 * length
     assert held[0] % HOLD_STEP == 0
-
-
-def other(byte: int) -> int:
-    """Another byte of the same kind: a letter for a letter, a digit for a digit."""
-    text = chr(byte)
-    if text.isalpha():
-        return ord("q" if text != "q" else "r")
-    return ord("4" if text != "4" else "5") if text.isdigit() else byte ^ 1
-
-
-GUESSES = [found.needle for found in renderings(SECRET, PLACEHOLDER)]
 
 
 @pytest.mark.parametrize("needle", GUESSES, ids=lambda n: n[:12])

@@ -50,10 +50,10 @@ class Answer:
         """For a body in pieces; one that comes whole needs none."""
         self.hits = 0
         """How often a secret was replaced; of the head and of a whole body, whether."""
-        opaque = bool(head.encoding or head.unreadable or rewriter is not None)
-        self.blind = not needles and opaque and framing is not _NONE
+        opaque = head.encoding or head.unreadable or rewriter is not None
+        self.blind = bool(opaque) and framing is not _NONE and not needles
         """Whether nothing was searched for when it began, and cannot be in its midst."""
-        if needles and framing is not _NONE:
+        if opaque and framing is not _NONE and needles:
             if head.unreadable:
                 raise Undecodable("its characters are not written so that they can be searched")
             if head.encoding:
@@ -85,20 +85,27 @@ class Answer:
         Raises Malformed where a body is not what it should be, as `body` and `end` do.
         """
         if self._rewriter is not None or self._scanner is not None:
-            return b"".join((self.begin(), self.body(body)))
+            return b"".join((self.begin(), *self.body(body)))
         return self._replaced(self._head + body)
 
-    def body(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What may go on now."""
+    def body(self, data: bytes | memoryview) -> tuple[bytes | memoryview, ...]:
+        """What may go on now, in pieces."""
         if self._rewriter is not None:
             data = self._rewriter.feed(bytes(data))
+        elif isinstance(data, memoryview) and not self._chunked:
+            scanner = self._find_scanner()
+            if isinstance(scanner, Scrubber):
+                return scanner.pass_on(data)
         data = self._scanned(data)
-        return self._frame(data) if self._chunked and data else data
+        return (self._frame(data) if self._chunked and data else data,)
+
+    def _find_scanner(self) -> Scrubber | EncodedScanner | None:
+        if self._scanner is None and self._needles:
+            self._scanner = Scrubber(self._needles)
+        return self._scanner
 
     def _scanned(self, data: bytes | memoryview) -> bytes | memoryview:
-        scanner = self._scanner
-        if scanner is None and self._needles:
-            scanner = self._scanner = Scrubber(self._needles)
+        scanner = self._find_scanner()
         if isinstance(scanner, Scrubber):
             data = scanner.feed(data)
         elif scanner is not None:

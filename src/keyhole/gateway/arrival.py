@@ -267,7 +267,7 @@ class Arrival(TlsSide):
 
     def note(self, event: Event) -> None:
         """Write an event down."""
-        self._state.session.record(event)
+        self._state.record(event)
 
     def _record(self, reason: str, **details: str | int) -> None:
         bound = self._bound

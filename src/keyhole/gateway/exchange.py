@@ -54,8 +54,8 @@ class Exchange:
     __slots__ = (
         "_answer", "_begun", "_client", "_credentialed", "_decision", "_form", "_frames", "_grant",
         "_head", "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
-        "_retried", "_since", "_spool", "_total", "_websocket_key", "left", "method", "sent",
-        "service", "status", "tally", "trailers", "transfer",
+        "_retried", "_since", "_spool", "_total", "_websocket_key", "left", "method", "pool",
+        "sent", "service", "status", "tally", "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -82,8 +82,10 @@ class Exchange:
         self._reading = dressed.reading
         self._credentialed = dressed.credentialed
         self._grant = dressed.grant
-        self.transfer = dressed.transfer
+        transfer = self.transfer = dressed.transfer
         """Where it goes instead of to its own host."""
+        self.pool = dressed.service if transfer is None else _pool(dressed.service, transfer)
+        """Whose kept connections can serve it."""
         self._spool = spool
         self._origin: Origin | None = None
         self._answer: Answer | None = None
@@ -103,7 +105,6 @@ class Exchange:
 
     # ── up ────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
     def wants_body(self) -> bool:
         """Whether the client's next bytes belong to it."""
         return not self.sent and self._spool is None
@@ -122,12 +123,6 @@ class Exchange:
         """Whether the client must wait."""
         return self._origin is not None and self._origin.slow
 
-    @property
-    def pool(self) -> str:
-        """Whose kept connections can serve it; no service's name has a colon."""
-        place = self.transfer
-        return self.service if place is None else f"{self.service}:{place.host}:{place.port}"
-
     def attach(self, origin: Origin, first: bytes) -> bytes:
         """Send the request and what is here of its body; what is behind it comes back."""
         self._origin = origin
@@ -140,9 +135,9 @@ class Exchange:
             self._unspool(self._spool)
             return first
         body, rest = self._take(first) if first and not self.sent else (b"", first)
-        self._message, message = b"", self._message
-        if self._may_retry():
-            self._message = message
+        message = self._message
+        if not self._may_retry():
+            self._message = b""
         origin.send(message + body if body else message)
         return rest
 
@@ -316,6 +311,7 @@ class Exchange:
         self._drop(self._origin)
         self._origin = None
         self.transfer = transfer
+        self.pool = _pool(self.service, transfer)
         self._message, self._needles = transfer.message, transfer.needles
         self._reading = TransferReading(transfer)
         client.dial(self)
@@ -352,12 +348,13 @@ class Exchange:
         if self.tally is not None:
             self.tally.feed(data)
         try:
-            data = answer.body(data)
+            pieces = answer.body(data)
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
-        if data:
-            client.queue(data)
+        for piece in pieces:
+            if piece:
+                client.queue(piece)
 
     def relayed(self, data: bytes) -> None:
         """Bytes of a WebSocket from the origin: passed once they are known to hold no secret."""
@@ -410,7 +407,8 @@ class Exchange:
         except (Reflected, Undecodable, Malformed) as error:
             self._cut_answer(error)
             return
-        self._settle(whole=True)
+        if self.tally is not None:
+            self._settle(whole=True)
         if not self._begun:
             self._begin(client, answer)
         if rest:
@@ -560,3 +558,8 @@ class Exchange:
             details = (("method", self.method), ("path", self._head.path))
             rule = self._decision.rule
             self._client.note(Event(_REQUEST, verdict, reason, rule, self._client.host, details))
+
+
+def _pool(service: str, place: Transfer) -> str:
+    """Of a storage host; no service's name has a colon."""
+    return f"{service}:{place.host}:{place.port}"

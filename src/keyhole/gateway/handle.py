@@ -106,7 +106,7 @@ class DoorHandle:
     @property
     def session(self) -> Session:
         """Whose door it is, as it was handed over last."""
-        return self._state.given
+        return self._state.session
 
     @property
     def usage(self) -> tuple[int, int]:
@@ -288,7 +288,7 @@ class DoorHandle:
         try:
             # 1. Who asks is a kernel fact (I5).
             if namespace_cookie(sock) != self.cookie:
-                session.record(Event(EventKind.CONNECT, Verdict.DENY, refusal.FOREIGN_NAMESPACE))
+                state.record(Event(EventKind.CONNECT, Verdict.DENY, refusal.FOREIGN_NAMESPACE))
                 return False
             # 2. The address that the program meant.
             address, port = sock.getsockname()[:2]
@@ -297,7 +297,7 @@ class DoorHandle:
         # 3. Is anything admitted at all?
         if not session.admitting():
             details = (("port", port),)
-            session.record(
+            state.record(
                 Event(
                     EventKind.CONNECT,
                     Verdict.DENY,

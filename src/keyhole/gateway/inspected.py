@@ -27,6 +27,7 @@ from keyhole.gateway.reach import reach
 from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
+from keyhole.gateway.tlsside import RECORD
 from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
@@ -262,12 +263,16 @@ class Inspected(Arrival):
 
     def _begin(self, asked: Asked, rest: bytes) -> bytes:
         """Send a request on its way, or take its body first where that must be seen."""
-        body = self._body_of(asked)
-        errand, judge = asked.errand, self._interception.judge
-        if errand is not None and errand.announces_push and judge is not None:
-            judge.prepare()
+        errand = asked.errand
+        if errand is not None:
+            body = self._body_of(asked, errand)
+            judge = self._interception.judge
+            if errand.announces_push and judge is not None:
+                judge.prepare()
+        else:
+            body = Gathering(asked, self._state) if self._inspection.wants_body(asked) else None
         if body is None:
-            if asked.errand is not None and asked.head.expects_continue:
+            if errand is not None and asked.head.expects_continue:
                 # Storage hosts are asked in the gateway's own words.
                 self.send(_CONTINUE)
                 asked.head.expects_continue = False
@@ -278,13 +283,14 @@ class Inspected(Arrival):
             self.send(_CONTINUE)
         return self._gather(body, rest)
 
-    def _body_of(self, asked: Asked) -> Body | None:
-        errand, state = asked.errand, self._state
-        if errand is not None and errand.endpoint is GitEndpoint.FETCH:
+    def _body_of(self, asked: Asked, errand: Errand) -> Body | None:
+        """The body of a request of git's, where that must be seen."""
+        state = self._state
+        if errand.endpoint is GitEndpoint.FETCH:
             return FetchBody(asked, state, errand.version, gzip=errand.gzip)
-        if errand is not None and errand.endpoint is GitEndpoint.PUSH:
+        if errand.endpoint is GitEndpoint.PUSH:
             return PushBody(asked, state, self._interception.quarantine, self.count_up)
-        large = errand.large if errand is not None else None
+        large = errand.large
         if large is not None and large.wants_body(asked.head.method):
             return LargeFileBody(asked, state, self._inspection)
         return Gathering(asked, state) if self._inspection.wants_body(asked) else None
@@ -344,8 +350,9 @@ class Inspected(Arrival):
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
         rest = exchange.attach(origin, data)
-        self._phase = _BODY if exchange.wants_body else _WAIT
-        self._uploaded(exchange)
+        self._phase = _BODY if exchange.wants_body() else _WAIT
+        if origin.slow:
+            self.pause()
         return rest
 
     def _uploaded(self, exchange: Exchange) -> None:
@@ -620,8 +627,14 @@ class Inspected(Arrival):
         """Send what was queued, as one."""
         queue = self._queue
         if queue:
-            data = queue[0] if len(queue) == 1 else b"".join(queue)
-            queue.clear()
+            data = queue.pop()
+            if queue:
+                before = b"".join(queue)
+                queue.clear()
+                if len(data) > RECORD:
+                    self.send(data, before)
+                    return
+                data = before + data
             self.send(data)
 
     def answered(self, *, close: bool) -> None:

@@ -32,7 +32,7 @@ from keyhole.wire.httprequest import RequestHead, RequestReader, Treat
 from keyhole.wire.websocket import valid_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from keyhole.gateway.lfs import LargeFiles, Transfer
     from keyhole.gateway.origin import Origin
@@ -108,14 +108,14 @@ class Dressed:
     """What must not be in the answer: the secrets of all accounts at this host."""
     ranges: bool = False
     websocket_key: bytes = b""
+    credentialed: bool = False
+    """Whether a credential is written into it."""
     form: Form = Form.JSON
     """How the client is told that there is no answer."""
     reading: Reading | None = None
     """How the answer is understood, where it is not passed as it is."""
     transfer: Transfer | None = None
     """Where it goes instead of to this host."""
-    credentialed: bool = False
-    """Whether a credential is written into it."""
     grant: GitGrant | None = None
     """Of a push: what it was judged by."""
 
@@ -237,8 +237,10 @@ class Inspection:
         """How answers of a service of this host say their tokens."""
         return self._rules[name].host.usage
 
-    def decoys(self, head: bytes) -> list[str]:
+    def decoys(self, head: bytes) -> Sequence[str]:
         """Services whose placeholder turned up here, where it stands for nothing."""
+        if not self._decoys:
+            return ()
         # Not `in`, which takes four times as long: it asks first whether the value is a number.
         return [service for value, service in self._decoys if head.find(value) >= 0]
 
@@ -310,7 +312,7 @@ class Inspection:
         message, needles, ranges = b"".join(lines), self.needles(), rules.host.ranges
         opened = credential is not None
         if errand is None:
-            return Dressed(message, asked.service, needles, ranges, key, credentialed=opened)
+            return Dressed(message, asked.service, needles, ranges, key, opened)
         reading = errand.reading()
         if asked.told is not None:
             watch = BandWatch(needles, Report(asked.told, needles))
@@ -454,13 +456,15 @@ class Inspection:
         kept = self._idle.get(pool)
         while kept:
             origin = kept.pop()
-            if origin.alive:
+            if origin.alive():
                 return origin
         return None
 
     def keep_idle(self, pool: str, origin: Origin, now: float) -> None:
         """Keep a connection, unless there are enough."""
-        kept = self._idle.setdefault(pool, [])
+        kept = self._idle.get(pool)
+        if kept is None:
+            kept = self._idle[pool] = []
         if self._retired or len(kept) >= MAX_IDLE_ORIGINS:
             origin.close()
             return
@@ -478,7 +482,7 @@ class Inspection:
             for origin in kept:
                 if now - origin.idle_since > IDLE_ORIGIN:
                     origin.close()
-            self._idle[service] = [origin for origin in kept if origin.alive]
+            self._idle[service] = [origin for origin in kept if origin.alive()]
 
     def retire(self) -> None:
         """It is forgotten while connections may still use it: keep nothing any more."""

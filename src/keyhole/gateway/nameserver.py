@@ -76,7 +76,7 @@ class NameServer:
         session = self._state.session
         if isinstance(question, dns.Malformed):
             why = ("why", question.reason)
-            session.record(
+            self._state.record(
                 Event(EventKind.DNS, Verdict.DENY, refusal.DNS_MALFORMED, details=(why,))
             )
             return question.reply
@@ -93,7 +93,7 @@ class NameServer:
             lambda host: grants.rule_for_name(host, now),
         )
         if decision.answer is not DnsAnswer.ADDRESS:
-            session.record(Event.of(EventKind.DNS, decision, _shown(name), type=kind))
+            self._state.record(Event.of(EventKind.DNS, decision, _shown(name), type=kind))
             if decision.answer is DnsAnswer.NXDOMAIN and question.record_type in (
                 TYPE_A,
                 _TYPE_AAAA,
@@ -107,12 +107,12 @@ class NameServer:
             self._state.tell("limits", 0, refusal.TABLE_FULL)
             return dns.failure(question)
         details = {"type": kind, "address": str(address)}
-        session.record(Event.of(EventKind.DNS, decision, _shown(name), **details))
+        self._state.record(Event.of(EventKind.DNS, decision, _shown(name), **details))
         return dns.answer(question, decision.answer, address)
 
     def _record_failure(self, reason: str, name: str, kind: str) -> None:
         details = (("type", kind),)
-        self._state.session.record(
+        self._state.record(
             Event(EventKind.DNS, Verdict.DENY, reason, host=_shown(name), details=details)
         )
 

@@ -209,24 +209,31 @@ class Origin(TlsSide):
                     raise Malformed("too many interim answers")
                 exchange.interim(head)
                 continue
-            data = self._begin_body(exchange, head, data)
+            if head.framing is _LENGTH and head.length <= len(data):
+                self._whole(exchange, head, data)
+                return
+            self._begin_body(exchange, head)
             if self.exchange is not exchange:
                 return  # it was refused, or needs nothing further
         self._body(exchange, data)
 
-    def _begin_body(self, exchange: Asker, head: ResponseHead, data: bytes) -> bytes:
-        """Hand the head over, with its body when that is here whole; what is left comes back."""
+    def _whole(self, exchange: Asker, head: ResponseHead, data: bytes) -> None:
+        """Hand an answer over that is here from its head to its end."""
         self._head = head
-        length = self._left = head.length
-        if head.framing is _LENGTH and length <= len(data):
-            self._left = 0
-            exchange.answered(head, data[:length])
-            return data[length:]
+        self._left = 0
+        length = head.length
+        exchange.answered(head, data[:length])
+        if self.exchange is exchange:
+            exchange.complete(reusable=len(data) == length and not head.close)
+
+    def _begin_body(self, exchange: Asker, head: ResponseHead) -> None:
+        """Hand the head over, before its body."""
+        self._head = head
+        self._left = head.length
         self._reader = ChunkedReader(None) if head.framing is _CHUNKED else None
         if head.status == _SWITCHING:
             self._relays = True
         exchange.answered(head)
-        return data
 
     def _body(self, exchange: Asker, data: bytes) -> None:
         if self._relays:

@@ -12,7 +12,7 @@ from keyhole.gateway.searched import Searched
 from keyhole.gateway.synthetic import SyntheticNames
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass, replace
+from keyhole.model.value import dataclass
 from keyhole.policy.grants import Grants
 from keyhole.policy.limit import Bucket, decide_total
 
@@ -39,6 +39,8 @@ MAX_PUSH_REPORTS = 50
 
 MAX_REPORTS_OF_A_PUSH = 10
 """Refs of one push that a person is told by name: what a screen shows beside other things."""
+
+_DENY = Verdict.DENY
 
 
 class OverLimit(Exception):
@@ -118,7 +120,6 @@ class SessionState:
         "denied",
         "down",
         "gathered",
-        "given",
         "grants",
         "large_files",
         "meters",
@@ -135,9 +136,7 @@ class SessionState:
 
     def __init__(self, session: Session, now: float) -> None:
         limits = self._limits = session.book.policy.limits
-        self.given = session
-        """As it was handed over."""
-        self.session = self._counted(session)
+        self.session = session
         self.searched = Searched(session.book, session.interception)
         self.names = SyntheticNames()
         self.grants = Grants()
@@ -163,21 +162,16 @@ class SessionState:
         self._reported: set[str] = set()
         self._push_lines: list[str] = []
 
-    def _counted(self, session: Session) -> Session:
-        """The session, with each event that says no counted."""
-        record = session.record
-
-        def counted(event: Event) -> None:
-            if event.verdict is Verdict.DENY:
-                self.denied += 1
-            record(event)
-
-        return replace(session, record=counted)
+    def record(self, event: Event) -> None:
+        """Write an event down, and count it where it says no."""
+        if event.verdict is _DENY:
+            self.denied += 1
+        self.session.record(event)
 
     def change(self, session: Session, now: float) -> None:
         """Go on by another policy and other credentials; what was counted stays counted."""
         limits = self._limits = session.book.policy.limits
-        self.given, self.session = session, self._counted(session)
+        self.session = session
         self.connects.adjust(limits.connections_per_second, now)
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
@@ -217,14 +211,13 @@ class SessionState:
 
     def refused(self, decision: Decision, host: str, port: int, **details: str | int) -> None:
         """Write down a refused connection and tell the person once."""
-        event = Event.of(EventKind.CONNECT, decision, host, port=port, **details)
-        self.session.record(event)
+        self.record(Event.of(EventKind.CONNECT, decision, host, port=port, **details))
         self.tell(host, port, decision.reason)
 
     def refused_as(self, reason: str, rule: str, host: str, port: int) -> None:
         """The same for a reason that is the gateway's own."""
         details = (("port", port),)
-        self.session.record(Event(EventKind.CONNECT, Verdict.DENY, reason, rule, host, details))
+        self.record(Event(EventKind.CONNECT, Verdict.DENY, reason, rule, host, details))
         self.tell(host, port, reason)
 
     def tell(self, host: str, port: int, reason: str, why: str = "") -> None:
@@ -263,7 +256,7 @@ class SessionState:
 
     def over_limit(self, decision: Decision, host: str) -> None:
         """Write down that a limit on bytes was reached."""
-        self.session.record(Event.of(EventKind.LIMIT, decision, host))
+        self.record(Event.of(EventKind.LIMIT, decision, host))
         self.tell(decision.rule, 0, decision.reason)
 
     def over_rate(self, bucket: Bucket, now: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 from keyhole.gateway.side import WRITE_BUFFER, reset
@@ -29,10 +30,14 @@ SEND_AT_ONCE = 4 * RECORD - 256
 adds to four records, they still fit the 64 KiB that one packet has on a loopback interface, as a
 door's is; a few bytes more are a second packet, and a fifth more work for the kernel."""
 
+RECORD_ROOM = 22
+"""Bytes that TLS 1.3 adds to a record."""
+
 # All connections of the loop share one buffer each: what arrives is used up before the next read.
 # A bulk transfer takes fewer turns the larger they are; but a connection's own buffer of OpenSSL's
-# grows with what it is given at once, and stays so (I9).
-_RECEIVED = memoryview(bytearray(16 * RECORD))
+# grows with what it is given at once, and stays so (I9). It holds as many whole records as go on in
+# four writes; with one more there would be a fifth, of next to nothing.
+_RECEIVED = memoryview(bytearray(15 * (RECORD + RECORD_ROOM)))
 _PLAIN = memoryview(bytearray(17 * RECORD))
 _PLAIN_FULL = len(_PLAIN) - RECORD
 
@@ -51,6 +56,14 @@ class TlsSide(asyncio.BufferedProtocol):
         self._out = ssl.MemoryBIO()
         self._established = False
         self._paused = False
+
+    def __init_subclass__(cls) -> None:
+        # CPython makes the code of a function fast for the class that it sees. Called for clients
+        # and origins in turns it would stay slow: each class gets the busiest functions anew.
+        for own in (TlsSide.buffer_updated, TlsSide._read, TlsSide.send, TlsSide.resume):
+            code = own.__code__.replace()
+            again = FunctionType(code, own.__globals__, own.__name__, own.__defaults__)
+            setattr(cls, own.__name__, again)
 
     # ── for the subclass ──────────────────────────────────────────────────────────────────────────
 
@@ -77,7 +90,6 @@ class TlsSide(asyncio.BufferedProtocol):
 
     # ── what it can do ────────────────────────────────────────────────────────────────────────────
 
-    @property
     def alive(self) -> bool:
         """Whether bytes can still be sent."""
         return self.transport is not None and not self.transport.is_closing()
@@ -99,8 +111,9 @@ class TlsSide(asyncio.BufferedProtocol):
         if self._handshake(self._tls):
             self._read(self._tls)
 
-    def send(self, data: bytes | memoryview) -> None:
-        """Encrypt and send."""
+    def send(self, data: bytes | memoryview, before: bytes = b"") -> None:
+        """Encrypt and send. What goes `before` a large piece is a record of its own, as joining
+        them would be a copy."""
         tls, transport = self._tls, self.transport
         if tls is None or transport is None or transport.is_closing():
             return
@@ -110,6 +123,10 @@ class TlsSide(asyncio.BufferedProtocol):
             transport.write(self._out.read())
             return
         view, done = memoryview(data), 0
+        if before:
+            tls.write(before)
+            done = tls.write(view[: SEND_AT_ONCE - len(before) - RECORD_ROOM])
+            transport.write(self._out.read())
         while done < size:
             # OpenSSL makes records of it by itself; a call for each would cost a twentieth more.
             done += tls.write(view[done : done + SEND_AT_ONCE])

@@ -178,7 +178,7 @@ class Tunnel:
         extra = (("port", bound.port), *details.items())
         self._decided = True
         self.settle(dial=False)
-        self.state.session.record(
+        self.state.record(
             Event(
                 EventKind.CONNECT, decision.verdict, reason, decision.rule, bound.host.name, extra
             )
@@ -249,6 +249,6 @@ class Tunnel:
     def _record(self, reason: str, **details: str | int) -> None:
         bound, rule = self.bound, self.bound.decision.rule
         extra = (("port", bound.port), *details.items())
-        self.state.session.record(
+        self.state.record(
             Event(EventKind.CONNECT, Verdict.ALLOW, reason, rule, bound.host.name, extra)
         )

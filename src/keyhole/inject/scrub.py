@@ -25,7 +25,7 @@ LARGE = 8 * 1024
 so many, and then it is twice as fast."""
 
 _memmem = ctypes.PyDLL(None).memmem
-_memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t) * 2
+_memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
 _memmem.restype = ctypes.c_void_p
 
 HOLD_STEP = 256
@@ -128,6 +128,12 @@ class Needles:
         """Whether a secret is in this text, in any rendering."""
         return bool(self.spans(data))
 
+    def may_be_in(self, view: memoryview) -> bool:
+        """Whether it takes a closer look. Of a view that is writable `ctypes` tells where it is, so
+        that it need not be copied."""
+        at, size = ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view)
+        return any(_memmem(at, size, probe, len(probe)) for probe in self._probes)
+
     def replace(self, data: bytes) -> bytes:
         """The text with every byte replaced that belongs to a needle."""
         spans = self.spans(data)
@@ -218,6 +224,29 @@ class Scrubber:
         self._sent = known
         passed = self._clean(text, sent, cut)
         return memoryview(passed)[sent:cut] if sent or held else passed
+
+    def pass_on(self, view: memoryview) -> tuple[bytes | memoryview, memoryview]:
+        """The same in two pieces, what had waited and what is of the view; that is not copied."""
+        needles, kept, size = self._needles, self._kept, len(view)
+        hold = needles.hold
+        waited = len(kept) - self._sent
+        simple = needles.tight and hold <= LARGE <= size and not self._sent
+        if simple and not view.readonly:
+            tail = bytes(view[size - hold :])
+            held = hold - len(tail.rstrip(TOKEN_BYTES))
+            if held < hold and not self._is_at_seam(view) and not needles.may_be_in(view):
+                self._kept = tail[hold - held :]
+                return kept, view[: size - held]
+        passed = memoryview(self.feed(view))
+        return passed[:waited], passed[waited:]
+
+    def _is_at_seam(self, view: memoryview) -> bool:
+        """Whether a needle of token bytes begins in what is kept and ends in the view."""
+        if not self._kept:
+            return False
+        head = bytes(view[: self._needles.longest])
+        run = len(head) - len(head.lstrip(TOKEN_BYTES))
+        return self._needles.found_in(self._kept + head[:run])
 
     def end(self) -> bytes:
         """The rest, and ready for another body."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.value import dataclass
 
@@ -12,13 +10,13 @@ from keyhole.model.value import dataclass
 class Bucket:
     """A token bucket: `rate` a second, at most `burst` at once. Make it with `full`."""
 
-    name: str
     rate: float
     burst: float
     tokens: float
     stamp: float
-    table: str = "limits"
-    """Where the policy has it."""
+    granted: Decision
+    refused: Decision
+    """What it says: one is needed for every request."""
 
     @classmethod
     def full(
@@ -32,12 +30,14 @@ class Bucket:
     ) -> Bucket:
         """A bucket that has not been used; the burst is one second's worth unless given."""
         size = rate if burst is None else burst
-        return cls(name, rate, size, size, now, table)
+        rule = f"{table}.{name}"
+        granted = Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
+        return cls(rate, size, size, now, granted, Decision(reason=Reason.OVER_LIMIT, rule=rule))
 
     @property
     def rule(self) -> str:
         """The id under which it refuses."""
-        return f"{self.table}.{self.name}"
+        return self.refused.rule
 
     def take(self, now: float, amount: float = 1.0) -> Decision:
         """Take tokens, or refuse and leave them; a clock that goes back earns nothing."""
@@ -45,9 +45,11 @@ class Bucket:
         if now > stamp:
             tokens = min(self.burst, tokens + (now - stamp) * self.rate)
             self.stamp = now
-        allowed = 0 <= amount <= tokens
-        self.tokens = tokens - amount if allowed else tokens
-        return _decided(self.table, self.name, allowed)
+        if 0 <= amount <= tokens:
+            self.tokens = tokens - amount
+            return self.granted
+        self.tokens = tokens
+        return self.refused
 
     def earned(self, now: float) -> float:
         """Tokens that can be taken now."""
@@ -85,15 +87,6 @@ class Pace:
         if not whose or whose != self.whose or moved - self.moved >= LEAST_PROGRESS:
             self.whose, self.moved, self.since = whose, moved, now
         return bool(whose) and now - self.since > allowed
-
-
-@functools.cache
-def _decided(table: str, name: str, allowed: bool) -> Decision:
-    """The same value each time: one is needed for every request, and there are few limits."""
-    rule = f"{table}.{name}"
-    if allowed:
-        return Decision(Verdict.ALLOW, Reason.WITHIN_LIMIT, rule)
-    return Decision(reason=Reason.OVER_LIMIT, rule=rule)
 
 
 def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:

@@ -166,8 +166,10 @@ class RequestReader:
             pair = reads(row)
             if pair is None:
                 sent, _, value = row.partition(b":")
-                if kinds(sent) is _VARIES and _is_tidy(value):
-                    lines.append(row + b"\r\n")
+                kind = kinds(sent)
+                if (kind is _VARIES or kind is _DROP) and _is_tidy(value):
+                    if kind is _VARIES:
+                        lines.append(row + b"\r\n")
                     continue
                 pair = self._take(row, request)
             if pair is not None:
@@ -178,7 +180,8 @@ class RequestReader:
             raise Malformed(_ONCE[b"host"])
         if host not in self._authorities and host.lower() not in self._authorities:
             raise Malformed("Host is not the name that was connected to")
-        _apply(request, read)
+        if len(read) > 1:
+            _apply(request, read)
         return request
 
     def _request_line(self, row: bytes) -> RequestHead:
