@@ -68,8 +68,9 @@ def test_every_name_of_the_list_of_roots_leads_to_the_sessions_own(
     script = 'for f; do test "$(cat $f)" = "$(cat /etc/keyhole/bundle.pem)" && echo $f; done'
     done = new_project(POLICY, image=image).run("sh", "-c", script, "sh", *names)
     assert done.lines == list(names), done
-    plain = new_project(image=image).run("cat", names[-1])  # control: nothing is inspected
-    assert plain.out == "the image's own", plain
+    if layout == "arch":
+        plain = new_project(image=image).run("cat", names[-1])  # control: nothing is inspected
+        assert plain.out == "the image's own", plain
 
 
 def test_an_image_of_one_static_program_will_do(

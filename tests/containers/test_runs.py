@@ -171,7 +171,6 @@ def test_the_policy_and_what_holds_credentials_stay_covered_in_a_project(
         ((), {"DOCKER_HOST": "tcp://192.0.2.1:2375"}, "needs the engine's Unix socket"),
         ((), {"DOCKER_HOST": "unix:///nowhere.sock"}, "No such file or directory"),
         (("--runtime", "bwrap", "--image", "x"), {}, "--image is for containers"),
-        (("--self-test",), {}, "--self-test is for bubblewrap"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
