@@ -204,7 +204,8 @@ class Named:
 
     def remove(self) -> None:
         """Forget it. By whoever holds it, when nothing of it is left elsewhere."""
-        for name in ("record", "life", "log", "lock"):  # the last is by what others know it
+        # The lock last: it is by what others know that somebody holds it.
+        for name in sorted(os.listdir(self.directory), key=lambda name: name == "lock"):
             (self.directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()
@@ -260,7 +261,7 @@ def refuse_taken(top: Path, name: str) -> None:
             f"'{visible(name)}' is no name: it has up to 31 lower-case letters, digits and "
             "dashes, begins with a letter, and does not look like the id of a session"
         )
-    if (top / name).exists():
+    if (top / name / "record").exists():
         raise NotPossible(
             f"there is a sandbox {name} already; `keyhole start {name}` starts it, "
             f"`keyhole destroy {name}` removes it"
@@ -273,10 +274,16 @@ def make(top: Path, record: Record) -> Named:
     made = Named(top / record.name)
     try:
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made.directory.mkdir(mode=0o700)
+        # One may be there of who was killed before it was anything.
+        made.directory.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise NotPossible(f"{visible(str(top))}: {error.strerror}") from None
-    made.write_record(record)
+    lock = made.hold()
+    try:
+        refuse_taken(top, record.name)
+        made.write_record(record)
+    finally:
+        os.close(lock)
     return made
 
 
