@@ -495,6 +495,8 @@ def test_two_containers_have_each_their_own_secret_and_what_is_executed_in_one_h
             assert ask(1) == f"Bearer {KEY.format(1)}"
     finally:
         assert first("down", env=shared).code == 0
+        assert first("prune", env=shared).code == 0
+    until(lambda: dockerd.left() == [])
 
 
 def namespace_of(process: subprocess.Popen[bytes]) -> str:
