@@ -51,7 +51,7 @@ from keyhole.inject.usage import Usage
 from keyhole.model.decision import Reason
 from keyhole.policy.explain import SAID
 from keyhole.policy.reference import gateway_table, key_table
-from keyhole.policy.schema import KEYS, Arrives
+from keyhole.policy.schema import KEYS
 from keyhole.sandbox import emptynet, environment, helper, jail, judge, launch
 from keyhole.sandbox.files import (
     comparison,
@@ -232,9 +232,7 @@ def limit_table() -> str:
         if key.path[0] != "limits":
             continue
         name = key.path[1]
-        later = f"arrives with {key.arrives.value}"
-        reached = _WHEN_REACHED[name] if key.arrives is Arrives.NOW else later
-        rows.append(f"| `{name}` | {key.shown} | {key.meaning} | {reached} |")
+        rows.append(f"| `{name}` | {key.shown} | {key.meaning} | {_WHEN_REACHED[name]} |")
     return "\n".join(rows)
 
 

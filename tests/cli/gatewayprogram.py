@@ -28,6 +28,7 @@ from tests.control.rig import FakeGateway  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from keyhole.app.doorway import Expected
     from keyhole.app.places import Places
     from keyhole.control.peer import Peer
     from keyhole.vault.stored import Ask
@@ -46,6 +47,7 @@ class Serving:
     ready: Callable[[], None]
     report: Callable[[str], None]
     ask: Ask | None
+    expected: Expected | None = None
 
 
 class Ending(FakeGateway):

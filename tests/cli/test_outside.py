@@ -63,7 +63,6 @@ def test_check_says_what_a_policy_grants(keyhole: Keyhole) -> None:
     assert "keyhole.toml: valid" in ran.out
     assert "runs a command of this host" in ran.out
     assert "pushes agent/* (forward, create)" in ran.out
-    assert "arrives with" not in ran.out
 
 
 def test_check_tells_all_faults_with_places_and_exits_2(keyhole: Keyhole) -> None:

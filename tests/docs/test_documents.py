@@ -28,7 +28,6 @@ from keyhole.model.decision import Reason
 from keyhole.policy.build import World
 from keyhole.policy.disclose import disclose
 from keyhole.policy.load import File, load
-from keyhole.policy.schema import Arrives
 from keyhole.sandbox.emptynet import RULESET
 from keyhole.sandbox.identity import UNPRIVILEGED
 from keyhole.sandbox.inside import NOT_EXECUTABLE, NOT_FOUND
@@ -204,12 +203,6 @@ def test_the_readme_names_what_setup_installs() -> None:
         assert f"`{package}`" in README
 
 
-def test_the_readme_says_what_is_still_to_come() -> None:
-    for part in Arrives:
-        if part is not Arrives.NOW:
-            assert f"| {part.value} |" in README
-
-
 # ── what documents point to ─────────────────────────────────────────────────────────────────────
 
 
@@ -332,13 +325,6 @@ def test_every_key_of_the_sandboxs_policy_is_in_the_guide() -> None:
     service = told["services"][0]
     for key in (*told, *service, *service["hosts"][0]):
         assert f"`{key}`" in table
-
-
-def test_only_what_the_code_says_is_said_to_be_still_to_come() -> None:
-    waits = tuple(part.value for part in Arrives if part is not Arrives.NOW)
-    for page in PAGES:
-        for found in re.findall(r"arrives? with ([a-z][a-z -]*)", page.read_text("utf-8")):
-            assert found.startswith(waits), f"{page.name}: {found}"
 
 
 def test_the_changelog_has_this_version() -> None:

@@ -401,12 +401,6 @@ def test_a_rule_has_its_line() -> None:
     assert policy.place("default") is None
 
 
-def test_no_key_is_without_effect() -> None:
-    """I10: one that is would be named."""
-    text = "[sandbox]\nruntime = 'docker'\nimage = 'debian'\n[egress]\nallow = ['a.example']\n"
-    assert loaded(text + "[services.model]\nsecret = 'store:m'").waiting() == ()
-
-
 def test_only_what_a_command_prints_has_a_life_of_its_own() -> None:
     service = "[services.model]\nsecret_life = '30m'\n"
     assert loaded(service + "secret = 'exec:token'").policy.services[0].secret_life == 1800

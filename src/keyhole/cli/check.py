@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.policyfile import PolicyFile, with_presets
+from keyhole.app.policyfile import with_presets
 from keyhole.app.trust import TrustStore, examine
 from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
 from keyhole.cli.paint import columns, paint, print_json
@@ -48,10 +48,6 @@ def run(options: argparse.Namespace) -> int:
                 "faults": [],
                 "notes": [_fault_json(f) for f in file.loaded.notes]
                 + [{"message": n} for n in notes],
-                "not_yet": [
-                    {"id": ".".join(map(str, s.path)), "arrives_with": k.arrives.value}
-                    for k, s in file.loaded.waiting()
-                ],
                 "values": [{"id": v.key, "value": v.text, "source": v.source} for v in values],
             }
         )
@@ -66,7 +62,6 @@ def run(options: argparse.Namespace) -> int:
         print("\nvalues, and where each is from:")
         rows = [(v.key, visible(v.text), v.source) for v in values]
         print("\n".join(columns([(k, f"{t}  {paint(s, 'dim')}") for k, t, s in rows])))
-    _say_waiting(file)
     print(f"digest {dossier.digest}")
     if not trusted:
         what = "has changed since it was accepted" if accepted else "is not accepted"
@@ -83,17 +78,6 @@ def print_summary(lines: tuple[Line, ...], stream: TextIO | None = None) -> None
         alarm = f"  {paint(f'! {line.alarm}', 'yellow', stream=stream)}" if line.alarm else ""
         print(f"  {visible(subject).ljust(width)}  {visible(line.text)}{alarm}", file=stream)
         last = line.subject
-
-
-def _say_waiting(file: PolicyFile) -> None:
-    waiting = file.loaded.waiting()
-    if not waiting:
-        return
-    print("\nnot yet in this version (read and checked, but without effect until then):")
-    rows = [
-        (visible(".".join(map(str, s.path))), f"arrives with {k.arrives.value}") for k, s in waiting
-    ]
-    print("\n".join(columns(rows)))
 
 
 def _report_faults(faults: tuple[Fault, ...], *, as_json: bool) -> None:

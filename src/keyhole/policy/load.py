@@ -13,7 +13,7 @@ from keyhole.policy.build import Builder, World
 from keyhole.policy.document import Document, Path, parse_document
 from keyhole.policy.fault import Fault, PolicyFaults
 from keyhole.policy.reader import Setting, read_settings
-from keyhole.policy.schema import BY_PATH, KEYS, SERVICE, USER_KEYS, Arrives, Key
+from keyhole.policy.schema import KEYS, USER_KEYS
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Policy
@@ -45,11 +45,6 @@ class Loaded:
             path = (*path, name, int(index[:-1])) if index else (*path, name)
         span = self.document.values.get(path) or self.document.keys.get(path)
         return f"{self.document.file}:{span.line}" if span else None
-
-    def waiting(self) -> tuple[tuple[Key, Setting], ...]:
-        """Keys that were written and whose effect is not yet in this version."""
-        found = ((_key_of(path), setting) for path, setting in self.project.items())
-        return tuple((key, s) for key, s in found if key.arrives is not Arrives.NOW)
 
 
 def load(policy: File, user: File | None, world: World) -> Loaded:
@@ -84,10 +79,3 @@ def load_gateway_limits(user: File | None) -> GatewayLimits:
         raise PolicyFaults(tuple(faults))
     written = {path[1]: s.value for path, s in settings.items() if path[0] == "gateway"}
     return GatewayLimits(**{str(name): value for name, value in written.items()})
-
-
-def _key_of(path: Path) -> Key:
-    names = tuple(str(p) for p in path)
-    if names[0] == "services":
-        names = (names[0], SERVICE, *names[2:])
-    return BY_PATH[names]

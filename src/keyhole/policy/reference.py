@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, Arrives, Key
+from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, Key
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect that TOML editors understand."""
@@ -49,10 +49,9 @@ def _described(key: Key) -> str:
 
 def key_table() -> str:
     """The table of keys, in Markdown."""
-    rows = ["| key | type | default | meaning | in this version |", "|---|---|---|---|---|"]
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key in KEYS:
-        state = "yes" if key.arrives is Arrives.NOW else f"arrives with {key.arrives.value}"
-        cells = (f"`{key.dotted}`", key.kind.name, key.shown, key.meaning, state)
+        cells = (f"`{key.dotted}`", key.kind.name, key.shown, key.meaning)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

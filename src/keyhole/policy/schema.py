@@ -45,13 +45,6 @@ class Api(enum.StrEnum):
     PULL_REQUESTS = "pull-requests"
 
 
-class Arrives(enum.Enum):
-    """What a key's effect still waits for; `keyhole check` says so (I10)."""
-
-    NOW = "in force"
-    CONTAINERS = "container runtimes"
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key. `shown` is its default as a person reads it; `default` as the code does."""
@@ -60,7 +53,6 @@ class Key:
     kind: Kind
     shown: str
     meaning: str
-    arrives: Arrives = Arrives.NOW
     default: Any = None
     user: bool = False
     """Whether the user's own config.toml may set it too."""
@@ -181,17 +173,16 @@ def _key(
     kind: Kind,
     shown: str,
     meaning: str,
-    arrives: Arrives = Arrives.NOW,
     default: Any = None,  # noqa: ANN401 - of the key's kind
     *,
     user: bool = False,
 ) -> Key:
-    return Key(tuple(path.split(".")), kind, shown, meaning, arrives, default, user)
+    return Key(tuple(path.split(".")), kind, shown, meaning, default, user)
 
 
-def _limit(name: str, kind: Kind, shown: str, meaning: str, arrives: Arrives) -> Key:
+def _limit(name: str, kind: Kind, shown: str, meaning: str) -> Key:
     value: Any = int(shown) if kind is kinds.COUNT else kind.read(shown)
-    return Key(("limits", name), kind, shown, meaning, arrives, value, user=True)
+    return Key(("limits", name), kind, shown, meaning, value, user=True)
 
 
 KEYS = (
@@ -282,26 +273,25 @@ KEYS = (
     _key("services.*.budget.download", kinds.SIZE, "–", "bytes received in a session"),
     _key("services.*.budget.tokens", kinds.TOTAL, "–",
          "tokens of language models in a session, in and out, as their answers say"),
-    _limit("requests_per_second", kinds.COUNT, "50", "requests to services", Arrives.NOW),
-    _limit("concurrent_requests", kinds.COUNT, "256", "requests to services at once",
-           Arrives.NOW),
-    _limit("connections", kinds.COUNT, "256", "open at once", Arrives.NOW),
-    _limit("connections_per_second", kinds.COUNT, "100", "new connections", Arrives.NOW),
-    _limit("dns_per_second", kinds.COUNT, "100", "DNS questions", Arrives.NOW),
-    _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session", Arrives.NOW),
-    _limit("download", kinds.SIZE, "64GiB", "bytes received in a session", Arrives.NOW),
-    _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body", Arrives.NOW),
+    _limit("requests_per_second", kinds.COUNT, "50", "requests to services"),
+    _limit("concurrent_requests", kinds.COUNT, "256", "requests to services at once"),
+    _limit("connections", kinds.COUNT, "256", "open at once"),
+    _limit("connections_per_second", kinds.COUNT, "100", "new connections"),
+    _limit("dns_per_second", kinds.COUNT, "100", "DNS questions"),
+    _limit("upload", kinds.SIZE, "1GiB", "bytes sent in a session"),
+    _limit("download", kinds.SIZE, "64GiB", "bytes received in a session"),
+    _limit("body", kinds.SIZE, "256MiB", "bytes of one request's body"),
     _limit("body_time", kinds.DURATION, "5m",
-           "in which 64 KiB of a body, or its end, must be sent or taken", Arrives.NOW),
-    _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate", Arrives.NOW),
-    _limit("processes", kinds.COUNT, "2048", "in the sandbox", Arrives.NOW),
+           "in which 64 KiB of a body, or its end, must be sent or taken"),
+    _limit("memory", kinds.SIZE, "8GiB", "that one process may allocate"),
+    _limit("processes", kinds.COUNT, "2048", "in the sandbox"),
     _key("limits.cpus", kinds.CPUS, "–", "processors' worth of time for the whole sandbox, as 1.5",
          user=True),
-    _limit("ttl", kinds.DURATION, "1d", "a session's whole life", Arrives.NOW),
+    _limit("ttl", kinds.DURATION, "1d", "a session's whole life"),
     _limit("idle", kinds.DURATION, "4h",
-           "a session's life without an allowed request that used a credential", Arrives.NOW),
+           "a session's life without an allowed request that used a credential"),
     _limit("audit_per_second", kinds.COUNT, "200",
-           "audit lines; beyond it they are counted in one", Arrives.NOW),
+           "audit lines; beyond it they are counted in one"),
     _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
     _key("upstream.proxy", kinds.text("URL", _proxy), "–",
          "HTTP proxy for the gateway's own connections"),
