@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 from typing import TYPE_CHECKING
@@ -90,6 +91,27 @@ def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_pa
     (tmp_path / "key").unlink()
     fill_kit(tmp_path, nft)
     assert python.stat().st_mtime_ns != made
+
+
+def test_what_an_image_would_preload_is_not_in_the_process_that_asserts(tmp_path: Path) -> None:
+    """I2: nothing of an image has run by then. Control: this host's loader heeds the image's list,
+    and says of what is not there that it is not."""
+    nft = str(find(contained=True).nft)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "ld.so.preload").write_text("/of-the-image.so\n")
+    (tmp_path / ".keyhole").mkdir()
+    fill_kit(tmp_path / ".keyhole", nft)
+    loader = closure.loader_of(closure.Programs.of(nft).interpreter)
+    shutil.copy(loader, tmp_path / "loader")
+    words = ("--library-path", closure.LIBRARIES, closure.PYTHON, "-I", "-S", "-c", "print(1)")
+    said = {}
+    for each in (closure.LOADER, "/loader"):
+        inside = ["bwrap", "--unshare-user", "--ro-bind", str(tmp_path), "/", each, *words]
+        done = subprocess.run(inside, capture_output=True, text=True, check=True)
+        assert done.stdout == "1\n"
+        said[each] = done.stderr
+    assert "/of-the-image.so" in said["/loader"]
+    assert said[closure.LOADER] == ""
 
 
 def test_who_registers_a_door_of_another_network_is_refused(tmp_path: Path) -> None:
