@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,7 +73,9 @@ def test_the_filter_for_engines_is_the_codes_for_every_machine() -> None:
     assert json.loads((PACKAGING / "seccomp.json").read_text("utf-8")) == made
 
 
-def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_path: Path) -> None:
+def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nft = str(find(contained=True).nft)
     (tmp_path / "left").write_text("of another version")
     fill_kit(tmp_path, nft)
@@ -88,9 +91,21 @@ def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_pa
     made = python.stat().st_mtime_ns
     fill_kit(tmp_path, nft)
     assert python.stat().st_mtime_ns == made
-    (tmp_path / "key").unlink()
+    # As where a later image brings another of its libraries, and the same interpreter and nft.
+    pack = closure.pack
+    monkeypatch.setattr(closure, "pack", lambda programs: pack(programs) + bytes(tarfile.BLOCKSIZE))
     fill_kit(tmp_path, nft)
     assert python.stat().st_mtime_ns != made
+
+
+def test_the_holders_image_is_another_with_another_c_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = closure.Programs.of(str(find(contained=True).nft))
+    before = closure.key_of(programs)
+    assert closure.key_of(programs) == before
+    monkeypatch.setattr(closure, "loader_of", lambda _: __file__)
+    assert closure.key_of(programs) != before
 
 
 def test_what_an_image_would_preload_is_not_in_the_process_that_asserts(tmp_path: Path) -> None:

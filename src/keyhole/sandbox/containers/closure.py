@@ -93,7 +93,8 @@ def key_of(programs: Programs) -> str:
     here = Path(keyhole.__path__[0]) / "sandbox"
     for path in sorted(here.rglob("*.py")):
         digest.update(path.read_bytes())
-    for program in (programs.interpreter, programs.nft):
+    # The loader is of one make with the C library: who mends that has another of both.
+    for program in (programs.interpreter, programs.nft, loader_of(programs.interpreter)):
         status = os.stat(program)
         digest.update(f"{program} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
