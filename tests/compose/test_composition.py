@@ -142,6 +142,7 @@ WRONG = {
     "root": ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
     "writable": ("    read_only: true\n", "", "/ is not read-only"),
     "filter": ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
+    "pid": ("    pid: service:door\n", "", "the processes are not the door's"),
     "net": ("network_mode: service:door", "network_mode: none", "not the one whose door is open"),
 }
 """What may be written otherwise, by the name of a service: the text, what is in its place, why."""

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import tarfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,12 @@ from keyhole.app import furniture
 from keyhole.sandbox.containers import closure, composed, spec
 from keyhole.sandbox.containers.holder import HELD
 from keyhole.sandbox.containers.kitvolume import fill_kit
-from keyhole.sandbox.containers.registration import NAME, Registration, refuse_elsewhere
+from keyhole.sandbox.containers.registration import (
+    NAME,
+    Registration,
+    cookie_of,
+    refuse_elsewhere,
+)
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
@@ -176,15 +181,27 @@ def test_no_command_is_started_without_what_the_gateway_wrote(
     assert (
         "nothing was run: the gateway has no open door for this sandbox" in capfd.readouterr().err
     )
-    terms = composed.Terms(
-        namespace=os.readlink("/proc/self/ns/net"), cookie=b"another", environment={}, seeds=(),
-        program=b"", open_files=64, memory=1 << 30, kept=((tmp_path.stat().st_dev, 0),),
-    )  # fmt: skip
-    (tmp_path / "entry").write_bytes(terms.packed())
-    assert composed.main() == 125
-    said = capfd.readouterr().err
-    assert "the network is not the one whose door is open" in said
-    assert "/.keyhole is not mounted" in said
+    with socket.socket() as own:
+        cookie = cookie_of(own)
+    first = next(iter(composed._first_users()))
+    right: dict[str, Any] = {"cookie": cookie, "boot": composed.boot(), "holder": first}
+    network, processes = "not the one whose door is open", "the processes are not the door's"
+    wrong: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, set()),  # control
+        ({"cookie": b"another"}, {network}),
+        ({"boot": "one before, in which the same numbers were given"}, {network}),
+        ({"holder": first + 1}, {processes}),
+    ]
+    for changed, why in wrong:
+        terms = composed.Terms(
+            namespace=os.readlink("/proc/self/ns/net"), environment={}, seeds=(), program=b"",
+            open_files=64, memory=1 << 30, kept=((tmp_path.stat().st_dev, 0),), **right | changed,
+        )  # fmt: skip
+        (tmp_path / "entry").write_bytes(terms.packed())
+        assert composed.main() == 125
+        said = capfd.readouterr().err
+        assert {text for text in (network, processes) if text in said} == why
+        assert "/.keyhole is not mounted" in said
     monkeypatch.setattr("sys.argv", ["composed", str(tmp_path / "entry")])
     assert composed.main() == 125
     assert "the service names no command" in capfd.readouterr().err
