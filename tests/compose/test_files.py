@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from keyhole.app import furniture
-from keyhole.sandbox.containers import closure, composed, spec
+from keyhole.sandbox.containers import closure, composed, holder, spec
 from keyhole.sandbox.containers.holder import HELD
 from keyhole.sandbox.containers.kitvolume import fill_kit
 from keyhole.sandbox.containers.registration import (
@@ -29,7 +29,7 @@ from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
 from tests.compose import publish
-from tests.compose.conftest import service
+from tests.compose.conftest import PACKAGING, service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +134,22 @@ def test_what_an_image_would_preload_is_not_in_the_process_that_asserts(tmp_path
         said[each] = done.stderr
     assert "/of-the-image.so" in said["/loader"]
     assert said[closure.LOADER] == ""
+
+
+def test_a_holder_that_no_gateway_hears_says_so_in_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.argv", ["holder", str(tmp_path / NAME), "/usr/sbin/nft"])
+    assert holder.main() == 1
+    said = "keyhole: no gateway takes a door here: No such file or directory\n"
+    assert capfd.readouterr().err == said
+
+
+def test_the_credential_that_the_guide_has_written_is_never_committed() -> None:
+    place = (PACKAGING / "credential").relative_to(PACKAGING.parents[1])
+    assert "KEYHOLE_CREDENTIAL:-./credential" in (PACKAGING / "compose.yaml").read_text("utf-8")
+    assert f"/{place}" in (PACKAGING.parents[1] / ".gitignore").read_text("utf-8").splitlines()
 
 
 def test_who_registers_a_door_of_another_network_is_refused(tmp_path: Path) -> None:
