@@ -72,7 +72,7 @@ def _knows(parser: argparse.ArgumentParser, verb: str) -> bool:
 
 
 def _build(only: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="keyhole",
         description=_DESCRIPTION,
         epilog=_EPILOG,
