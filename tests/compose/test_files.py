@@ -10,12 +10,13 @@ import shutil
 import socket
 import subprocess
 import tarfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keyhole.app import furniture
-from keyhole.sandbox.containers import closure, composed, holder, spec
+from keyhole.sandbox.containers import closure, composed, entry, holder, spec
 from keyhole.sandbox.containers.holder import HELD
 from keyhole.sandbox.containers.kitvolume import fill_kit
 from keyhole.sandbox.containers.registration import (
@@ -30,9 +31,6 @@ from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
 from tests.compose import publish
 from tests.compose.conftest import PACKAGING, service
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def listed(text: str, key: str) -> list[str]:
@@ -184,8 +182,31 @@ def _elsewhere() -> socket.socket:
 
 
 def test_what_was_emptied_for_our_loader_is_not_the_commands() -> None:
-    seen = composed.surrounding({"LD_PRELOAD": "", "LD_X": "set", "EMPTY": "", "A": "b"})
+    ours = {"LD_PRELOAD": "", "LC_ALL": "C"}
+    seen = composed.surrounding(ours | {"LD_X": "set", "EMPTY": "", "A": "b"})
     assert seen == {"LD_X": "set", "EMPTY": "", "A": "b"}
+    assert composed.surrounding({"LC_ALL": "de_DE.UTF-8"}) == {"LC_ALL": "de_DE.UTF-8"}
+
+
+def test_an_images_locale_is_not_that_of_the_process_that_asserts(tmp_path: Path) -> None:
+    """I2: by a locale's files the C library loads code. Control: without what we set, it is."""
+    place = Path("/usr/lib/locale/C.utf8")
+    if not place.is_dir():
+        pytest.skip("no locale here that an image could have")
+    shutil.copytree(place, tmp_path / place.relative_to("/"))
+    (tmp_path / ".keyhole").mkdir()
+    fill_kit(tmp_path / ".keyhole", str(find(contained=True).nft))
+    code = "import _locale; print(_locale.setlocale(_locale.LC_CTYPE))"
+    words = closure.started("-I", "-S", "-c", code)
+    inside = ["bwrap", "--unshare-user", "--clearenv", "--ro-bind", str(tmp_path), "/"]
+    said = []
+    for environment in ({"LANG": "C.utf8"}, {"LANG": "C.utf8"} | entry.PLAIN):
+        set_ = [word for pair in environment.items() for word in ("--setenv", *pair)]
+        done = subprocess.run([*inside, *set_, *words], capture_output=True, text=True, check=True)
+        said.append(done.stdout.strip())
+    assert said == ["C.utf8", "C"]
+    for name, value in entry.PLAIN.items():
+        assert f"{name}: {value}}}" in service("sandbox")
 
 
 def test_no_command_is_started_without_what_the_gateway_wrote(
