@@ -281,6 +281,14 @@ def test_watching_in_a_pipe_prints_lines(
 # revoke, stop
 
 
+def test_a_name_of_nothing_is_no_matter_of_a_gateways(keyhole: Keyhole) -> None:
+    """Control: what could be an id is."""
+    ran = keyhole("stop", "buidl")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "keyhole: there is no sandbox 'buidl'; `keyhole ps` lists them\n"
+    assert "no gateway is running" in keyhole("stop", "5e55").err
+
+
 def test_ids_may_be_cut_short_where_one_session_has_them(keyhole: Keyhole, rig: Rig) -> None:
     rig.gateway.ids += [TWIN, OTHER]
     ran = keyhole("revoke", "5e551", "0")

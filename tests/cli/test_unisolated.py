@@ -93,6 +93,15 @@ def test_a_policy_cannot_ask_for_it(keyhole: Keyhole, text: str) -> None:
     assert keyhole("check").code == 0
 
 
+@pytest.mark.parametrize("word", ["--u", "--unsafe", "--unsafe-no-isolatio"])
+def test_it_is_typed_in_full_or_not_at_all(keyhole: Keyhole, word: str) -> None:
+    """Danger is spelled: a flag that begins like it is a slip. Control: the first test."""
+    ran = keyhole("run", word, "--", "sh", "-c", "touch ran")
+    assert ran.code == 2
+    assert f"unrecognized arguments: {word}" in ran.err
+    assert not (keyhole.project / "ran").exists()
+
+
 def test_without_a_log_nothing_runs(keyhole: Keyhole) -> None:
     """I8. Control: the first test."""
     keyhole.env["XDG_STATE_HOME"] = "/proc/nowhere"

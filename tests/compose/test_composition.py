@@ -56,7 +56,7 @@ def test_a_credential_is_written_outside_and_nothing_else_is_reached(
     assert re.search("^API_TOKEN=keyhole-", said, re.MULTILINE)
     assert "1000" in said.splitlines()
     assert SECRET not in said
-    assert [line.split(":")[0].strip() for line in said.splitlines() if " 0 " in line] == ["lo"]
+    assert re.findall(r"^ *(\S+): +\d+ +\d+ ", said, re.MULTILINE) == ["lo"]
 
 
 def test_the_walls_of_each_container_are_those_that_the_file_says(
@@ -142,6 +142,7 @@ WRONG = {
     "root": ('user: "1000:1000"', 'user: "0:0"', "the user is root"),
     "writable": ("    read_only: true\n", "", "/ is not read-only"),
     "filter": ("seccomp:seccomp.json", "seccomp:unconfined", "no system-call filter is in force"),
+    "pid": ("    pid: service:door\n", "", "the processes are not the door's"),
     "net": ("network_mode: service:door", "network_mode: none", "not the one whose door is open"),
 }
 """What may be written otherwise, by the name of a service: the text, what is in its place, why."""

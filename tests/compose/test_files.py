@@ -6,26 +6,31 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
-from typing import TYPE_CHECKING
+import tarfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keyhole.app import furniture
-from keyhole.sandbox.containers import closure, composed, spec
+from keyhole.sandbox.containers import closure, composed, entry, holder, spec
 from keyhole.sandbox.containers.holder import HELD
 from keyhole.sandbox.containers.kitvolume import fill_kit
-from keyhole.sandbox.containers.registration import NAME, Registration, refuse_elsewhere
+from keyhole.sandbox.containers.registration import (
+    NAME,
+    Registration,
+    cookie_of,
+    refuse_elsewhere,
+)
 from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
 from tests.compose import publish
-from tests.compose.conftest import service
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.compose.conftest import PACKAGING, service
 
 
 def listed(text: str, key: str) -> list[str]:
@@ -73,7 +78,9 @@ def test_the_filter_for_engines_is_the_codes_for_every_machine() -> None:
     assert publish.PLACE.read_text("utf-8") == publish.text()
 
 
-def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_path: Path) -> None:
+def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nft = str(find(contained=True).nft)
     (tmp_path / "left").write_text("of another version")
     fill_kit(tmp_path, nft)
@@ -89,9 +96,58 @@ def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_pa
     made = python.stat().st_mtime_ns
     fill_kit(tmp_path, nft)
     assert python.stat().st_mtime_ns == made
-    (tmp_path / "key").unlink()
+    # As where a later image brings another of its libraries, and the same interpreter and nft.
+    pack = closure.pack
+    monkeypatch.setattr(closure, "pack", lambda programs: pack(programs) + bytes(tarfile.BLOCKSIZE))
     fill_kit(tmp_path, nft)
     assert python.stat().st_mtime_ns != made
+
+
+def test_the_holders_image_is_another_with_another_c_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = closure.Programs.of(str(find(contained=True).nft))
+    before = closure.key_of(programs)
+    assert closure.key_of(programs) == before
+    monkeypatch.setattr(closure, "loader_of", lambda _: __file__)
+    assert closure.key_of(programs) != before
+
+
+def test_what_an_image_would_preload_is_not_in_the_process_that_asserts(tmp_path: Path) -> None:
+    """I2: nothing of an image has run by then. Control: this host's loader heeds the image's list,
+    and says of what is not there that it is not."""
+    nft = str(find(contained=True).nft)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "ld.so.preload").write_text("/of-the-image.so\n")
+    (tmp_path / ".keyhole").mkdir()
+    fill_kit(tmp_path / ".keyhole", nft)
+    loader = closure.loader_of(closure.Programs.of(nft).interpreter)
+    shutil.copy(loader, tmp_path / "loader")
+    words = ("--library-path", closure.LIBRARIES, closure.PYTHON, "-I", "-S", "-c", "print(1)")
+    said = {}
+    for each in (closure.LOADER, "/loader"):
+        inside = ["bwrap", "--unshare-user", "--ro-bind", str(tmp_path), "/", each, *words]
+        done = subprocess.run(inside, capture_output=True, text=True, check=True)
+        assert done.stdout == "1\n"
+        said[each] = done.stderr
+    assert "/of-the-image.so" in said["/loader"]
+    assert said[closure.LOADER] == ""
+
+
+def test_a_holder_that_no_gateway_hears_says_so_in_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "PATIENCE", 0.0)
+    monkeypatch.setattr("sys.argv", ["holder", str(tmp_path / NAME), "/usr/sbin/nft"])
+    assert holder.main() == 1
+    said = "keyhole: no gateway takes a door here: No such file or directory\n"
+    assert capfd.readouterr().err == said
+
+
+def test_the_credential_that_the_guide_has_written_is_never_committed() -> None:
+    place = (PACKAGING / "credential").relative_to(PACKAGING.parents[1])
+    assert "KEYHOLE_CREDENTIAL:-./credential" in (PACKAGING / "compose.yaml").read_text("utf-8")
+    assert f"/{place}" in (PACKAGING.parents[1] / ".gitignore").read_text("utf-8").splitlines()
 
 
 def test_who_registers_a_door_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -126,8 +182,31 @@ def _elsewhere() -> socket.socket:
 
 
 def test_what_was_emptied_for_our_loader_is_not_the_commands() -> None:
-    seen = composed.surrounding({"LD_PRELOAD": "", "LD_X": "set", "EMPTY": "", "A": "b"})
+    ours = {"LD_PRELOAD": "", "LC_ALL": "C"}
+    seen = composed.surrounding(ours | {"LD_X": "set", "EMPTY": "", "A": "b"})
     assert seen == {"LD_X": "set", "EMPTY": "", "A": "b"}
+    assert composed.surrounding({"LC_ALL": "de_DE.UTF-8"}) == {"LC_ALL": "de_DE.UTF-8"}
+
+
+def test_an_images_locale_is_not_that_of_the_process_that_asserts(tmp_path: Path) -> None:
+    """I2: by a locale's files the C library loads code. Control: without what we set, it is."""
+    place = Path("/usr/lib/locale/C.utf8")
+    if not place.is_dir():
+        pytest.skip("no locale here that an image could have")
+    shutil.copytree(place, tmp_path / place.relative_to("/"))
+    (tmp_path / ".keyhole").mkdir()
+    fill_kit(tmp_path / ".keyhole", str(find(contained=True).nft))
+    code = "import _locale; print(_locale.setlocale(_locale.LC_CTYPE))"
+    words = closure.started("-I", "-S", "-c", code)
+    inside = ["bwrap", "--unshare-user", "--clearenv", "--ro-bind", str(tmp_path), "/"]
+    said = []
+    for environment in ({"LANG": "C.utf8"}, {"LANG": "C.utf8"} | entry.PLAIN):
+        set_ = [word for pair in environment.items() for word in ("--setenv", *pair)]
+        done = subprocess.run([*inside, *set_, *words], capture_output=True, text=True, check=True)
+        said.append(done.stdout.strip())
+    assert said == ["C.utf8", "C"]
+    for name, value in entry.PLAIN.items():
+        assert f"{name}: {value}}}" in service("sandbox")
 
 
 def test_no_command_is_started_without_what_the_gateway_wrote(
@@ -139,15 +218,27 @@ def test_no_command_is_started_without_what_the_gateway_wrote(
     assert (
         "nothing was run: the gateway has no open door for this sandbox" in capfd.readouterr().err
     )
-    terms = composed.Terms(
-        namespace=os.readlink("/proc/self/ns/net"), cookie=b"another", environment={}, seeds=(),
-        program=b"", open_files=64, memory=1 << 30, kept=((tmp_path.stat().st_dev, 0),),
-    )  # fmt: skip
-    (tmp_path / "entry").write_bytes(terms.packed())
-    assert composed.main() == 125
-    said = capfd.readouterr().err
-    assert "the network is not the one whose door is open" in said
-    assert "/.keyhole is not mounted" in said
+    with socket.socket() as own:
+        cookie = cookie_of(own)
+    first = next(iter(composed._first_users()))
+    right: dict[str, Any] = {"cookie": cookie, "boot": composed.boot(), "holder": first}
+    network, processes = "not the one whose door is open", "the processes are not the door's"
+    wrong: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, set()),  # control
+        ({"cookie": b"another"}, {network}),
+        ({"boot": "one before, in which the same numbers were given"}, {network}),
+        ({"holder": first + 1}, {processes}),
+    ]
+    for changed, why in wrong:
+        terms = composed.Terms(
+            namespace=os.readlink("/proc/self/ns/net"), environment={}, seeds=(), program=b"",
+            open_files=64, memory=1 << 30, kept=((tmp_path.stat().st_dev, 0),), **right | changed,
+        )  # fmt: skip
+        (tmp_path / "entry").write_bytes(terms.packed())
+        assert composed.main() == 125
+        said = capfd.readouterr().err
+        assert {text for text in (network, processes) if text in said} == why
+        assert "/.keyhole is not mounted" in said
     monkeypatch.setattr("sys.argv", ["composed", str(tmp_path / "entry")])
     assert composed.main() == 125
     assert "the service names no command" in capfd.readouterr().err

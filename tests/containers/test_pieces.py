@@ -72,7 +72,7 @@ def test_a_sandbox_is_asked_for_with_every_wall() -> None:
     assert not any("sock" in str(m.get("Source", "")) for m in host["Mounts"])
     assert "uid=1000" in host["Tmpfs"]["/home/a"]
     # The process that asserts is not moved by what the policy or the image says to a loader.
-    assert set(asked["Env"]) == {"LD_PRELOAD=", "A=b"}
+    assert set(asked["Env"]) == {"LD_PRELOAD=", "A=b", "LC_ALL=C"}
     said = spec.assertions(box(*files, LD_PRELOAD="/p/evil.so"), "net:[1]", {}, b"")
     assert said.environment["LD_PRELOAD"] == "/p/evil.so"
     assert {"/", "/p/.env"} <= set(said.read_only)

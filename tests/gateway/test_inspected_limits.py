@@ -23,6 +23,7 @@ from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
 from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.side import WRITE_BUFFER
+from keyhole.gateway.tlsside import SEND_AT_ONCE
 from keyhole.model.decision import Verdict
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service
@@ -346,6 +347,35 @@ def test_a_big_answer_and_a_big_body_pass_in_little_memory(
     assert up.answer().body == b"thanks"
     assert taken == [BULK]
     assert peak.grown < FLAT
+
+
+@pytest.mark.parametrize("size", [20_000, 32_768, 100_000, 4_000_000])
+def test_what_is_encrypted_at_once_is_bounded_in_whatever_chunks_it_comes(
+    stage: Stage, origin: Make, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """OpenSSL's buffers grow with what they are given at once, and stay so for each connection.
+    Control: the answer is the origin's, and more comes in a turn than is encrypted at once."""
+    written: list[int] = []
+    write = ssl.SSLObject.write
+
+    def noted(side: ssl.SSLObject, data: bytes) -> int:
+        written.append(len(data))
+        return write(side, data)
+
+    monkeypatch.setattr(ssl.SSLObject, "write", noted)
+    chunk = b"%x\r\n%b\r\n" % (size, os.urandom(size))
+    count = 4 * MIB // size
+
+    def handler(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % CHUNKED.encode())
+        talk.send(chunk * count, b"0\r\n\r\n")
+
+    served(stage, origin, tls, handler, BIG)
+    answer = stage.ask(get("/a")).answer()
+    assert answer.body == chunk[-size - 2 : -2] * count
+    assert max(written) <= SEND_AT_ONCE
 
 
 def sent_until_blocked(sock: socket.socket, data: bytes) -> int:

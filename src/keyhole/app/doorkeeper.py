@@ -44,6 +44,7 @@ from keyhole.sandbox.syscalls import name_process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.app.furniture import Furnishing
     from keyhole.app.places import Places
 
 NO_DOOR = "no door is registered"
@@ -115,7 +116,7 @@ class Doorkeeper:
             furnishing.place(handed.namespace, cookie)
             self._lacks("")
             # 4. Until one of both hangs up.
-            await self._hold(control, endings)
+            await self._hold(control, endings, furnishing)
         finally:
             furnishing.withdraw()
             self._lacks(NO_DOOR)
@@ -123,7 +124,9 @@ class Doorkeeper:
             control.close()  # so the holder ends, and with it the sandbox
             await post.close(0)
 
-    async def _hold(self, control: socket.socket, endings: asyncio.Queue[Ending]) -> None:
+    async def _hold(
+        self, control: socket.socket, endings: asyncio.Queue[Ending], furnishing: Furnishing
+    ) -> None:
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         loop.add_reader(control, over.set)
@@ -138,6 +141,7 @@ class Doorkeeper:
                 if closing.result() in (Ending.EXPIRED, Ending.STOPPED):
                     return
                 # Cut off: what runs there goes on without, and nothing is started anew.
+                furnishing.close()
                 self._lacks(REVOKED)
         finally:
             loop.remove_reader(control)

@@ -26,7 +26,8 @@ from keyhole.model.secret import Source
 from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox import programs
-from keyhole.sandbox.containers.composed import PLACE, TERMS, Terms
+from keyhole.sandbox.containers.composed import PLACE, TERMS, Terms, boot
+from keyhole.sandbox.containers.holder import UID
 from keyhole.sandbox.containers.kitvolume import fill_kit
 from keyhole.sandbox.environment import build_environment
 from keyhole.sandbox.files.fileplan import FilePlan, Refused, Seed, Text, Tmpfs
@@ -144,6 +145,8 @@ class Furnishing:
         terms = Terms(
             namespace=namespace,
             cookie=cookie,
+            boot=boot(),
+            holder=UID,
             environment=dict(self.environment),
             seeds=tuple(seeds),
             program=build_filter(),
@@ -152,6 +155,10 @@ class Furnishing:
             kept=self.kept,
         )
         self._write(TERMS, terms.packed(), 0o444)
+
+    def close(self) -> None:
+        """Have no sandbox start, and leave what one that runs may still read."""
+        _closed(self.directory)
 
     def withdraw(self) -> None:
         """Take it away: without it no sandbox starts."""
@@ -195,10 +202,13 @@ def _variables(policy: Policy) -> dict[str, str]:
 
 def _clear(directory: Path) -> None:
     """What says that all is there goes first."""
-    first = directory / os.path.basename(TERMS)
-    first.unlink(missing_ok=True)
+    _closed(directory)
     for path in sorted(_below(directory), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _closed(directory: Path) -> None:
+    (directory / os.path.basename(TERMS)).unlink(missing_ok=True)
 
 
 def _below(directory: Path) -> Iterable[Path]:

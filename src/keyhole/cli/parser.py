@@ -44,6 +44,16 @@ class CliError(Exception):
         self.code = code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Flags are typed in full, in every verb: none is found by its beginning.
+
+    Else `--u` would be `--unsafe-no-isolation`, and danger is spelled.
+    """
+
+    def __init__(self, *words: Any, **options: Any) -> None:  # noqa: ANN401 - as they come
+        super().__init__(*words, **{"allow_abbrev": False, **options})
+
+
 class _Unasked:
     """Stands for a verb that was not typed: its flags are described to nobody."""
 
@@ -62,7 +72,7 @@ def _knows(parser: argparse.ArgumentParser, verb: str) -> bool:
 
 
 def _build(only: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="keyhole",
         description=_DESCRIPTION,
         epilog=_EPILOG,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app.named import NotPossible, every
+from keyhole.app.named import NotPossible, every, is_name, no_such
 from keyhole.cli.asking import asking, complain, for_each
 from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
+from keyhole.cli.parser import CliError
 from keyhole.cli.setting import find_places
 from keyhole.model.text import visible
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import argparse
 
     from keyhole.app.named import Named
+
+_OF_AN_ID = "0123456789abcdef"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,6 +26,10 @@ def run(options: argparse.Namespace) -> int:
     ids = [text for text in options.ids if text not in known]
     for name in dict.fromkeys(text for text in options.ids if text in known):
         code = max(code, end(known[name], f"ended; `keyhole start {name}` starts it again"))
+    for text in ids:
+        # A name, then, and nobody's: no gateway knows of it.
+        if is_name(text) and text.strip(_OF_AN_ID):
+            raise CliError(str(no_such(text)))
     if ids:
         with asking() as client:
             code = max(code, for_each(client, ids, client.stop_session, "ended"))

@@ -627,15 +627,14 @@ class Inspected(Arrival):
         """Send what was queued, as one."""
         queue = self._queue
         if queue:
-            data = queue.pop()
-            if queue:
-                before = b"".join(queue)
-                queue.clear()
-                if len(data) > RECORD:
-                    self.send(data, before)
-                    return
-                data = before + data
-            self.send(data)
+            data, before = queue[-1], b""
+            if len(queue) > 1:
+                if len(data) > RECORD and sum(map(len, queue)) - len(data) <= RECORD:
+                    before = b"".join(queue[:-1])
+                else:
+                    data = b"".join(queue)
+            queue.clear()
+            self.send(data, before)
 
     def answered(self, *, close: bool, succeeded: bool) -> None:
         """The answer is whole: the next request may be read."""

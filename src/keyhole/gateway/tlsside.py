@@ -112,8 +112,8 @@ class TlsSide(asyncio.BufferedProtocol):
             self._read(self._tls)
 
     def send(self, data: bytes | memoryview, before: bytes = b"") -> None:
-        """Encrypt and send. What goes `before` a large piece is a record of its own, as joining
-        them would be a copy."""
+        """Encrypt and send. What goes `before` a large piece is a record of its own, and no larger
+        than one is; joining them would be a copy."""
         tls, transport = self._tls, self.transport
         if tls is None or transport is None or transport.is_closing():
             return

@@ -93,7 +93,8 @@ def key_of(programs: Programs) -> str:
     here = Path(keyhole.__path__[0]) / "sandbox"
     for path in sorted(here.rglob("*.py")):
         digest.update(path.read_bytes())
-    for program in (programs.interpreter, programs.nft):
+    # The loader is of one make with the C library: who mends that has another of both.
+    for program in (programs.interpreter, programs.nft, loader_of(programs.interpreter)):
         status = os.stat(program)
         digest.update(f"{program} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
@@ -110,7 +111,7 @@ def pack(programs: Programs) -> bytes:
     archive = Archive()
     # Not to be read, so that none of ours can be traced (execve(2), PR_SET_DUMPABLE): else code
     # inside could hold a command that joins it before that has its filter.
-    archive.copy(LOADER, loader, 0o711)
+    archive.put(LOADER, _ours(Path(loader).read_bytes()), 0o711)
     archive.copy(PYTHON, programs.interpreter, 0o755)
     archive.copy(NFT, programs.nft, 0o755)
     for name, file in sorted(libraries.items()):
@@ -126,6 +127,13 @@ def pack(programs: Programs) -> bytes:
     archive.put(f"{TREE}/python/{_STDLIB}/os.pyc", _compiled(f"{standard}/os.py"))
     archive.directory(f"{TREE}/python/{_STDLIB}/lib-dynload")
     return archive.content()
+
+
+def _ours(loader: bytes) -> bytes:
+    """glibc's loader as it is, but for the list of libraries that it puts into every program: an
+    image's list would have the image's own code in the process that asserts (I2). The name that it
+    looks for instead is as long, and nobody's: nothing but ours lies there."""
+    return loader.replace(b"/etc/ld.so.preload\0", f"{TREE}/preloads\0".encode())
 
 
 def _place_of(name: str, file: str) -> str:

@@ -32,6 +32,8 @@ class Terms:
         *,
         namespace: str,
         cookie: bytes,
+        boot: str,
+        holder: int,
         environment: dict[str, str],
         seeds: tuple[tuple[str, str, int], ...],
         program: bytes,
@@ -42,6 +44,10 @@ class Terms:
         self.namespace = namespace
         self.cookie = cookie
         """The same, by what the kernel gives to no other one until the next boot."""
+        self.boot = boot
+        """Of the kernel: the next one begins to count anew."""
+        self.holder = holder
+        """The user whom the first process here is, whose end is the end of all others."""
         self.environment = environment
         self.seeds = seeds
         """Files of the sandbox's own: path, content, mode."""
@@ -89,8 +95,10 @@ def main() -> int:
 def failures(terms: Terms) -> list[str]:
     """Every wall that does not stand."""
     found = inside.wall_failures(terms.namespace)
-    if _cookie() != terms.cookie:
+    if (_cookie(), boot()) != (terms.cookie, terms.boot):
         found.append("the network is not the one whose door is open")
+    if _first_users() != {terms.holder}:
+        found.append("the processes are not the door's, with which they are to end")
     # What else is mounted is whoever's wrote the file, so every point is known.
     found += inside.mount_failures((TREE, PLACE), ("/", TREE, PLACE), ("",))
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
@@ -107,6 +115,17 @@ def failures(terms: Terms) -> list[str]:
     return found
 
 
+def boot() -> str:
+    """Which boot of the kernel this is."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read()
+
+
+def _first_users() -> set[int]:
+    with open("/proc/1/status", encoding="ascii", errors="replace") as file:
+        return {int(n) for line in file if line.startswith("Uid:") for n in line.split()[1:]}
+
+
 def _cookie() -> bytes:
     own = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     try:
@@ -116,11 +135,12 @@ def _cookie() -> bytes:
 
 
 def surrounding(environment: dict[str, str]) -> dict[str, str]:
-    """The container's own variables, without what was emptied to keep it from our loader."""
+    """The container's own variables, without what was emptied to keep it from our loader, and what
+    is ours alone."""
     return {
         name: value
         for name, value in environment.items()
-        if value or not name.startswith(_OF_THE_LOADER)
+        if (value or not name.startswith(_OF_THE_LOADER)) and entry.PLAIN.get(name) != value
     }
 
 

@@ -18,6 +18,10 @@ from keyhole.sandbox import inside, syscalls
 ENGINES = ("/proc", "/dev", "/sys")
 """Where engines mount what every container has."""
 
+PLAIN = {"LC_ALL": "C"}
+"""What this process has in its environment, and the command has not: of any other locale the image
+has the files, and by them the C library loads code of the image's, which turns characters into
+others (gconv)."""
 
 MAX_SETTINGS = 16 << 20
 """Bytes of a client's settings: Claude Code keeps its history there."""

@@ -42,7 +42,11 @@ def main() -> int:
     """
     if sys.argv[1:] == [HELD]:
         return 0 if _is_held() else 1
-    control = _registered(sys.argv[1])
+    try:
+        control = _registered(sys.argv[1])
+    except OSError as error:
+        sys.stderr.write(f"keyhole: no gateway takes a door here: {error.strerror}\n")
+        return 1
     try:
         # 1. Every address leads to the door. An interface is there when we look, or is told of.
         links = emptynet.watch_links()

@@ -6,6 +6,7 @@ The files are those of the holder's image, from the gateway's own image.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -23,8 +24,9 @@ _KEY = "key"
 
 def fill_kit(directory: Path, nft: str) -> None:
     """Have today's programs in there, and nothing else. Raises OSError, Missing."""
-    programs = closure.Programs.of(nft)
-    key = closure.key_of(programs)
+    archive = closure.pack(closure.Programs.of(nft))
+    # By all that is in it: a later image may have a newer library beside the same interpreter.
+    key = hashlib.sha256(archive).hexdigest()
     try:
         if (directory / _KEY).read_text("ascii") == key:
             return
@@ -33,7 +35,7 @@ def fill_kit(directory: Path, nft: str) -> None:
     (directory / _KEY).unlink(missing_ok=True)
     for each in directory.iterdir():
         shutil.rmtree(each) if each.is_dir() else each.unlink()
-    _unpack(closure.pack(programs), directory)
+    _unpack(archive, directory)
     _write(directory / _KEY, key.encode("ascii"), 0o444)
 
 

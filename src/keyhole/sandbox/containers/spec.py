@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.model.value import dataclass
 from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
-from keyhole.sandbox.containers.entry import Config
+from keyhole.sandbox.containers.entry import PLAIN, Config
 from keyhole.sandbox.containers.holder import REGISTRATION
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.files.fileplan import (
@@ -357,10 +357,11 @@ def _volumes(box: Box) -> list[str]:
 def _around(environment: Mapping[str, str]) -> dict[str, str]:
     """The container's own environment: what moves a loader reaches the command alone, not the
     process that asserts. Emptied rather than left out, since the image may have it too."""
-    return {
+    around = {
         name: "" if name.startswith(_OF_THE_LOADER) else value
         for name, value in environment.items()
     }
+    return around | PLAIN
 
 
 def _volume(kit: str) -> dict[str, Any]:
