@@ -27,6 +27,7 @@ from keyhole.sandbox.files.fileplan import (
     Symlink,
     Text,
     Tmpfs,
+    Volume,
 )
 from keyhole.sandbox.files.generated import Account, Accounts, image_files
 from keyhole.sandbox.files.walk import LinkInPath
@@ -72,11 +73,40 @@ def test_a_sandbox_is_asked_for_with_every_wall() -> None:
     assert not any("sock" in str(m.get("Source", "")) for m in host["Mounts"])
     assert "uid=1000" in host["Tmpfs"]["/home/a"]
     # The process that asserts is not moved by what the policy or the image says to a loader.
-    assert set(asked["Env"]) == {"LD_PRELOAD=", "A=b"}
+    assert set(asked["Env"]) == {"LD_PRELOAD=", "A=b", "LC_ALL=C"}
     said = spec.assertions(box(*files, LD_PRELOAD="/p/evil.so"), "net:[1]", {}, b"")
     assert said.environment["LD_PRELOAD"] == "/p/evil.so"
     assert {"/", "/p/.env"} <= set(said.read_only)
     assert "/p" not in said.read_only
+
+
+@pytest.mark.parametrize(
+    ("links", "volumes"),
+    [
+        ({"/data": "/.keyhole/lib"}, ()),
+        ({"/run": "/"}, ()),
+        ({"/home": "/etc/keyhole"}, ()),
+        ({"/var": "/proc/1"}, ()),
+        ({"/run": "/home/a/p/link"}, ()),
+        ({"/home": "/elsewhere", "/run": "/elsewhere/a/p/link"}, ()),
+        ({"/run": "/cache/link"}, ()),
+        ({}, ("/.keyhole/lib",)),
+        ({}, ("//data/../.keyhole/own/",)),
+    ],
+)
+def test_an_image_has_nothing_mounted_over_the_process_that_asserts(
+    links: dict[str, str], volumes: tuple[str, ...]
+) -> None:
+    """I2: nor where a link in a tree that hostile code can write leads on. Control: other links."""
+    files = (
+        Tmpfs("/home/a", 9), Bind("/home/a/p", "/home/a/p", Kind.DIR, writable=True),
+        Mask("/home/a/p/.env", Kind.FILE), Volume("/cache", "keyhole-1-cache", shared=True),
+    )  # fmt: skip
+    with pytest.raises(Refused):
+        spec.refuse_led(files, volumes, links)
+    spec.refuse_led(files, ("/data", "/"), {"/home": "/var/home", "/run": "/var/run"})
+    asked = ["/.keyhole", "/cache", "/data", "/etc/keyhole/entry", "/home/a", "/run"]
+    assert [p for p in spec.points(files, ("/data/", "/cache/x")) if "tmp" not in p] == asked
 
 
 def test_no_command_is_started_where_a_wall_does_not_stand() -> None:

@@ -39,6 +39,10 @@ OWN = f"{TREE}/own"
 LOADED = (LOADER, "--library-path", LIBRARIES)
 """Before the program: how any of them is started."""
 
+_PRELOADED, _NOTHING = b"/etc/ld.so.preload\0", f"{TREE}/preload".encode().ljust(19, b"\0")
+"""Where the C library's loader looks for libraries to load into every program, and where ours does
+instead: there is nothing. It has no option for that."""
+
 _SECONDS = 60.0
 _STDLIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
 _PROGRAMS = ("holder", "entry", "composed", "idle", "owner", "tidy")
@@ -109,8 +113,9 @@ def pack(programs: Programs) -> bytes:
         libraries |= libraries_of(loader, program)
     archive = Archive()
     # Not to be read, so that none of ours can be traced (execve(2), PR_SET_DUMPABLE): else code
-    # inside could hold a command that joins it before that has its filter.
-    archive.copy(LOADER, loader, 0o711)
+    # inside could hold a command that joins it before that has its filter. And deaf to the image,
+    # which would else have a library of its own in the process that asserts (I2).
+    archive.put(LOADER, Path(loader).read_bytes().replace(_PRELOADED, _NOTHING), 0o711)
     archive.copy(PYTHON, programs.interpreter, 0o755)
     archive.copy(NFT, programs.nft, 0o755)
     for name, file in sorted(libraries.items()):

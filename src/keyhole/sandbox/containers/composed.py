@@ -116,11 +116,11 @@ def _cookie() -> bytes:
 
 
 def surrounding(environment: dict[str, str]) -> dict[str, str]:
-    """The container's own variables, without what was emptied to keep it from our loader."""
+    """The container's own variables, without what keeps others from our loader and its library."""
     return {
         name: value
         for name, value in environment.items()
-        if value or not name.startswith(_OF_THE_LOADER)
+        if (value or not name.startswith(_OF_THE_LOADER)) and (name, value) != ("LC_ALL", "C")
     }
 
 

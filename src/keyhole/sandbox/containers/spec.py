@@ -5,12 +5,13 @@ What `entry.py` will assert inside is made here as well, from the same values.
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
-from keyhole.sandbox.containers.entry import Config
+from keyhole.sandbox.containers.entry import ENGINES, Config
 from keyhole.sandbox.containers.holder import REGISTRATION
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.files.fileplan import (
@@ -24,7 +25,7 @@ from keyhole.sandbox.files.fileplan import (
     guarding,
 )
 from keyhole.sandbox.files.generated import NAMESERVER
-from keyhole.sandbox.files.paths import is_within
+from keyhole.sandbox.files.paths import is_below, is_within, parents
 from keyhole.sandbox.launch import Bounds
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ _SYSCTLS = {
 
 _WRITABLE = (*MEMORY_TREES, ("/run", 256 << 20), ("/var/tmp", 1 << 30))  # noqa: S108 - inside
 _OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
+_OWN_LOCALE = {"LC_ALL": "C"}
+"""The one that is read from no file: those of an image name character sets, and for one that it
+does not know the C library loads a module of the image's."""
+
+GUARDED = (closure.TREE, "/etc/keyhole")
+"""What the first process is, and what it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +309,46 @@ def visible(entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
     return found
 
 
+def points(entries: Sequence[Entry], volumes: Sequence[str]) -> tuple[str, ...]:
+    """Every place of an image where an engine mounts, but for those in what it mounts itself."""
+    own = [entry.target for _, entry in visible(entries)]
+    wanted = map(_normal, volumes)
+    found = {closure.TREE, CONFIG, *own, *(path for path, _ in _WRITABLE), *wanted} - {"/"}
+    there = (*found, *ENGINES)
+    return tuple(p for p in sorted(found) if not any(is_below(p, other) for other in there))
+
+
+def refuse_led(entries: Sequence[Entry], volumes: Sequence[str], links: Mapping[str, str]) -> None:
+    """Refused when an image has something mounted over our own programs (I2), be it by links.
+
+    `volumes` are the image's; `links` are those on the way to `points`, and where each leads. What
+    lies in a tree of the host or a volume is hostile, too, so none may lead there.
+    """
+    trees = [_led(e.target, links) for _, e in visible(entries) if isinstance(e, Bind | Volume)]
+    for path, to in links.items():
+        if _is_guarded(to) or any(is_within(to, tree) for tree in (*trees, *ENGINES)):
+            raise Refused(f"the image has a link {path} to {to}: nothing can be mounted there")
+    for path in map(_normal, volumes):
+        if path != "/" and _is_guarded(path):
+            raise Refused(f"the image wants a volume at {path}: Keyhole's own files are there")
+
+
+def _led(path: str, links: Mapping[str, str]) -> str:
+    """Where something is mounted in the end."""
+    for way in (path, *parents(path)):
+        if to := links.get(way):
+            return posixpath.normpath(to + path.removeprefix(way))
+    return path
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _is_guarded(path: str) -> bool:
+    return any(is_within(path, tree) or is_within(tree, path) for tree in GUARDED)
+
+
 def users(nature: Nature, holder: str = "") -> str:
     """Which ids a container has. What the sandbox writes must be the person's (I11), so theirs is
     the same number inside and outside, whatever the engine does to others."""
@@ -360,7 +407,7 @@ def _around(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: "" if name.startswith(_OF_THE_LOADER) else value
         for name, value in environment.items()
-    }
+    } | _OWN_LOCALE
 
 
 def _volume(kit: str) -> dict[str, Any]:
