@@ -204,10 +204,16 @@ class Named:
 
     def remove(self) -> None:
         """Forget it. By whoever holds it, when nothing of it is left elsewhere."""
-        for name in ("record", "life", "log", "lock"):  # the last is by what others know it
-            (self.directory / name).unlink(missing_ok=True)
+        self.empty()
+        (self.directory / "lock").unlink(missing_ok=True)  # last: others know it by that
         with contextlib.suppress(OSError):
             self.directory.rmdir()
+
+    def empty(self) -> None:
+        """Leave nothing but the lock: also not what somebody was killed over while writing."""
+        for path in self.directory.iterdir():
+            if path.name != "lock":
+                path.unlink(missing_ok=True)
 
     def _read(self, what: str) -> dict[str, Any]:
         path = self.directory / what
@@ -260,7 +266,8 @@ def refuse_taken(top: Path, name: str) -> None:
             f"'{visible(name)}' is no name: it has up to 31 lower-case letters, digits and "
             "dashes, begins with a letter, and does not look like the id of a session"
         )
-    if (top / name).exists():
+    # Without a record it is what is left of one, by who was killed or came too late.
+    if (top / name / "record").exists():
         raise NotPossible(
             f"there is a sandbox {name} already; `keyhole start {name}` starts it, "
             f"`keyhole destroy {name}` removes it"
@@ -273,10 +280,16 @@ def make(top: Path, record: Record) -> Named:
     made = Named(top / record.name)
     try:
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made.directory.mkdir(mode=0o700)
+        made.directory.mkdir(mode=0o700, exist_ok=True)
+        lock = made.hold()
+        try:
+            refuse_taken(top, record.name)
+            made.empty()
+            made.write_record(record)
+        finally:
+            os.close(lock)
     except OSError as error:
         raise NotPossible(f"{visible(str(top))}: {error.strerror}") from None
-    made.write_record(record)
     return made
 
 
