@@ -114,6 +114,7 @@ class Listed:
     labels: Mapping[str, str]
     created: int
     """In seconds since 1970."""
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +406,12 @@ class Engine:
         wanted = {"label": LABEL} | ({"volume": volume} if volume else {})
         with _translated(self.path):
             found = self._client.containers(all=True, filters=wanted)
-        return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
+        return [
+            Listed(
+                str(c["Id"]), c.get("Labels") or {}, int(c["Created"]), c.get("State") == "running"
+            )
+            for c in found
+        ]
 
     def running(self) -> list[str]:
         """The ids of every container that runs, whoever made it."""

@@ -44,7 +44,8 @@ CONFIG = "/etc/keyhole/entry"
 ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
 """What every process of a sandbox begins as."""
 
-IMAGE = "keyhole-holder"
+IMAGE, OWN_IMAGE = "keyhole-holder", "keyhole-own"
+"""The holder's, and those that are made of this host's programs."""
 _ERRAND = "/volume"
 """Where one is that a program of ours sees to."""
 HOSTNAME = "keyhole"
