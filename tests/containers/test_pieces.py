@@ -92,6 +92,8 @@ def test_a_sandbox_is_asked_for_with_every_wall() -> None:
         ({"/run": "/cache/link"}, ()),
         ({}, ("/.keyhole/lib",)),
         ({}, ("//data/../.keyhole/own/",)),
+        ({}, ("/cache/data",)),
+        ({}, ("/home/a/p/data",)),
     ],
 )
 def test_an_image_has_nothing_mounted_over_the_process_that_asserts(
@@ -104,7 +106,11 @@ def test_an_image_has_nothing_mounted_over_the_process_that_asserts(
     )  # fmt: skip
     with pytest.raises(Refused):
         spec.refuse_led(files, volumes, links)
-    spec.refuse_led(files, ("/data", "/"), {"/home": "/var/home", "/run": "/var/run"})
+    spec.refuse_led(
+        files,
+        ("/data", "/", "/cache/", "/home/a/data", "/home"),
+        {"/home": "/var/home", "/run": "/var/run"},
+    )
     asked = ["/.keyhole", "/cache", "/data", "/etc/keyhole/entry", "/home/a", "/run"]
     assert [p for p in spec.points(files, ("/data/", "/cache/x")) if "tmp" not in p] == asked
 

@@ -332,6 +332,17 @@ def refuse_led(entries: Sequence[Entry], volumes: Sequence[str], links: Mapping[
     for path in map(_normal, volumes):
         if path != "/" and _is_guarded(path):
             raise Refused(f"the image wants a volume at {path}: Keyhole's own files are there")
+        for tree in (e.target for _, e in visible(entries) if _is_hostile(e)):
+            if is_below(path, tree):
+                raise Refused(
+                    f"the image wants a volume at {path}, in {tree}, where code that is not "
+                    f"trusted could lead it elsewhere: have {tree} at another place"
+                )
+
+
+def _is_hostile(entry: Entry) -> bool:
+    """Whether the sandbox, or another, decides what lies in it before it is mounted."""
+    return isinstance(entry, Volume) or (isinstance(entry, Bind) and entry.writable)
 
 
 def _led(path: str, links: Mapping[str, str]) -> str:
