@@ -38,8 +38,8 @@ PROPERTIES = "properties"
 """The part with the pure rooms' tests that hypothesis feeds."""
 
 LONGEST_FIRST = (
-    "sandbox", "git", "gateway", "daemon", PROPERTIES, "compose", "clients", "cli", "docs", "wire",
-    "inject", "policy",
+    "sandbox", "containers", "git", "gateway", "daemon", PROPERTIES, "compose", "podman", "clients",
+    "cli", "docs", "wire", "inject", "policy",
 )  # fmt: skip
 """So that none of them is left over when all others have ended; what is not named comes after."""
 

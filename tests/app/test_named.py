@@ -1,59 +1,123 @@
-"""Sandboxes that are kept under a name, on disk: what a killed one leaves takes no name away."""
+"""What is kept of sandboxes that have a name."""
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.app.named import Life, Named, NotPossible, Record, every, find, make
+from keyhole.app.named import (
+    Life,
+    Named,
+    NotPossible,
+    Record,
+    State,
+    every,
+    find,
+    is_name,
+    make,
+    new_volume,
+)
+from keyhole.model.value import replace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+RECORD = Record(
+    "box", "docker", "debian:12", "/run/e.sock", "/p/keyhole.toml", "/p", ("sh", "-c", "x"),
+    new_volume("box"), 1,
+)  # fmt: skip
 
-def record(name: str = "box") -> Record:
-    volume = f"keyhole-home-{name}-0"
-    return Record(name, "docker", "i", "/engine", "/p/keyhole.toml", "/p", (), volume, 1)
+
+@pytest.mark.parametrize("text", ["a", "box", "a-1", "abcdefabcde", "a" * 31, "abcabcabcabg"])
+def test_names(text: str) -> None:
+    assert is_name(text)
 
 
-def test_a_name_is_free_again_whatever_was_left_of_it(tmp_path: Path) -> None:
-    """By who was killed while it wrote, or started what somebody else had just removed.
+@pytest.mark.parametrize(
+    "text",
+    ["", "Box", "1box", "-box", "box/..", "..", "a" * 32, "abcabcabcabc", "box\n", "bök", "a_b"],
+)
+def test_no_names(text: str, tmp_path: Path) -> None:
+    """What could be a session's id, a path or two readings of one is none."""
+    assert not is_name(text)
+    with pytest.raises(NotPossible):
+        find(tmp_path, text)
+    with pytest.raises(NotPossible):
+        make(tmp_path, replace(RECORD, name=text))
 
-    Control: one that is there has its name."""
-    named = make(tmp_path, record())
+
+def test_what_was_written_is_read_again_and_a_name_is_one_sandboxes(tmp_path: Path) -> None:
+    made = make(tmp_path, RECORD)
+    assert (made.record(), made.life(), made.state()) == (RECORD, Life(""), State.STOPPED)
+    assert [each.name for each in every(tmp_path)] == ["box"]
+    assert made.directory.stat().st_mode & 0o777 == 0o700
     with pytest.raises(NotPossible, match="already"):
-        make(tmp_path, record())
-    named.write_life(Life("5e55"))
-    (named.directory / "life.0123abcd").write_text("{")
-    lock = named.hold()
-    named.remove()
-    os.close(lock)
+        make(tmp_path, RECORD)
+    (made.directory / "life.1234").touch()  # of who was killed while writing
+    made.remove()
     assert list(tmp_path.iterdir()) == []
-    # The supervisor of a start that came too late, and the verb before it.
-    for left in ("log", "lock", "record.0123abcd"):
-        (tmp_path / "box").mkdir(exist_ok=True)
-        (tmp_path / "box" / left).write_text("")
-        with pytest.raises(NotPossible, match="no sandbox"):
-            find(tmp_path, "box")
-        assert not list(every(tmp_path))
-        found = make(tmp_path, record())
-        assert found.record() == record()
-        assert find(tmp_path, "box").life() == Life("")
-        lock = found.hold()
-        found.remove()
-        os.close(lock)
-        assert list(tmp_path.iterdir()) == []
+    (tmp_path / "box").mkdir()  # of who was killed before it was anything
+    assert (list(every(tmp_path)), make(tmp_path, RECORD).record()) == ([], RECORD)
 
 
-def test_who_makes_one_waits_for_nobody_who_makes_or_removes_it(tmp_path: Path) -> None:
-    """And what the other holds is not touched."""
-    (tmp_path / "box").mkdir()
-    lock = Named(tmp_path / "box").hold()
-    try:
-        with pytest.raises(NotPossible, match="being started or removed"):
-            make(tmp_path, record())
-    finally:
-        os.close(lock)
-    assert make(tmp_path, record()).record() == record()
+def test_one_at_a_time_acts_on_it_and_looking_keeps_nobody_from_it(tmp_path: Path) -> None:
+    made = make(tmp_path, RECORD)
+    held = made.hold()
+    assert made.state() is State.STARTING
+    with pytest.raises(NotPossible, match="already"):
+        Named(made.directory).hold()
+    made.write_life(Life("5e55", "c" * 64))
+    assert made.running() == (RECORD, Life("5e55", "c" * 64))
+    made.note_closed("idle")
+    assert made.state() is State.CLOSED
+    with pytest.raises(NotPossible, match="being started"):
+        made.stop()  # nobody of ours has process number 0
+    os.close(held)
+    assert made.state() is State.STOPPED
+    os.close(made.hold())
+    with pytest.raises(NotPossible, match="is stopped"):
+        made.running()
+
+
+def test_a_process_that_is_no_supervisor_is_never_ended(tmp_path: Path) -> None:
+    """A record that names another process, here this one's parent. Control: stop, with engines."""
+    made = make(tmp_path, RECORD)
+    held = made.hold()
+    made.write_life(Life("5e55", "c" * 64, os.getppid(), 1))
+    with pytest.raises(NotPossible):
+        made.stop()
+    os.close(held)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "other"},
+        {"engine": "e.sock"},
+        {"volume": "somebodys"},
+        {"command": 3},
+        {"image": 1},
+    ],
+)
+def test_a_record_that_is_not_its_own_is_not_followed(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    made = make(tmp_path, RECORD)
+    path = made.directory / "record"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    if changed == {"image": 1}:
+        assert made.record().image == "1"  # control: what is only odd is the engine's to refuse
+        return
+    with pytest.raises(NotPossible):
+        made.record()
+
+
+def test_a_record_is_a_file_of_ours_and_no_link(tmp_path: Path) -> None:
+    made = make(tmp_path, RECORD)
+    (made.directory / "record").rename(tmp_path / "elsewhere")
+    (made.directory / "record").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotPossible, match="cannot be read"):
+        made.record()

@@ -249,9 +249,9 @@ def test_a_client_that_may_be_told_is_a_warning_and_one_that_must_work_a_failure
     monkeypatch.setattr(
         doctor, "examine_host", lambda places, env: [Finding("kernel", True, "6"), finding]
     )
-    assert doctor.run(argparse.Namespace(json=False)) == code
+    assert doctor.run(argparse.Namespace(json=False, runtime="bwrap", image=None)) == code
     printed = capsys.readouterr().out.splitlines()
     assert printed[1].startswith(f"{mark}  {finding.id}")
     assert printed[-1] == verdict
-    assert doctor.run(argparse.Namespace(json=True)) == code
+    assert doctor.run(argparse.Namespace(json=True, runtime="bwrap", image=None)) == code
     assert json.loads(capsys.readouterr().out)[1]["held"] is finding.held

@@ -256,13 +256,13 @@ class Composition:
         """What the engine makes of its checks."""
         return str(self.state(service).get("Health", {}).get("Status"))
 
-    def inside(self, *command: str) -> str:
+    def inside(self, *command: str, seconds: int = 30) -> str:
         """A command in the sandbox, entered as its first one is; what it said."""
         entrypoint = json.loads(
             self.docker("inspect", "-f", "{{json .Config.Entrypoint}}", self.name("sandbox"))
         )
         # An engine of 20.10 may wait forever for one that ended with its process namespace.
-        bounded = ("timeout", "-s", "KILL", "30", "docker", "exec", self.name("sandbox"))
+        bounded = ("timeout", "-s", "KILL", str(seconds), "docker", "exec", self.name("sandbox"))
         return _run(self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False)
 
     def remove(self) -> None:

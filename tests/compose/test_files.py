@@ -21,7 +21,8 @@ from keyhole.sandbox.files.generated import NAMESERVER
 from keyhole.sandbox.helper import SetupFailed
 from keyhole.sandbox.programs import find
 from keyhole.sandbox.seccomp import profile
-from tests.compose.conftest import PACKAGING, service
+from tests.compose import publish
+from tests.compose.conftest import service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,9 +67,10 @@ def test_every_container_is_without_capabilities_and_what_only_some_may_mount_is
 
 
 def test_the_filter_for_engines_is_the_codes_for_every_machine() -> None:
-    made = json.loads(profile())
-    del made["architectures"]
-    assert json.loads((PACKAGING / "seccomp.json").read_text("utf-8")) == made
+    made = json.loads(publish.text())
+    assert made["syscalls"] == json.loads(profile())["syscalls"]
+    assert "architectures" not in made
+    assert publish.PLACE.read_text("utf-8") == publish.text()
 
 
 def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(tmp_path: Path) -> None:

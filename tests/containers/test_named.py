@@ -35,9 +35,9 @@ def listed(project: Boxed, **env: str) -> dict[str, dict[str, Any]]:
 @contextlib.contextmanager
 def made(project: Boxed, name: str, *words: str, **more: Any) -> Iterator[None]:  # noqa: ANN401
     """A sandbox while the block lasts."""
-    said = project("new", name, "--trust", *words, **more)
-    assert said.code == 0, said
     try:
+        said = project("new", name, "--trust", *words, **more)
+        assert said.code == 0, said
         yield
     finally:
         project("destroy", name, **more)
@@ -116,6 +116,7 @@ def test_what_joins_a_sandbox_stands_behind_the_same_walls(
         (sandbox,) = [c for c in dockerd.engine.containers() if c.labels["keyhole"] == "sandbox"]
         raw = json.loads(client.exec_start(client.exec_create(sandbox.id, list(words))["Id"]))
         control = project("exec", "box", "--", "sh", "-c", 'sleep 30 & exec "$@"', "sh", *words)
+        check_signals(project)
     for seen in (ours, raw):
         assert seen["walls"] == {
             "CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2",
@@ -126,6 +127,20 @@ def test_what_joins_a_sandbox_stands_behind_the_same_walls(
     assert (ours["cwd"], ours["key"]) == (str(project.directory), "b")
     assert set(ours["reach"].values()) == {"Permission denied"}
     assert "opened" in json.loads(control.out)["reach"].values()
+
+
+def check_signals(project: Boxed) -> None:
+    """What is sent to `keyhole exec` is its command's, and the sandbox goes on."""
+    script = 'trap "echo heard; exit 9" USR1; echo ready; while :; do sleep 0.1; done'
+    process = project.start("exec", "box", "--", "sh", "-c", script)
+    assert line_of(process.stdout) == "ready"
+    process.send_signal(signal.SIGUSR1)
+    assert line_of(process.stdout) == "heard"
+    assert process.wait(PATIENCE) == 9
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    assert listed(project)["box"]["state"] == "running"
 
 
 def test_a_terminal_is_attached_left_and_attached_again(plain: Boxed) -> None:
@@ -146,20 +161,6 @@ def test_a_terminal_is_attached_left_and_attached_again(plain: Boxed) -> None:
         assert (code, "box has ended, exit code 5" in text) == (5, True), text
         found = listed(plain)["box"]
         assert (found["state"], found["exit"], found["id"]) == ("stopped", 5, "box")
-
-
-def test_signals_of_what_joined_are_its_own(plain: Boxed) -> None:
-    script = 'trap "echo heard; exit 9" USR1; echo ready; while :; do sleep 0.1; done'
-    with made(plain, "box"):
-        process = plain.start("exec", "box", "--", "sh", "-c", script)
-        assert line_of(process.stdout) == "ready"
-        process.send_signal(signal.SIGUSR1)
-        assert line_of(process.stdout) == "heard"
-        assert process.wait(PATIENCE) == 9
-        assert listed(plain)["box"]["state"] == "running"
-    for pipe in (process.stdout, process.stderr):
-        assert pipe is not None
-        pipe.close()
 
 
 def supervisor(project: Boxed, name: str) -> int:

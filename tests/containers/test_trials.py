@@ -13,6 +13,7 @@ from keyhole.app.boxed import Boxed as Trying
 from keyhole.app.selftest import Wall
 from keyhole.app.tried import Remembered, key_of_box
 from keyhole.sandbox import probe
+from keyhole.sandbox.containers.nature import Nature
 from keyhole.sandbox.helper import SetupFailed
 from tests.containers.test_pieces import box
 
@@ -40,12 +41,11 @@ class FakeRuntime:
 class FakeBerth:
     """An engine of some version."""
 
+    path = "/engine.sock"
+
     def __init__(self, version: str = "Engine 1") -> None:
         self.engine = self
-        self._version = version
-
-    def version(self) -> str:
-        return self._version
+        self.nature = Nature(build=version)
 
 
 def test_a_wall_that_does_not_stand_refuses_every_run_and_one_that_does_is_tried_once(

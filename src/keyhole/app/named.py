@@ -204,16 +204,11 @@ class Named:
 
     def remove(self) -> None:
         """Forget it. By whoever holds it, when nothing of it is left elsewhere."""
-        self.empty()
-        (self.directory / "lock").unlink(missing_ok=True)  # last: others know it by that
+        # The lock last: it is by what others know that somebody holds it.
+        for name in sorted(os.listdir(self.directory), key=lambda name: name == "lock"):
+            (self.directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.directory.rmdir()
-
-    def empty(self) -> None:
-        """Leave nothing but the lock: also not what somebody was killed over while writing."""
-        for path in self.directory.iterdir():
-            if path.name != "lock":
-                path.unlink(missing_ok=True)
 
     def _read(self, what: str) -> dict[str, Any]:
         path = self.directory / what
@@ -266,7 +261,6 @@ def refuse_taken(top: Path, name: str) -> None:
             f"'{visible(name)}' is no name: it has up to 31 lower-case letters, digits and "
             "dashes, begins with a letter, and does not look like the id of a session"
         )
-    # Without a record it is what is left of one, by who was killed or came too late.
     if (top / name / "record").exists():
         raise NotPossible(
             f"there is a sandbox {name} already; `keyhole start {name}` starts it, "
@@ -280,16 +274,16 @@ def make(top: Path, record: Record) -> Named:
     made = Named(top / record.name)
     try:
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # One may be there of who was killed before it was anything.
         made.directory.mkdir(mode=0o700, exist_ok=True)
-        lock = made.hold()
-        try:
-            refuse_taken(top, record.name)
-            made.empty()
-            made.write_record(record)
-        finally:
-            os.close(lock)
     except OSError as error:
         raise NotPossible(f"{visible(str(top))}: {error.strerror}") from None
+    lock = made.hold()
+    try:
+        refuse_taken(top, record.name)
+        made.write_record(record)
+    finally:
+        os.close(lock)
     return made
 
 

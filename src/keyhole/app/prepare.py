@@ -98,10 +98,12 @@ class Site:
     """What it has in place of secrets."""
     berth: Berth | None = None
     """The engine and image that it is made by and from; None for bubblewrap."""
+    lasts: bool = False
+    """Whether it has a name: then nothing is begun of which no record tells who clears up."""
 
     def begun(self, session: str) -> Site:
         """The same, with what can be begun for this session before the rest of it is ready."""
-        if self.berth is None:
+        if self.berth is None or self.lasts:
             return self
         return replace(self, berth=self.berth.begun(session, str(self.found.nft)))
 
@@ -153,7 +155,8 @@ def survey(intent: Intent) -> Site:
     directory = intent.directory
     if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
         raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
-    return Site(found, who, user, plan, StandIns(policy, secrets.token_bytes), berth)
+    stand_ins = StandIns(policy, secrets.token_bytes)
+    return Site(found, who, user, plan, stand_ins, berth, lasts=bool(intent.name))
 
 
 def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepared:

@@ -419,12 +419,15 @@ class Exchange:
         # A body that was refused, or that nobody expects, may still be read by the origin as the
         # next request: its injected header would then end in whatever the first request stores.
         left = had_body and (self.status >= _ERRORS or self.method in _BODILESS)
-        reusable = reusable and self.sent and not left
-        self._let_go(origin, reusable=reusable)
-        self._client = None
-        if self._credentialed and self.status < _ERRORS:
-            client.succeeded()
-        client.answered(close=answer.closes)
+        self._client = self._origin = None
+        if origin is not None:
+            origin.release()
+            if reusable and self.sent and not left:
+                client.keep(origin, self.pool)
+            else:
+                origin.close()
+        succeeded = self._credentialed and self.status < _ERRORS
+        client.answered(close=answer.closes, succeeded=succeeded)
 
     # ── when it does not work ─────────────────────────────────────────────────────────────────────
 
@@ -508,16 +511,6 @@ class Exchange:
         self._drop(origin)
         if client is not None:
             client.cut(reason)
-
-    def _let_go(self, origin: Origin | None, *, reusable: bool) -> None:
-        self._origin = None
-        if origin is None:
-            return
-        origin.release()
-        if reusable and self._client is not None:
-            self._client.keep(origin, self.pool)
-        else:
-            origin.close()
 
     @staticmethod
     def _drop(origin: Origin | None) -> None:

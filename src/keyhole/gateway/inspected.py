@@ -637,8 +637,11 @@ class Inspected(Arrival):
                 data = before + data
             self.send(data)
 
-    def answered(self, *, close: bool) -> None:
+    def answered(self, *, close: bool, succeeded: bool) -> None:
         """The answer is whole: the next request may be read."""
+        now = self._loop.time()
+        if succeeded:
+            self._state.credentialed = now
         self.flush()
         self._exchange = None
         self._request_over()
@@ -648,7 +651,7 @@ class Inspected(Arrival):
             self._leave()
             return
         self._phase = _HEAD
-        self._since = self._loop.time()
+        self._since = now
         self.resume()
         if self._held:
             held, self._held = self._held, b""
