@@ -32,6 +32,7 @@ from keyhole.sandbox.files.fileplan import (
 from keyhole.sandbox.files.generated import Account, Accounts, image_files
 from keyhole.sandbox.files.walk import LinkInPath
 from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.inside import mount_failures
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.sandbox.seccomp import profile, rules
 
@@ -128,6 +129,11 @@ def test_no_command_is_started_where_a_wall_does_not_stand() -> None:
         "/nowhere is not mounted", "should not be", "/ is not what was judged",
     ):  # fmt: skip
         assert words in said
+    # What an engine mounts of its own accord is told also in what was asked for, but for trees.
+    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    below = next(p for p in points if p.startswith("/sys/"))
+    assert f"{below} is mounted and should not be" in mount_failures(("/sys",), (), ())
+    assert not any("/sys" in line for line in mount_failures((), (), ("/sys",)))  # control
     status = os.stat("/")
     right = Config(**(vars(config) | {"same": {"/": (status.st_dev, status.st_ino)}}))
     assert "what was judged" not in "; ".join(failures(right))  # control

@@ -17,6 +17,7 @@ from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.files.fileplan import (
     Bind,
     Entry,
+    Kind,
     Refused,
     Seed,
     Symlink,
@@ -290,6 +291,7 @@ def assertions(
         memory=launch.bounds.memory,
         owned=tuple(path for path, uid in (owners or {}).items() if uid == launch.uid),
         processes=launch.bounds.processes if box.nature.counts_by_user else 0,
+        trees=tuple(e.target for e in entries if isinstance(e, Bind) and e.kind is Kind.DIR),
     )
 
 
