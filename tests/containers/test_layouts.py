@@ -54,6 +54,7 @@ hosts = ["billing.example"]
 allow = ["GET /**"]
 """
 
+_TEMPORARY = "/var/tmp"  # noqa: S108 - of images
 STATIC = "/sbin/ldconfig"
 """A program that every glibc brings and that is linked with nothing."""
 
@@ -85,3 +86,24 @@ def test_an_image_of_one_static_program_will_do(
     assert done.code == 0, done
     assert "ldconfig" in done.out
     assert project.run("sh").code == 127
+
+
+def test_an_image_has_no_say_in_the_process_that_asserts(
+    new_project: Callable[..., Boxed], dockerd: OwnEngine
+) -> None:
+    """I2: nothing of it is loaded before the command, and nothing mounted over our own programs.
+
+    What an image preloads is missing, so that each program which looks for it says so: the command
+    alone (control), once; and a link elsewhere is followed."""
+    preloads = {"/etc/ld.so.preload": "/nowhere.so\n"}
+    links = {_TEMPORARY: "/elsewhere"}
+    image = make_image(dockerd.engine, "preloads:1", TOOLS, preloads, links)
+    done = new_project(image=image).run("sh", "-c", "test -w /elsewhere", flags=("-q",))
+    assert (done.code, done.err.count("/nowhere.so")) == (0, 1), done
+    for number, to in enumerate(("/.keyhole/lib", "/one")):
+        links = {_TEMPORARY: to, "/one": "two", "/two": "/.keyhole"}
+        image = make_image(dockerd.engine, f"links:{number}", TOOLS, {}, links)
+        refused = new_project(image=image).run("id")
+        assert (refused.code, f"a link {_TEMPORARY} to /.keyhole" in refused.err) == (125, True), (
+            refused
+        )

@@ -145,6 +145,32 @@ def test_a_container_that_cannot_be_removed_keeps_no_other_from_it(tmp_path: Pat
     assert gone == ["2"]
 
 
+def test_what_an_image_is_labelled_as_makes_nothing_of_it_ours(tmp_path: Path) -> None:
+    """I11: engines give an image's labels to every container of it; a person's that runs, and the
+    image itself, stay. Control: what was forgotten goes."""
+    gone: list[str] = []
+
+    class Labelled:
+        def containers(self) -> list[Listed]:
+            mark = {"keyhole": "look"}
+            return [Listed("1" * 64, mark, 0, running=True), Listed("2" * 64, mark, 0)]
+
+        def volumes(self) -> list[str]:
+            return []
+
+        def images(self) -> list[str]:
+            return ["theirs:1", "registry.example/keyhole-holder:1", "localhost/keyhole-holder:1"]
+
+        def remove(self, name: str) -> bool:
+            gone.append(name)
+            return True
+
+        forget_image = remove
+
+    list(prune(cast("Engine", Labelled()), tmp_path, sys.executable))
+    assert gone == ["2" * 64, "localhost/keyhole-holder:1"]
+
+
 def link(index: int, name: bytes, kind: int = 16) -> bytes:
     """A message of rtnetlink's about an interface."""
     attribute = struct.pack("=HH", 5 + len(name), 3) + name + b"\0"

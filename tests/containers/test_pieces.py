@@ -27,10 +27,12 @@ from keyhole.sandbox.files.fileplan import (
     Symlink,
     Text,
     Tmpfs,
+    Volume,
 )
 from keyhole.sandbox.files.generated import Account, Accounts, image_files
 from keyhole.sandbox.files.walk import LinkInPath
 from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.inside import mount_failures
 from keyhole.sandbox.launch import Bounds, Launch
 from keyhole.sandbox.seccomp import profile, rules
 
@@ -79,6 +81,41 @@ def test_a_sandbox_is_asked_for_with_every_wall() -> None:
     assert "/p" not in said.read_only
 
 
+@pytest.mark.parametrize(
+    ("links", "volumes"),
+    [
+        ({"/data": "/.keyhole/lib"}, ()),
+        ({"/run": "/"}, ()),
+        ({"/home": "/etc/keyhole"}, ()),
+        ({"/var": "/proc/1"}, ()),
+        ({"/run": "/home/a/p/link"}, ()),
+        ({"/home": "/elsewhere", "/run": "/elsewhere/a/p/link"}, ()),
+        ({"/run": "/cache/link"}, ()),
+        ({}, ("/.keyhole/lib",)),
+        ({}, ("//data/../.keyhole/own/",)),
+        ({}, ("/cache/data",)),
+        ({}, ("/home/a/p/data",)),
+    ],
+)
+def test_an_image_has_nothing_mounted_over_the_process_that_asserts(
+    links: dict[str, str], volumes: tuple[str, ...]
+) -> None:
+    """I2: nor where a link in a tree that hostile code can write leads on. Control: other links."""
+    files = (
+        Tmpfs("/home/a", 9), Bind("/home/a/p", "/home/a/p", Kind.DIR, writable=True),
+        Mask("/home/a/p/.env", Kind.FILE), Volume("/cache", "keyhole-1-cache", shared=True),
+    )  # fmt: skip
+    with pytest.raises(Refused):
+        spec.refuse_led(files, volumes, links)
+    spec.refuse_led(
+        files,
+        ("/data", "/", "/cache/", "/home/a/data", "/home"),
+        {"/home": "/var/home", "/run": "/var/run"},
+    )
+    asked = ["/.keyhole", "/cache", "/data", "/etc/keyhole/entry", "/home/a", "/run"]
+    assert [p for p in spec.points(files, ("/data/", "/cache/x")) if "tmp" not in p] == asked
+
+
 def test_no_command_is_started_where_a_wall_does_not_stand() -> None:
     """I2, I11: this very process stands behind none of them, and says so of each."""
     config = Config(
@@ -92,6 +129,11 @@ def test_no_command_is_started_where_a_wall_does_not_stand() -> None:
         "/nowhere is not mounted", "should not be", "/ is not what was judged",
     ):  # fmt: skip
         assert words in said
+    # What an engine mounts of its own accord is told also in what was asked for, but for trees.
+    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    below = next(p for p in points if p.startswith("/sys/"))
+    assert f"{below} is mounted and should not be" in mount_failures(("/sys",), (), ())
+    assert not any("/sys" in line for line in mount_failures((), (), ("/sys",)))  # control
     status = os.stat("/")
     right = Config(**(vars(config) | {"same": {"/": (status.st_dev, status.st_ino)}}))
     assert "what was judged" not in "; ".join(failures(right))  # control

@@ -21,14 +21,15 @@ from keyhole.sandbox.containers.engine import (
     address_of,
 )
 from keyhole.sandbox.containers.holding import Holding
-from keyhole.sandbox.containers.image import forget, look, programs_of
+from keyhole.sandbox.containers.image import forget, links_to, look, programs_of
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.containers.orphans import Orphan, prune
+from keyhole.sandbox.containers.spec import points, refuse_led
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.files.generated import Accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from keyhole.policy.policy import Sandbox
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.image import Contents
     from keyhole.sandbox.containers.nature import Nature
     from keyhole.sandbox.containers.start import Containers
+    from keyhole.sandbox.files.fileplan import Entry
     from keyhole.sandbox.identity import Identity
     from keyhole.sandbox.launch import Bounds, Launch
 
@@ -90,6 +92,15 @@ class Berth:
                 f"this rootless Podman runs as {theirs}, so that what the sandbox ({ours}) writes "
                 f"would not be its own: use one that runs as {ours}"
             )
+
+    def refuse_led(self, files: Sequence[Entry]) -> None:
+        """Refuse an image that has something mounted over our own programs."""
+        image, kept = self.image, self.directory.parent / _IMAGES
+        try:
+            links = links_to(self.engine, image, kept, points(files, image.volumes))
+        except EngineFailed as failed:
+            raise Refused(str(failed)) from None
+        refuse_led(files, image.volumes, links)
 
     def notices(self, bounds: Bounds) -> tuple[str, ...]:
         """What the person should know of the engine, once."""

@@ -169,6 +169,8 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
     bound = () if site.berth else found.files  # an image has our interpreter in a volume
     files = (*plan.entries, *preset_files(joined, places.home), *kit.entries, *bound)
     refuse_below_shared(files)
+    if site.berth:
+        site.berth.refuse_led(files)
     base = Launch(
         command=intent.command,
         directory=str(intent.directory),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.containers import prune_engines
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import find_places
+from keyhole.model.text import visible
 from keyhole.sandbox.containers.engine import EngineFailed
 from keyhole.sandbox.programs import Missing
 
@@ -27,7 +28,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
         return 0
     for each in found:
-        print(f"removed {each.what} {each.id}" + (f" of {each.session}" if each.session else ""))
+        of = f" of {each.session}" if each.session else ""
+        print(visible(f"removed {each.what} {each.id}{of}"))  # labels, which an image may have too
     if not found:
         print("nothing is left behind")
     return 0

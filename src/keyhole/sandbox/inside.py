@@ -115,7 +115,7 @@ def _proc_status() -> dict[str, str]:
 def mount_failures(
     targets: tuple[str, ...], read_only: tuple[str, ...], known: tuple[str, ...]
 ) -> list[str]:
-    """Every target is mounted, read-only where it must be, and nothing outside of what is known."""
+    """Every target is mounted, read-only where it must be; all else is in what is known."""
     seen = {}
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -129,7 +129,8 @@ def mount_failures(
         if target in seen and "ro" not in seen[target]
     ]
     for point in seen:
-        if point != "/" and not any(point == r or point.startswith(r + "/") for r in known):
+        within = any(point == tree or point.startswith(tree + "/") for tree in known)
+        if point != "/" and point not in targets and not within:
             found.append(f"{point} is mounted and should not be")
     return found
 

@@ -41,6 +41,7 @@ _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
 _PTRACE_SEIZE = 0x4206
 _PR_SET_DUMPABLE = 4
+_NONE = "none"
 _X32_BIT = 0x40000000
 _OPEN_TREE, _FSOPEN, _MOUNT_SETATTR = 428, 430, 442
 _CLONE_TREE = 1
@@ -244,9 +245,9 @@ def limit_rows(*, contained: bool) -> list[Row]:
         "open-files": resource.RLIMIT_NOFILE,
         "core": resource.RLIMIT_CORE,
     }
-    if contained:  # its engine counts processes, all of the sandbox's together
+    # An engine counts processes, all of the sandbox's together; where it cannot, the kernel does.
+    if contained and (seen := _first_line(_PROCESSES_MAX)) != _NONE:
         del limits["processes"]
-        seen = _first_line(_PROCESSES_MAX)
         rows.append(("limit-processes", seen.isdigit(), f"{seen} at most"))
     for name, limit in limits.items():
         soft, hard = resource.getrlimit(limit)
@@ -264,7 +265,7 @@ def _first_line(paths: tuple[str, ...]) -> str:
     for path in paths:
         with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
             return file.readline().strip()
-    return "none"
+    return _NONE
 
 
 def set_id_rows() -> list[Row]:

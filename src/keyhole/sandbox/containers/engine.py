@@ -7,10 +7,12 @@ takes a tenth of a second to import, so this module is imported only where conta
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import importlib
 import io
+import json
 import os
 import socket
 import sys
@@ -32,6 +34,8 @@ _MAX_WORDS = 400
 """Characters of what an engine says: some repeat all that they were asked."""
 _COMMITS = ("ContainerdCommit", "RuncCommit", "InitCommit")
 """Where an engine says which build of its parts it has."""
+_IS_LINK = 1 << 27
+"""In the mode of a file, as Go has it."""
 _MAX_FILE = 4 * 1024 * 1024
 """Bytes of a file that is read out of an image."""
 
@@ -110,6 +114,7 @@ class Listed:
     labels: Mapping[str, str]
     created: int
     """In seconds since 1970."""
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +406,12 @@ class Engine:
         wanted = {"label": LABEL} | ({"volume": volume} if volume else {})
         with _translated(self.path):
             found = self._client.containers(all=True, filters=wanted)
-        return [Listed(str(c["Id"]), c.get("Labels") or {}, int(c["Created"])) for c in found]
+        return [
+            Listed(
+                str(c["Id"]), c.get("Labels") or {}, int(c["Created"]), c.get("State") == "running"
+            )
+            for c in found
+        ]
 
     def running(self) -> list[str]:
         """The ids of every container that runs, whoever made it."""
@@ -437,6 +447,22 @@ class Engine:
             return bool(
                 client.head(url, params={"path": path}, timeout=_SECONDS).status_code == 200
             )
+
+    def link(self, container: str, path: str) -> str:
+        """Where a link leads in the end; empty for what is none, or not there."""
+        client = self._client
+        url = f"{client.base_url}/v{client.api_version}/containers/{container}/archive"
+        with _translated(self.path):
+            said = client.head(url, params={"path": path}, timeout=_SECONDS)
+        # To Podman one that leads to nothing is not there; it says where it leads all the same.
+        found = said.headers.get("X-Docker-Container-Path-Stat")
+        if not found and said.status_code == 404:
+            return ""
+        try:
+            told = json.loads(base64.b64decode(found or ""))
+            return str(told["linkTarget"]) if int(told["mode"]) & _IS_LINK else ""
+        except (KeyError, TypeError, ValueError):
+            raise EngineFailed(f"the engine does not say what {path} of the image is") from None
 
     def read(self, container: str, path: str) -> bytes:
         """A small regular file; NoSuchThing when there is none."""

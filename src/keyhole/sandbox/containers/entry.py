@@ -17,6 +17,8 @@ from keyhole.sandbox import inside, syscalls
 
 ENGINES = ("/proc", "/dev", "/sys")
 """Where engines mount what every container has."""
+_PODMANS = "/run/.containerenv"
+"""A file by which Podman tells a program that it is in a container."""
 
 PLAIN = {"LC_ALL": "C"}
 """What this process has in its environment, and the command has not: of any other locale the image
@@ -49,6 +51,7 @@ class Config:
         memory: int,
         owned: tuple[str, ...] = (),
         processes: int = 0,
+        trees: tuple[str, ...] = (),
     ) -> None:
         self.namespace = namespace
         self.command = command
@@ -73,6 +76,9 @@ class Config:
         """What is the user's on the host, and must be theirs here: an engine may map users."""
         self.processes = processes
         """Of this user in this user namespace; 0: the engine bounds them."""
+        self.trees = trees
+        """Of the host, which may have mounts in them; nothing else that is mounted has. Attack: an
+        engine is set to mount its host's secrets, or a socket, in every container's /run."""
 
     def packed(self) -> bytes:
         """As `main` reads it, in the same interpreter."""
@@ -141,7 +147,8 @@ def failures(config: Config) -> list[str]:
     led = {target: os.path.realpath(target) for target in config.linked}
     mounts = (*config.mounts, *led.values())
     fixed = tuple(led.get(target, target) for target in config.read_only)
-    found += inside.mount_failures(mounts, fixed, (*ENGINES, *mounts))
+    trees = (led.get(target, target) for target in config.trees)
+    found += inside.mount_failures(mounts, fixed, (*ENGINES, _PODMANS, *trees))
     for target, expected in config.same.items():
         status = os.stat(target)
         if (status.st_dev, status.st_ino) != expected:

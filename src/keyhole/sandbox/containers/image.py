@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass, field_names
@@ -15,9 +16,10 @@ from keyhole.sandbox.containers.engine import Engine, EngineFailed, NoSuchThing
 from keyhole.sandbox.containers.spec import labels
 from keyhole.sandbox.environment import PATH
 from keyhole.sandbox.files.authorities import BUNDLES, TRUSTSTORES
+from keyhole.sandbox.files.paths import parents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Image
@@ -27,6 +29,7 @@ _USUAL_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 _JVMS = ("/usr/lib/jvm/default-java", "/usr/lib/jvm/default-jvm", "/usr/lib/jvm/jre")
 """What Debian, Alpine and Fedora call the usual one; official images name theirs in JAVA_HOME."""
 _OF_A_JVM = ("lib/security/cacerts", "jre/lib/security/cacerts")
+_LINKS = ".links"
 _MAX_ACCOUNTS = 1 << 18
 """Characters of a passwd or group file of an image; some thousand lines."""
 
@@ -53,17 +56,28 @@ def look(engine: Engine, image: Image, kept: Path) -> Contents:
             tuple(table["truststores"]),
         )
     found = _ask(engine, image)
-    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-    text = json.dumps({name: getattr(found, name) for name in field_names(Contents)})
-    temporary = file.with_suffix(".new")
-    temporary.write_text(text, "utf-8")
-    temporary.replace(file)
+    _keep(file, {name: getattr(found, name) for name in field_names(Contents)})
     return found
 
 
 def forget(image: Image, kept: Path) -> None:
     """Remember nothing of an image that is gone."""
-    _file_of(image, kept).unlink(missing_ok=True)
+    for kind in ("", _LINKS):
+        _file_of(image, kept, kind).unlink(missing_ok=True)
+
+
+def links_to(engine: Engine, image: Image, kept: Path, places: Iterable[str]) -> dict[str, str]:
+    """The links on the way to these places of an image, and where each leads in the end."""
+    file = _file_of(image, kept, _LINKS)
+    known: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        known = {str(k): str(v) for k, v in json.loads(file.read_text("utf-8")).items()}
+    wanted = {way for place in places for way in (place, *parents(place)) if way != "/"}
+    if asked := sorted(wanted - known.keys()):
+        with _never_started(engine, image) as container:
+            known |= {path: engine.link(container, path) for path in asked}
+        _keep(file, known)
+    return {path: to for path, to in known.items() if path in wanted and to}
 
 
 def programs_of(engine: Engine, image: Image, names: Iterable[str]) -> frozenset[str]:
@@ -90,8 +104,15 @@ def _never_started(engine: Engine, image: Image) -> Iterator[str]:
         engine.remove(container)
 
 
-def _file_of(image: Image, kept: Path) -> Path:
-    return kept / f"{image.id.replace(':', '-')}.json"
+def _file_of(image: Image, kept: Path, kind: str = "") -> Path:
+    return kept / f"{image.id.replace(':', '-')}{kind}.json"
+
+
+def _keep(file: Path, table: Mapping[str, object]) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(table), "utf-8")
+    temporary.replace(file)
 
 
 def _ask(engine: Engine, image: Image) -> Contents:

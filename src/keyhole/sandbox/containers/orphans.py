@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.engine import Engine
 
 _ALIVE = "alive"
+_IMAGES = (f"{spec.IMAGE}:", f"{spec.OWN_IMAGE}:")
+"""How images of ours are called; a label is what anybody's may have."""
+_NO_REGISTRY = "localhost/"
+"""What Podman has before the name of an image that is from none."""
 _FRESH_SECONDS = 300
 """How old a container that is never started must be to have been forgotten: it takes a moment."""
 
@@ -73,7 +77,9 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
     for container in sorted(engine.containers(), key=lambda c: c.labels[spec.LABEL] == "holder"):
         what, session = container.labels[spec.LABEL], container.labels.get(spec.SESSION_LABEL, "")
         if what in ("look", "filler", "errand"):
-            orphaned = time.time() - container.created > _FRESH_SECONDS
+            # None of them goes on without us; what does has its label from an image.
+            old = time.time() - container.created > _FRESH_SECONDS
+            orphaned = old and not container.running
         else:
             own = container.labels.get(spec.AT_LABEL) == str(at)
             orphaned = own and not _lives(at / session)
@@ -93,8 +99,9 @@ def prune(engine: Engine, at: Path, nft: str) -> Iterator[Orphan]:
         if name != f"{spec.IMAGE}-{key}" and engine.forget_volume(name):
             yield Orphan(name, "volume")
     for name in engine.images():
-        short = name.rpartition("/")[2]  # Podman names a registry before it
-        if short != f"{spec.IMAGE}:{key}" and engine.forget_image(name):
+        short = name.removeprefix(_NO_REGISTRY)
+        ours = short.startswith(_IMAGES) and short != f"{spec.IMAGE}:{key}"
+        if ours and engine.forget_image(name):
             yield Orphan(name, "image")
     if failed is not None:
         raise failed

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from keyhole.sandbox.containers import closure
-from keyhole.sandbox.containers.spec import LABEL
+from keyhole.sandbox.containers.spec import LABEL, OWN_IMAGE
 from keyhole.sandbox.programs import Missing, find_program
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PREFIX = "/usr/local"
 """Of the interpreter, which finds its library from where it lies itself."""
-
-NAME = "keyhole-own"
 
 _BIN = "/usr/bin"
 _MODULES = """
@@ -40,7 +38,7 @@ _SECONDS = 20.0
 @contextmanager
 def own_image(engine: Engine) -> Iterator[str]:
     """Make it; its name, while the block lasts. Raises Missing, EngineFailed."""
-    name = f"{NAME}:{secrets.token_hex(6)}"
+    name = f"{OWN_IMAGE}:{secrets.token_hex(6)}"
     engine.import_image(_pack(), name, {LABEL: "own"})
     try:
         yield name

@@ -5,17 +5,19 @@ What `entry.py` will assert inside is made here as well, from the same values.
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox.bwrap import MEMORY_TREES
 from keyhole.sandbox.containers import closure
-from keyhole.sandbox.containers.entry import PLAIN, Config
+from keyhole.sandbox.containers.entry import ENGINES, PLAIN, Config
 from keyhole.sandbox.containers.holder import REGISTRATION
 from keyhole.sandbox.containers.nature import AS_ROOT
 from keyhole.sandbox.files.fileplan import (
     Bind,
     Entry,
+    Kind,
     Refused,
     Seed,
     Symlink,
@@ -24,7 +26,7 @@ from keyhole.sandbox.files.fileplan import (
     guarding,
 )
 from keyhole.sandbox.files.generated import NAMESERVER
-from keyhole.sandbox.files.paths import is_within
+from keyhole.sandbox.files.paths import is_below, is_within, parents
 from keyhole.sandbox.launch import Bounds
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ CONFIG = "/etc/keyhole/entry"
 ENTRY = (*closure.words("keyhole.sandbox.containers.entry", CONFIG),)
 """What every process of a sandbox begins as."""
 
-IMAGE = "keyhole-holder"
+IMAGE, OWN_IMAGE = "keyhole-holder", "keyhole-own"
+"""The holder's, and those that are made of this host's programs."""
 _ERRAND = "/volume"
 """Where one is that a program of ours sees to."""
 HOSTNAME = "keyhole"
@@ -62,6 +65,9 @@ _SYSCTLS = {
 
 _WRITABLE = (*MEMORY_TREES, ("/run", 256 << 20), ("/var/tmp", 1 << 30))  # noqa: S108 - inside
 _OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
+
+GUARDED = (closure.TREE, "/etc/keyhole")
+"""What the first process is, and what it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +288,7 @@ def assertions(
         memory=launch.bounds.memory,
         owned=tuple(path for path, uid in (owners or {}).items() if uid == launch.uid),
         processes=launch.bounds.processes if box.nature.counts_by_user else 0,
+        trees=tuple(e.target for e in entries if isinstance(e, Bind) and e.kind is Kind.DIR),
     )
 
 
@@ -300,6 +307,57 @@ def visible(entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
         found = [(n, e) for n, e in found if not is_within(e.target, entry.target)]
         found.append((number, entry))
     return found
+
+
+def points(entries: Sequence[Entry], volumes: Sequence[str]) -> tuple[str, ...]:
+    """Every place of an image where an engine mounts, but for those in what it mounts itself."""
+    own = [entry.target for _, entry in visible(entries)]
+    wanted = map(_normal, volumes)
+    found = {closure.TREE, CONFIG, *own, *(path for path, _ in _WRITABLE), *wanted} - {"/"}
+    there = (*found, *ENGINES)
+    return tuple(p for p in sorted(found) if not any(is_below(p, other) for other in there))
+
+
+def refuse_led(entries: Sequence[Entry], volumes: Sequence[str], links: Mapping[str, str]) -> None:
+    """Refused when an image has something mounted over our own programs (I2), be it by links.
+
+    `volumes` are the image's; `links` are those on the way to `points`, and where each leads. What
+    lies in a tree of the host or a volume is hostile, too, so none may lead there.
+    """
+    trees = [_led(e.target, links) for _, e in visible(entries) if isinstance(e, Bind | Volume)]
+    for path, to in links.items():
+        if _is_guarded(to) or any(is_within(to, tree) for tree in (*trees, *ENGINES)):
+            raise Refused(f"the image has a link {path} to {to}: nothing can be mounted there")
+    for path in map(_normal, volumes):
+        if path != "/" and _is_guarded(path):
+            raise Refused(f"the image wants a volume at {path}: Keyhole's own files are there")
+        for tree in (e.target for _, e in visible(entries) if _is_hostile(e)):
+            if is_below(path, tree):
+                raise Refused(
+                    f"the image wants a volume at {path}, in {tree}, where code that is not "
+                    f"trusted could lead it elsewhere: have {tree} at another place"
+                )
+
+
+def _is_hostile(entry: Entry) -> bool:
+    """Whether the sandbox, or another, decides what lies in it before it is mounted."""
+    return isinstance(entry, Volume) or (isinstance(entry, Bind) and entry.writable)
+
+
+def _led(path: str, links: Mapping[str, str]) -> str:
+    """Where something is mounted in the end."""
+    for way in (path, *parents(path)):
+        if to := links.get(way):
+            return posixpath.normpath(to + path.removeprefix(way))
+    return path
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _is_guarded(path: str) -> bool:
+    return any(is_within(path, tree) or is_within(tree, path) for tree in GUARDED)
 
 
 def users(nature: Nature, holder: str = "") -> str:
@@ -341,6 +399,10 @@ def _memory(box: Box) -> dict[str, str]:
     found = {
         target: f"{common},size={size},mode=1777" for target, size in _WRITABLE if target not in own
     }
+    if box.nature.rootless:
+        # An engine that may not mount one of the sandbox's network shows the host's, interfaces
+        # and all.
+        found["/sys"] = "ro,noexec,nosuid,nodev,size=4k,mode=555"
     for entry in taken:
         if isinstance(entry, Tmpfs):
             whose = f"mode={entry.mode:o},uid={launch.uid},gid={launch.gid}"
