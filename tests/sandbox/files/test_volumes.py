@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _IMAGE = Accounts("root:x:0:0:root:/root:/bin/sh\n", "root:x:0:\n")
 
+PROJECT = "~/work"
+
 
 def planned(top: Path, **places: str) -> FilePlan:
     volumes = tuple((place, name) for name, place in places.items())
@@ -37,7 +39,8 @@ def test_volumes_are_a_users_own_and_lie_beside_the_project(tmp_path: Path) -> N
     "place",
     [
         "/etc/keyhole", "/etc", "/.keyhole/own", "/proc/1", "/dev/x", "/usr/bin", "/usr",
-        "~/.ssh", "~/.bashrc", "~/.local/state/keyhole", "~/work", "~/work/sub", "/run/docker.sock",
+        "~/.ssh", "~/.bashrc", "~/.local/state/keyhole", PROJECT, f"{PROJECT}/sub",
+        "/run/docker.sock",
     ],
 )  # fmt: skip
 def test_no_volume_is_where_something_of_ours_or_of_the_hosts_is(
