@@ -22,6 +22,7 @@ from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.notify import Notifier
 from keyhole.cli.parser import build_parser
 from keyhole.control.client import Client
+from keyhole.control.place import HELD, claim
 from tests.cli.conftest import Keyhole, Ran
 from tests.cli.terminals import on_terminal
 from tests.control.rig import until
@@ -129,6 +130,26 @@ def test_what_a_gateway_found_at_its_start_is_told_to_the_person(upping: Upping)
     )
     assert "after it was ready" not in ran.out + ran.err
     assert "5e55104d0123 was left" in upping.log.read_text()
+
+
+def test_a_gateway_that_another_is_just_starting_is_waited_for(upping: Upping) -> None:
+    """Who has the lock need not answer yet."""
+    place = claim(upping.runtime / "keyhole")
+    with subprocess.Popen(
+        [*PROGRAM, "up"],
+        env=upping.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        until(lambda: upping.log.exists() and HELD in upping.log.read_text())
+        assert process.poll() is None
+        place.release()
+        assert upping("up").code == 0
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, b"")
+    assert out.decode().startswith(f"a gateway is up already, process {upping.pid()};")
 
 
 def test_a_gateway_that_cannot_start_says_why(upping: Upping) -> None:

@@ -266,10 +266,11 @@ class Composition:
         return _run(self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False)
 
     def remove(self) -> None:
-        """All of it at once; volumes and networks go with the engine."""
+        """All of it at once; volumes go with the engine, networks are bridges of the host."""
         label = f"label=com.docker.compose.project={self.directory.name}"
-        named = self.docker("ps", "-aq", "--filter", label).split()
-        self.docker("rm", "-f", *named, check=False)
+        for listed, removed in (("ps -aq", "rm -f"), ("network ls -q", "network rm")):
+            found = self.docker(*listed.split(), "--filter", label).split()
+            self.docker(*removed.split(), *found, check=False)
 
     def kill_first_process(self, service: str) -> None:
         """As a crash ends it, so that the engine starts it again; by hand it would not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, TextIO, cast
 
 from keyhole import __version__
@@ -19,7 +20,7 @@ from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places, read_policy
 from keyhole.cli.starting import NotStarted, Person, Starter, start
 from keyhole.control.client import Client, ControlFailed, NoGateway
-from keyhole.control.place import SOCKET
+from keyhole.control.place import HELD, SOCKET
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ PROGRAM: tuple[str, ...] = (sys.executable, "-I" if sys.flags.isolated else "-P"
 
 LAST_WORDS = 10
 """Lines of the log that are shown of a gateway that died."""
+
+OTHER_SECONDS = 20.0
+"""How long a gateway that somebody else is starting may take to answer."""
+_LOOK_SECONDS = 0.05
 
 
 def run(options: argparse.Namespace) -> int:
@@ -114,11 +119,10 @@ def _start(places: Places, client: Client, *, as_json: bool) -> int:
         words = (*PROGRAM, "up", "--foreground")
         pid = start(words, environment(), log, Person(tell, person_asked()))
     except NotStarted as error:
-        try:
-            # Two were started at once, and the other was quicker.
-            return _already(client.status(), places, as_json=as_json)
-        except ControlFailed:
+        other = _other(client, str(error))
+        if other is None:
             raise _not_started(str(error), log, written, places) from None
+        return _already(other, places, as_json=as_json)
     finally:
         os.close(log)
     if as_json:
@@ -126,6 +130,18 @@ def _start(places: Places, client: Client, *, as_json: bool) -> int:
     else:
         print(f"the gateway is up, process {pid}; `keyhole run` uses it, `keyhole down` ends it")
     return EXIT_OK
+
+
+def _other(client: Client, words: str) -> Status | None:
+    """The gateway that was started at the same time and was quicker; it may not answer yet."""
+    deadline = time.monotonic() + OTHER_SECONDS
+    while True:
+        try:
+            return client.status()
+        except ControlFailed:
+            if HELD not in words or time.monotonic() > deadline:
+                return None
+        time.sleep(_LOOK_SECONDS)
 
 
 def _not_started(words: str, log: int, written: int, places: Places) -> CliError:

@@ -45,14 +45,16 @@ class Missing(Unusable):
     """There is no such directory."""
 
 
+HELD = "a gateway is running already"
+
+
 class Held(Unusable):
     """Another gateway is there."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         who = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"a gateway is running already: {who} holds {path / LOCK}; `keyhole status` shows it,"
-            " `keyhole down` ends it"
+            f"{HELD}: {who} holds {path / LOCK}; `keyhole status` shows it, `keyhole down` ends it"
         )
         self.pid = pid
 
