@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from keyhole.sandbox.programs import Missing
 from keyhole.sandbox.seccomp import common_rules, profile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Engine
@@ -62,7 +64,7 @@ class Holding:
             self._registration = Registration(self.directory)
             # Nearly always the engine has the image: it is asked for by using it. Not yet in the
             # thread, which would wait for its turn at every step while modules are imported here.
-            with contextlib.suppress(NoSuchThing):
+            with contextlib.suppress(NoSuchThing), _uninterrupted():
                 self._create(engine)
             self._thread.start()
         except (EngineFailed, OSError) as failed:
@@ -147,3 +149,14 @@ class Holding:
             filling = engine.create(spec.filler(unfinished, self.kit))
             engine.remove(filling)
             engine.rename(unfinished, self.image)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: an engine goes on with what it was asked, so whoever asked must hear of it to
+    be able to undo it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
