@@ -195,6 +195,7 @@ class Containers:
         self._control: socket.socket | None = None
         self._stream: socket.socket | None = None
         self._links: socket.socket | None = None
+        self._making, self._closed = threading.Lock(), False
 
     @property
     def kit(self) -> str:
@@ -276,6 +277,8 @@ class Containers:
         for each in (self._control, self._links, self._stream):
             if each is not None:
                 each.close()
+        with self._making:
+            self._closed = True
         if self.container:
             with contextlib.suppress(EngineFailed):
                 self._engine.remove(self.container)
@@ -301,6 +304,14 @@ class Containers:
                 raise SetupFailed("the holder ended before it made a network")
 
     def _create_sandbox(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
+        """Make its container, unless all was given up meanwhile: who is interrupted waits for this
+        thread no longer, but `close` does."""
+        with self._making:
+            if self._closed:
+                raise SetupFailed("it was given up")
+            return self._create(holding, holder)
+
+    def _create(self, holding: Holding, holder: str) -> tuple[spec.Box, Filled]:
         """Make its container, with a file for what it will assert when its network is known."""
         podman = self._engine.is_podman()
         directory = holding.directory
