@@ -73,12 +73,13 @@ def test_a_gateway_is_asked_without_a_loop_and_a_table_in_a_pipe_without_rich() 
     assert found & unwanted == set()
 
 
-def test_what_holds_secrets_is_imported_without_the_library_of_keyrings() -> None:
-    """It takes longer than a run's start; it is imported when a keyring is asked."""
+def test_what_holds_secrets_is_imported_without_large_libraries() -> None:
+    """Those of keyrings and of the search; they are imported when a keyring is asked, and when the
+    first answer is searched."""
     program = (
         "import sys, keyhole.app.interception, keyhole.app.provider\n"
         "print(' '.join(m for m in sys.modules if m.partition('.')[0] in"
-        " ('keyring', 'jeepney', 'secretstorage', 'keyhole')))"
+        " ('keyring', 'jeepney', 'secretstorage', 'hyperscan', 'keyhole')))"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True

@@ -278,11 +278,10 @@ def test_a_large_view_without_a_secret_is_not_copied() -> None:
     assert list(map(bytes, scrubber.pass_on(view))) == [b"", FILL]
     waited, rest = scrubber.pass_on(view)
     assert (waited, rest.obj is view.obj) == (b"abc", True)
-    # The control: where there is something to replace, or a view cannot be looked into, it is.
-    for view_of in (memoryview(bytearray(FILL + SECRET.encode() + b"\n")), memoryview(FILL)):
-        waited, rest = scrubber.pass_on(view_of)
-        assert (waited, rest.obj is view_of.obj) == (b"abc", False)
-        scrubber.pass_on(view)
+    # The control: where there is something to replace, it is.
+    reflected = memoryview(bytearray(FILL + SECRET.encode() + b"\n"))
+    waited, rest = scrubber.pass_on(reflected)
+    assert (waited, rest.obj is reflected.obj) == (b"abc", False)
 
 
 def test_of_large_views_as_much_waits_as_of_any() -> None:

@@ -216,6 +216,7 @@ def _lock_down(places: Places) -> tuple[Protection, ...]:
     """From here on: no process, no capability, and of the file system what the gateway needs."""
     # Imported when they are first used, which is too late to look for them.
     from keyhole.app import interception as interception
+    from keyhole.inject import sieve as sieve
 
     write = (places.audit, places.quarantine, places.sessions, places.runtime)
     for each in write:

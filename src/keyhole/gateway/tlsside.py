@@ -45,7 +45,10 @@ _PLAIN_FULL = len(_PLAIN) - RECORD
 class TlsSide(asyncio.BufferedProtocol):
     """A protocol whose subclass is handed plain bytes and sends them."""
 
-    __slots__ = ("_established", "_in", "_out", "_paused", "_tls", "slow", "sock", "transport")
+    __slots__ = (
+        "_due", "_established", "_in", "_out", "_paused", "_soon", "_tls", "slow", "sock",
+        "transport",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -56,6 +59,9 @@ class TlsSide(asyncio.BufferedProtocol):
         self._out = ssl.MemoryBIO()
         self._established = False
         self._paused = False
+        self._due = False
+        """Whether small pieces wait for the end of this turn."""
+        self._soon = asyncio.get_running_loop().call_soon
 
     def __init_subclass__(cls) -> None:
         # CPython makes the code of a function fast for the class that it sees. Called for clients
@@ -112,25 +118,43 @@ class TlsSide(asyncio.BufferedProtocol):
             self._read(self._tls)
 
     def send(self, data: bytes | memoryview, before: bytes = b"") -> None:
-        """Encrypt and send. What goes `before` a large piece is a record of its own, and no larger
-        than one is; joining them would be a copy."""
+        """Encrypt and send: what is large at once, what is small with all else of this turn of the
+        loop. A write wakes who waits for it, which costs more than the write where they are fast
+        asleep again the next time; so writes come together.
+
+        What goes `before` a large piece is a record of its own, and no larger than one is; joining
+        them would be a copy.
+        """
         tls, transport = self._tls, self.transport
         if tls is None or transport is None or transport.is_closing():
             return
-        size = len(data)
+        out, size = self._out, len(data)
         if size <= RECORD:
+            if not self._due:
+                self._due = True
+                self._soon(self._send_due)
+            elif out.pending + size > SEND_AT_ONCE:
+                transport.write(out.read())
             tls.write(data)
-            transport.write(self._out.read())
             return
+        if out.pending:
+            transport.write(out.read())
         view, done = memoryview(data), 0
         if before:
             tls.write(before)
             done = tls.write(view[: SEND_AT_ONCE - len(before) - RECORD_ROOM])
-            transport.write(self._out.read())
+            transport.write(out.read())
         while done < size:
             # OpenSSL makes records of it by itself; a call for each would cost a twentieth more.
             done += tls.write(view[done : done + SEND_AT_ONCE])
-            transport.write(self._out.read())
+            transport.write(out.read())
+
+    def _send_due(self) -> None:
+        """The turn is over: send what was small in it."""
+        self._due = False
+        transport, out = self.transport, self._out
+        if out.pending and transport is not None and not transport.is_closing():
+            transport.write(out.read())
 
     def pause(self) -> None:
         """Read no further for now."""
@@ -163,8 +187,9 @@ class TlsSide(asyncio.BufferedProtocol):
         transport.write_eof()
 
     def abort(self) -> None:
-        """Reset now: a cut stream must not look like a finished one."""
+        """Reset now, behind what was sent: a cut stream must not look like a finished one."""
         self._tls = None
+        self._send_due()
         if self.transport is not None:
             if self.sock is not None:
                 reset(self.sock)
@@ -191,6 +216,7 @@ class TlsSide(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The end without TLS's goodbye: the transport closes, and `lost` follows."""
+        self._send_due()
         return False
 
     def pause_writing(self) -> None:

@@ -86,7 +86,7 @@ def make_credential(
         written.add(way, secret)
     for other in hidden:
         written.needles |= Needles.of(other.reveal(), written.stand)
-    if written.needles.found_in(placeholder.encode()):
+    if written.needles.is_part_of(placeholder.encode()):
         raise Unusable("the secret is a placeholder: store the real one")
     return Credential(
         lines=tuple(b"%b: %b\r\n" % field for field in written.fields),

@@ -8,7 +8,6 @@ were it a partial match, the secret could be guessed character by character.
 
 from __future__ import annotations
 
-import ctypes
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -17,16 +16,13 @@ from keyhole.inject.renderings import Rendering, as_it_is, rendered_base64, rend
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.inject.sieve import Sieve
+
 TOKEN_BYTES = bytes(range(0x21, 0x7F))
 """What a token may be made of: printable ASCII. A space or the end of a line is not among it."""
 
 LARGE = 8 * 1024
-"""Bytes from which on the C library looks first: calling it costs as much as Python's own search in
-so many, and then it is twice as fast."""
-
-_memmem = ctypes.PyDLL(None).memmem
-_memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-_memmem.restype = ctypes.c_void_p
+"""Bytes from which on a view is worth to be passed on without a copy."""
 
 HOLD_STEP = 256
 """Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
@@ -43,7 +39,7 @@ class Span(NamedTuple):
 class Needles:
     """The renderings of some secrets, ready to be searched for. Cannot be printed or pickled."""
 
-    __slots__ = ("__weakref__", "_probes", "_renderings", "hold", "longest", "tight")
+    __slots__ = ("__weakref__", "_probes", "_renderings", "_sieve", "hold", "longest", "tight")
 
     def __init__(self, found: Iterable[Rendering] = ()) -> None:
         self._renderings = {rendering.needle: rendering for rendering in found}
@@ -55,6 +51,7 @@ class Needles:
             probe = next((probe for probe in probes if probe in needle), rendering.probe)
             probes.setdefault(probe, []).append((needle.index(probe), rendering))
         self._probes = probes
+        self._sieve: Sieve | None = None
 
     def _measure(self) -> None:
         self.longest = max(map(len, self._renderings), default=0)
@@ -105,7 +102,7 @@ class Needles:
                 if fresh:
                     probes.setdefault(probe, []).extend(fresh)
             renderings |= part._renderings
-        self._renderings, self._probes = renderings, probes
+        self._renderings, self._probes, self._sieve = renderings, probes, None
         self._measure()
 
     def covers(self, other: Needles) -> bool:
@@ -128,11 +125,18 @@ class Needles:
         """Whether a secret is in this text, in any rendering."""
         return bool(self.spans(data))
 
-    def may_be_in(self, view: memoryview) -> bool:
-        """Whether it takes a closer look. Of a view that is writable `ctypes` tells where it is, so
-        that it need not be copied."""
-        at, size = ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view)
-        return any(_memmem(at, size, probe, len(probe)) for probe in self._probes)
+    def is_part_of(self, text: bytes) -> bool:
+        """The same of a text that is asked about once, which is not worth a preparation."""
+        return bool(self._look(text))
+
+    def may_be_in(self, data: bytes | memoryview) -> bool:
+        """Whether it takes a closer look."""
+        sieve = self._sieve
+        if sieve is None:
+            if not self._probes:
+                return False
+            sieve = self._sieve = _prepare(self._probes)
+        return sieve.catches(data)
 
     def replace(self, data: bytes) -> bytes:
         """The text with every byte replaced that belongs to a needle."""
@@ -141,17 +145,12 @@ class Needles:
 
     def spans(self, data: bytes) -> list[Span]:
         """Every place where a needle is, also where they overlap; in order of their beginnings."""
+        return self._look(data) if self.may_be_in(data) else []
+
+    def _look(self, data: bytes) -> list[Span]:
         spans: list[Span] = []
-        find, size = data.find, len(data)
-        if size < LARGE:
-            # Nearly always nothing is there, which is found out without a step of Python's. `in`
-            # would take four times as long: it first asks whether the probe is a number.
-            if max(map(find, self._probes), default=-1) < 0:
-                return spans
-            probes = self._probes
-        else:
-            probes = {p: a for p, a in self._probes.items() if _memmem(data, size, p, len(p))}
-        for probe, aims in probes.items():
+        find = data.find
+        for probe, aims in self._probes.items():
             at = find(probe)
             while at >= 0:
                 for offset, (needle, stand_in, _) in aims:
@@ -163,6 +162,12 @@ class Needles:
                 at = find(probe, at + 1)
         spans.sort(key=lambda span: (span.start, -span.end))
         return spans
+
+
+def _prepare(texts: Iterable[bytes]) -> Sieve:
+    from keyhole.inject.sieve import Sieve
+
+    return Sieve(texts)
 
 
 _NONE = Needles()
@@ -230,8 +235,7 @@ class Scrubber:
         needles, kept, size = self._needles, self._kept, len(view)
         hold = needles.hold
         waited = len(kept) - self._sent
-        simple = needles.tight and hold <= LARGE <= size and not self._sent
-        if simple and not view.readonly:
+        if needles.tight and hold <= LARGE <= size and not self._sent:
             tail = bytes(view[size - hold :])
             held = hold - len(tail.rstrip(TOKEN_BYTES))
             if held < hold and not self._is_at_seam(view) and not needles.may_be_in(view):

@@ -1,0 +1,51 @@
+"""A sieve lets nothing through that is searched for (I7)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keyhole.inject.sieve import MAX_BEGINNING, Sieve
+
+TEXTS = [b"a-token-of-28-characters-abc", b"YS10b2tlbi1vZi0yOC1jaGFyYWN0", b"612d746f6b656e2d"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("size", [16, 100, 16 * 1024])
+def test_each_text_is_caught_wherever_it_is(text: bytes, size: int) -> None:
+    """At every place of a vector, at the very beginning and at the very end."""
+    sieve = Sieve(TEXTS)
+    filling = (b"a-token-of-28-characters-ab#" * size)[:size]
+    for before in (*range(70), size):
+        for after in (0, 1, size):
+            data = filling[:before] + text + filling[:after]
+            assert sieve.catches(data)
+            assert sieve.catches(memoryview(bytearray(data)))
+            # The control: one byte of it is another.
+            assert not sieve.catches(data.replace(text, text[:-1] + b"#"))
+
+
+@given(
+    st.lists(st.binary(min_size=8, max_size=80), min_size=1, max_size=40),
+    st.lists(st.one_of(st.binary(max_size=60), st.integers(0, 39)), max_size=12),
+)
+def test_it_catches_what_is_there_and_nothing_else(
+    texts: list[bytes], parts: list[bytes | int]
+) -> None:
+    texts = [text.replace(b"\0", b"\x01") for text in texts]
+    data = b"".join(
+        texts[part % len(texts)][: 4 + part] if isinstance(part, int) else part for part in parts
+    )
+    expected = any(text[:MAX_BEGINNING] in data for text in texts)
+    assert Sieve(texts).catches(data) is expected
+
+
+def test_of_a_long_text_the_beginning_counts() -> None:
+    """Whoever is caught is looked at; nobody who has it whole gets by."""
+    text = bytes(range(1, 256)) * 20
+    sieve = Sieve([text])
+    assert sieve.catches(text)
+    assert sieve.catches(b"x" + text[:MAX_BEGINNING])
+    assert not sieve.catches(text[1:MAX_BEGINNING])
+    assert not sieve.catches(b"")
