@@ -19,7 +19,7 @@ from benchmarks.players.peer import Peer, memory
 from benchmarks.rounds import Row, Sample, interleave, sample
 from benchmarks.ways import UNSCANNED, Way, is_missing, ways
 
-ROUNDS = 5
+ROUNDS, BULK_ROUNDS = 5, 21
 
 ENVOY_AT_LEAST, MITMPROXY_AT_LEAST = 1.0, 10.0
 DOWN_AT_LEAST, UP_AT_LEAST = 0.5, 0.8
@@ -96,7 +96,7 @@ def measure() -> list[Row]:
         return [*rows, *_handshakes(proxied), *_events(found)]
 
 
-def _compare(ways: dict[str, Way], run: Run) -> Cost:
+def _compare(ways: dict[str, Way], run: Run, rounds: int = ROUNDS) -> Cost:
     """Run on each way in turn."""
     used: dict[str, list[float]] = {name: [] for name in ways}
 
@@ -108,7 +108,7 @@ def _compare(ways: dict[str, Way], run: Run) -> Cost:
 
         return once
 
-    wall = interleave({name: timer(name, way) for name, way in ways.items()}, ROUNDS)
+    wall = interleave({name: timer(name, way) for name, way in ways.items()}, rounds)
     return Cost(wall, {name: sample(used[name]) for name, way in ways.items() if way.proxy})
 
 
@@ -145,7 +145,7 @@ def requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bo
 
 def download(ways: dict[str, Way]) -> Cost:
     """What a GiB to the client costs on each way."""
-    return _compare(ways, _asked("download", BULK / _GIB))
+    return _compare(ways, _asked("download", BULK / _GIB), BULK_ROUNDS)
 
 
 def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> list[Row]:
@@ -168,7 +168,7 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
 
 
 def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:
-    cost = _compare(ways, _asked(verb, BULK / _GIB))
+    cost = _compare(ways, _asked(verb, BULK / _GIB), BULK_ROUNDS)
     word = verb.removesuffix("load")
     scan = cost.per_cpu_second(UNSCANNED)
     return [

@@ -20,7 +20,7 @@ import uvloop
 from benchmarks.players import duties
 from benchmarks.players.peer import answer, receive
 
-BULK = 256 << 20
+BULK = 64 << 20
 """Bytes of a bulk transfer."""
 
 BLOCK = random.Random(7).randbytes(256 << 10)  # noqa: S311 - as an archive looks to a scanner
