@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,11 +70,17 @@ class Sample:
 def interleave(
     subjects: Mapping[str, Callable[[], float]], rounds: int = ROUNDS
 ) -> dict[str, Sample]:
-    """Run the subjects ABAB…, and give the median of each."""
+    """Run the subjects in turns, and give the median of each.
+
+    In another order each time: who runs after the one that leaves a core idle, or its caches to
+    others, would always pay for that.
+    """
     taken: dict[str, list[float]] = {name: [] for name in subjects}
+    order, chance = list(subjects), random.Random(7)  # noqa: S311 - the same in every run
     for _ in range(rounds):
-        for name, measure in subjects.items():
-            taken[name].append(measure())
+        chance.shuffle(order)
+        for name in order:
+            taken[name].append(subjects[name]())
     return {name: sample(values) for name, values in taken.items()}
 
 
