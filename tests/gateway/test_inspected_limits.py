@@ -22,8 +22,7 @@ from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
 from keyhole.gateway.resolver import Unresolved
-from keyhole.gateway.side import WRITE_BUFFER
-from keyhole.gateway.tlsside import SEND_AT_ONCE
+from keyhole.gateway.tlsside import SEND_AT_ONCE, WRITE_BUFFER
 from keyhole.model.decision import Verdict
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trustme
 
-from keyhole.gateway.tlsside import RECORD, SEND_AT_ONCE, TlsSide
+from keyhole.gateway.tlsside import PORTION, RECORD, SEND_AT_ONCE, TlsSide
 
 NAME = "ok.example"
 WITH_TLS = SEND_AT_ONCE + 1024
@@ -44,10 +44,24 @@ class Wire(asyncio.Transport):
         self.said.append("abort")
 
 
+class Side(TlsSide):
+    """One that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[bytes] = []
+        self.deaf_after = -1
+
+    def received(self, view: memoryview) -> None:
+        self.heard.append(bytes(view))
+        if len(self.heard) == self.deaf_after:
+            self.close()
+
+
 class Peer:
     """The client of a side, in memory."""
 
-    def __init__(self, side: TlsSide, wire: Wire, authority: trustme.CA) -> None:
+    def __init__(self, side: Side, wire: Wire, authority: trustme.CA) -> None:
         self.side, self.wire = side, wire
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context()
@@ -73,6 +87,13 @@ class Peer:
         self._in.write(b"".join(self.wire.writes))
         self.wire.writes.clear()
 
+    def say(self, text: bytes) -> int:
+        """Have the side get this at once; how many bytes it was, encrypted."""
+        self._tls.write(text)
+        size = self._out.pending
+        self._deliver()
+        return size
+
     def read(self) -> bytes:
         """What the writes say, decrypted."""
         self._in.write(b"".join(self.wire.writes))
@@ -87,7 +108,7 @@ class Peer:
             text += piece
 
 
-Story = Callable[[TlsSide, Wire, Peer], Awaitable[None]]
+Story = Callable[[Side, Wire, Peer], Awaitable[None]]
 
 
 @pytest.fixture
@@ -99,7 +120,7 @@ def play() -> Callable[[Story], None]:
             authority = trustme.CA()
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             authority.issue_cert(NAME).configure_cert(context)
-            side, wire = TlsSide(), Wire()
+            side, wire = Side(), Wire()
             side.connection_made(wire)
             side.begin(context)
             peer = Peer(side, wire, authority)
@@ -113,7 +134,7 @@ def play() -> Callable[[Story], None]:
 
 
 def test_small_pieces_of_one_turn_leave_in_one_write(play: Callable[[Story], None]) -> None:
-    async def story(side: TlsSide, wire: Wire, peer: Peer) -> None:
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
         side.send(b"one ")
         side.send(b"two")
         assert not wire.writes
@@ -135,7 +156,7 @@ def test_a_large_piece_leaves_at_once_behind_what_was_small(
 ) -> None:
     large = bytes(range(256)) * 1024
 
-    async def story(side: TlsSide, wire: Wire, peer: Peer) -> None:
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
         side.send(b"small ")
         side.send(large, b"before ")
         assert peer.read() == b"small before " + large
@@ -151,7 +172,7 @@ def test_many_small_pieces_do_not_pile_up(play: Callable[[Story], None]) -> None
     """I9: what waits for the end of a turn is bounded, whatever a client asks for in it."""
     pieces = [bytes([65 + i]) * RECORD for i in range(20)]
 
-    async def story(side: TlsSide, wire: Wire, peer: Peer) -> None:
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
         for piece in pieces:
             side.send(piece)
         assert len(wire.writes) > 1
@@ -164,7 +185,7 @@ def test_many_small_pieces_do_not_pile_up(play: Callable[[Story], None]) -> None
 
 @pytest.mark.parametrize("end", ["abort", "close", "part", "eof_received"])
 def test_what_waits_leaves_before_the_end(play: Callable[[Story], None], end: str) -> None:
-    async def story(side: TlsSide, wire: Wire, peer: Peer) -> None:
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
         side.send(b"last words")
         getattr(side, end)()
         assert peer.read() == b"last words"
@@ -176,7 +197,7 @@ def test_what_waits_leaves_before_the_end(play: Callable[[Story], None], end: st
 
 
 def test_nothing_is_sent_over_a_connection_that_is_gone(play: Callable[[Story], None]) -> None:
-    async def story(side: TlsSide, wire: Wire, peer: Peer) -> None:
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
         side.send(b"too late")
         side.connection_lost(None)
         await asyncio.sleep(0)
@@ -184,5 +205,30 @@ def test_nothing_is_sent_over_a_connection_that_is_gone(play: Callable[[Story], 
         side.send(b"later still")
         await asyncio.sleep(0)
         assert not wire.writes
+
+    play(story)
+
+
+def test_more_than_a_portion_comes_out_whole_and_in_order(play: Callable[[Story], None]) -> None:
+    text = bytes(range(256)) * (PORTION * 3 // 2 // 256)
+
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
+        assert PORTION < peer.say(text) <= 2 * PORTION
+        assert b"".join(side.heard) == text
+        assert len(side.heard) > 1
+        assert peer.say(b"and more") < PORTION
+        assert side.heard[-1] == b"and more"
+
+    play(story)
+
+
+def test_who_has_closed_hears_nothing_of_the_next_portion(play: Callable[[Story], None]) -> None:
+    text = bytes(PORTION * 3 // 2)
+
+    async def story(side: Side, wire: Wire, peer: Peer) -> None:
+        side.deaf_after = 1
+        peer.say(text)
+        assert len(side.heard) == 1
+        assert wire.said == ["close"]
 
     play(story)

@@ -13,7 +13,7 @@ import ssl
 from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
-from keyhole.gateway.side import WRITE_BUFFER, reset
+from keyhole.gateway.side import reset
 
 if TYPE_CHECKING:
     import socket
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 RECORD = 16 * 1024
 """Bytes of the largest TLS record; asking OpenSSL for less strands the rest of one inside it."""
 
-MAX_UNSENT = 8 * WRITE_BUFFER
+WRITE_BUFFER = 64 * 1024
+"""Bytes waiting for a slow reader at which the other side is no longer read from; what one read had
+comes on top of it."""
+
+MAX_UNSENT = 2 << 20
 """Bytes waiting for a peer at which OpenSSL's own words are no longer added: one that asks for new
 keys again and again, and reads no answer, would fill the memory (I9)."""
 
@@ -33,11 +37,14 @@ door's is; a few bytes more are a second packet, and a fifth more work for the k
 RECORD_ROOM = 22
 """Bytes that TLS 1.3 adds to a record."""
 
+PORTION = 15 * (RECORD + RECORD_ROOM)
+"""Bytes decrypted at a time: a connection's own buffer of OpenSSL's grows with what it is given,
+and stays so (I9). As many whole records as go on in four writes; with one more there would be a
+fifth, of next to nothing."""
+
 # All connections of the loop share one buffer each: what arrives is used up before the next read.
-# A bulk transfer takes fewer turns the larger they are; but a connection's own buffer of OpenSSL's
-# grows with what it is given at once, and stays so (I9). It holds as many whole records as go on in
-# four writes; with one more there would be a fifth, of next to nothing.
-_RECEIVED = memoryview(bytearray(15 * (RECORD + RECORD_ROOM)))
+# A bulk transfer takes fewer turns the more is read in one.
+_RECEIVED = memoryview(bytearray(2 * PORTION))
 _PLAIN = memoryview(bytearray(17 * RECORD))
 _PLAIN_FULL = len(_PLAIN) - RECORD
 
@@ -238,9 +245,12 @@ class TlsSide(asyncio.BufferedProtocol):
         if tls is None:
             self.unsecured(_RECEIVED[:nbytes])
             return
-        self._in.write(_RECEIVED[:nbytes])
-        if self._established or self._handshake(tls):
-            self._read(tls)
+        for start in range(0, nbytes, PORTION):
+            self._in.write(_RECEIVED[start : min(start + PORTION, nbytes)])
+            if self._established or self._handshake(tls):
+                self._read(tls)
+            if self._tls is None:
+                return
 
     def _handshake(self, tls: ssl.SSLObject) -> bool:
         try:
