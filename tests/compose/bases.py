@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHELL = ("dash", "coreutils", "grep", "sed", "libc-bin", "base-files", "curl")
-RUNTIME = (*SHELL, "python3", "nftables", "libseccomp2")
+RUNTIME = (*SHELL, "python3", "nftables", "libseccomp2", "libstdc++6")
 BUILDER = ("python3-pip",)
 
 _NOT_NEEDED = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/zoneinfo/")
