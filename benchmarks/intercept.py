@@ -8,6 +8,7 @@ Heads are repeated, where what a proxy remembers of them helps it, or varied, wh
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from benchmarks.players.peer import Peer, memory
 from benchmarks.rounds import Row, Sample, interleave, sample
 from benchmarks.ways import UNSCANNED, Way, is_missing, ways
 
-ROUNDS, BULK_ROUNDS = 5, 21
+ROUNDS, BULK_ROUNDS = 5, 31
 
 ENVOY_AT_LEAST, MITMPROXY_AT_LEAST = 1.0, 10.0
 DOWN_AT_LEAST, UP_AT_LEAST = 0.5, 0.8
@@ -54,6 +55,8 @@ class Cost:
 
     wall: dict[str, Sample]
     cpu: dict[str, Sample]
+    rounds: dict[str, list[float]]
+    """The latter, round by round."""
 
     def per_cpu_second(self, rival: str) -> float | None:
         """The gateway's work in a second of processor time, against a rival's."""
@@ -61,10 +64,12 @@ class Cost:
         return 1 / ratio if ratio else None
 
     def ratio(self, rival: str) -> float | None:
-        """The gateway's processor time for a unit, against a rival's."""
-        if rival not in self.cpu:
+        """The gateway's processor time for a unit, against a rival's in the same round: how fast a
+        machine with neighbours is changes from one round to the next."""
+        if rival not in self.rounds:
             return None
-        return self.cpu["keyhole"].median / self.cpu[rival].median
+        pairs = zip(self.rounds["keyhole"], self.rounds[rival], strict=True)
+        return statistics.median(own / other for own, other in pairs)
 
     def rows(self, what: str, unit: str, scale: float, pace: Callable[[float], str]) -> list[Row]:
         """A line for each way."""
@@ -109,7 +114,8 @@ def _compare(ways: dict[str, Way], run: Run, rounds: int = ROUNDS) -> Cost:
         return once
 
     wall = interleave({name: timer(name, way) for name, way in ways.items()}, rounds)
-    return Cost(wall, {name: sample(used[name]) for name, way in ways.items() if way.proxy})
+    cpu = {name: used[name] for name, way in ways.items() if way.proxy}
+    return Cost(wall, {name: sample(taken) for name, taken in cpu.items()}, cpu)
 
 
 def _asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - JSON
