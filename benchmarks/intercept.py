@@ -20,7 +20,7 @@ from benchmarks.players.peer import Peer, memory
 from benchmarks.rounds import Row, Sample, interleave, sample
 from benchmarks.ways import UNSCANNED, Way, is_missing, ways
 
-ROUNDS, BULK_ROUNDS = 5, 31
+ROUNDS, BULK_ROUNDS = 9, 31
 
 ENVOY_AT_LEAST, MITMPROXY_AT_LEAST = 1.0, 10.0
 DOWN_AT_LEAST, UP_AT_LEAST = 0.5, 0.8
@@ -33,7 +33,7 @@ IDLE_AT_MOST = 24 << 10
 RIVALS = ("Envoy", "mitmproxy")
 CONNECTIONS = (1, 32, 256)
 BOUNDED = 32
-WARM_UP, WINDOW = 0.4, 1.5
+WARM_UP, WINDOW = 0.4, 1.0
 """Seconds of load before it is measured, beside the handshakes, and while it is."""
 ENOUGH, PATIENCE = 100, 30.0
 """Requests that must be served meanwhile, and seconds after which no more are waited for."""
