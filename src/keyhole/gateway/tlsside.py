@@ -125,9 +125,9 @@ class TlsSide(asyncio.BufferedProtocol):
             self._read(self._tls)
 
     def send(self, data: bytes | memoryview, before: bytes = b"") -> None:
-        """Encrypt and send: what is large at once, what is small with all else of this turn of the
-        loop. A write wakes who waits for it, which costs more than the write where they are fast
-        asleep again the next time; so writes come together.
+        """Encrypt and send: what is large at once, what is small at the end of this turn of the
+        loop, right before and behind the other connections'. A write wakes who waits for it, and
+        that costs more than the write; spread over a turn, each finds them asleep again.
 
         What goes `before` a large piece is a record of its own, and no larger than one is; joining
         them would be a copy.

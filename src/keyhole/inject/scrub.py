@@ -22,7 +22,7 @@ TOKEN_BYTES = bytes(range(0x21, 0x7F))
 """What a token may be made of: printable ASCII. A space or the end of a line is not among it."""
 
 LARGE = 8 * 1024
-"""Bytes from which on a view is worth to be passed on without a copy."""
+"""Bytes from which on it pays to pass a view on without a copy."""
 
 HOLD_STEP = 256
 """Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
