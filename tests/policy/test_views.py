@@ -22,7 +22,7 @@ from keyhole.policy.presets import join_presets
 from keyhole.policy.reference import json_schema, key_table
 from keyhole.policy.request import Request, decide_request
 from keyhole.policy.rulebook import Rulebook
-from keyhole.policy.schema import KEYS
+from keyhole.policy.schema import DEFAULT_DENY_PATHS, KEYS
 from keyhole.policy.summary import OPENED, summarise
 from keyhole.policy.target import parse_target
 from tests.policy.test_load import FULL
@@ -133,6 +133,9 @@ def test_pushing_ci_definitions_is_marked() -> None:
     decoy = text.replace("deny_paths = []", "deny_paths = ['zz']\nprotect = ['zz']")
     assert summary(decoy)["forge: pushes CI definitions"]
     assert summary(decoy)["forge: protects zz"]
+    mine = [path for path in DEFAULT_DENY_PATHS if path not in ("netlify.toml", "vercel.json")]
+    few = text.replace("deny_paths = []", f"deny_paths = {mine}")
+    assert summary(few)["forge: pushes vercel.json, netlify.toml"]
     kept = text.replace("\ndeny_paths = []", "")
     assert "forge: pushes CI definitions" not in summary(kept)
 

@@ -39,6 +39,9 @@ _CI_DEFINITIONS = tuple(Glob(tuple(path.split("/"))) for path in DEFAULT_DENY_PA
 MAX_CATALOGUE_HOSTS = 6
 """Hosts of a catalogue entry that are listed; `keyhole services show` has them all."""
 
+MAX_CI_NAMED = 3
+"""Of the default `deny_paths`, those that a policy leaves out and that are named one by one."""
+
 _GUARDED = "can mint, list or move credentials or data"
 OPENED = f"opens a guarded endpoint, which {_GUARDED}"
 
@@ -146,8 +149,9 @@ def _git(subject: str, service: Service) -> list[Line]:
     if git.protect is not None and git.push:
         protected = _list(tuple(map(str, git.protect)))
         lines.append(Line(subject, f"protects {protected}", "and so not the default branch"))
-    if git.push and not set(_CI_DEFINITIONS) <= set(git.deny_paths):
-        lines.append(Line(subject, "pushes CI definitions", "they run with the repo's secrets"))
+    if git.push and (free := [str(p) for p in _CI_DEFINITIONS if p not in git.deny_paths]):
+        what = _list(tuple(free)) if len(free) <= MAX_CI_NAMED else "CI definitions"
+        lines.append(Line(subject, f"pushes {what}", "services run it with the repo's secrets"))
     if git.push_options and (git.push or git.tags):
         options = _list(tuple(sorted(git.push_options)))
         lines.append(Line(subject, f"push options {options}", "a forge obeys them: some merge"))
