@@ -63,6 +63,11 @@ def main() -> int:
     except (OSError, RuntimeError) as error:
         # The parent tells the person; the sandbox's terminal is not the place for it.
         send(control, json.dumps({"error": str(error)}).encode())
+    except Exception as error:  # noqa: BLE001 - the last frame of the process
+        from keyhole.system.faults import describe
+
+        fault = f"an error in Keyhole itself, in the helper: {describe(error)}"
+        send(control, json.dumps({"error": fault}).encode())
     return EXIT_FAILED
 
 
