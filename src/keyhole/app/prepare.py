@@ -21,7 +21,17 @@ from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import PATH, build_environment
 from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
-from keyhole.sandbox.files.fileplan import Bind, FilePlan, Kind, Refused, Text
+from keyhole.sandbox.files.fileplan import (
+    Bind,
+    Entry,
+    FilePlan,
+    Kind,
+    Mask,
+    Refused,
+    Text,
+    Tmpfs,
+    Volume,
+)
 from keyhole.sandbox.files.planning import Facts, plan_files
 from keyhole.sandbox.files.volumes import refuse_below_shared
 from keyhole.sandbox.launch import Bounds, Launch
@@ -29,7 +39,7 @@ from keyhole.vault.command import trusted_paths
 from keyhole.vault.files import NoPlace, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keyhole.app.containers import Berth, Pulling
     from keyhole.app.places import Places
@@ -153,8 +163,11 @@ def survey(intent: Intent) -> Site:
     engine = (Path(berth.engine.path),) if berth else ()
     refuse_inside((*found.trusted, *referred, *roots, *settings, *engine), plan.writable)
     directory = intent.directory
-    if not any(directory.is_relative_to(tree) for tree in _visible_trees(plan)):
-        raise Refused(f"{directory} is not in the sandbox; go to the project, or make it readable")
+    if not is_shown(directory, plan.entries):
+        raise Refused(
+            f"{directory} is not in the sandbox; go to the project (`cd {project}`), or let the"
+            f' policy show this directory: sandbox.readable = ["{directory}"]'
+        )
     stand_ins = StandIns(policy, secrets.token_bytes)
     return Site(found, who, user, plan, stand_ins, berth, lasts=bool(intent.name))
 
@@ -230,8 +243,21 @@ def preset_files(joined: Joined, home: Path) -> tuple[Text, ...]:
     return tuple(Text(str(home / name), content) for name, content in files)
 
 
-def _visible_trees(plan: FilePlan) -> tuple[str, ...]:
-    return tuple(entry.target for entry in plan.entries if os.path.isdir(entry.target))
+def is_shown(directory: Path, entries: Sequence[Entry]) -> bool:
+    """Whether a directory of the host exists inside, so that the command can start in it.
+
+    What is mounted last counts: a bind shows all that is below it, an empty directory shows itself
+    and the directories that lead to another mount.
+    """
+    over = [entry for entry in entries if directory.is_relative_to(entry.target)]
+    last = over[-1] if over else None
+    if isinstance(last, Bind):
+        return last.kind is Kind.DIR
+    if isinstance(last, Mask):
+        return False
+    if isinstance(last, Tmpfs | Volume) and last.target == str(directory):
+        return True
+    return any(Path(entry.target).is_relative_to(directory) for entry in entries)
 
 
 def _user_name(uid: int) -> str:

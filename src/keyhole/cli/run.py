@@ -98,8 +98,11 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     session, prepared = lodging.session, lodging.prepared
     options.berth = prepared.berth
 
+    terminal: Console | None = None
+
     def tell(line: str) -> None:
-        ending = "\r\n" if os.isatty(2) and terminal.raw else "\n"
+        raw = terminal is not None and terminal.raw and os.isatty(2)
+        ending = "\r\n" if raw else "\n"
         text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -112,7 +115,6 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         say(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends.
     runtime: Runtime
-    terminal: Console
     log = None
     if prepared.berth is not None:
         from keyhole.app.boxed import Boxed
@@ -125,8 +127,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         tried, test = Remembered(places.tried), options.self_test
         runtime = Boxed(made, prepared.berth, policy, tried, force_test=test)
     else:
-        terminal = Terminal(0, 1, 2)
-        runtime, log = _in_bubblewrap(options, lodging, terminal, policy, places)
+        terminal = own = Terminal(0, 1, 2)
+        runtime, log = _in_bubblewrap(options, lodging, own, policy, places)
         group = options.helper.group
         if policy.limits.cpus and not (group and CPU in group.bounds):
             say("processors are not bounded (limits.cpus): no control group is delegated to us")

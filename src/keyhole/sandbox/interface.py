@@ -63,7 +63,10 @@ class Console(Protocol):
     """The person's end of the command's standard streams."""
 
     interactive: bool
-    raw: bool
+
+    @property
+    def raw(self) -> bool:
+        """Whether the person's terminal now wants carriage returns spelled out."""
 
     def start(self, suspended: Callable[[], bool]) -> None:
         """Begin to relay, once the command runs; `suspended`: did it stop?"""

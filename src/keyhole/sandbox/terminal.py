@@ -13,16 +13,15 @@ import contextlib
 import fcntl
 import os
 import pty
-import signal
 import stat
 import struct
 import termios
 import threading
 import time
-import tty
 from typing import TYPE_CHECKING
 
 from keyhole.sandbox.helper import Streams
+from keyhole.sandbox.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,15 +43,11 @@ class Terminal:
     def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
         self._outer = (stdin, stdout, stderr)
         self._terminals = [fd for fd in self._outer if os.isatty(fd)]
-        self._saved: list[object] | None = None
         self._suspend_typed = threading.Event()
-        self._closed = False
-        self._settings = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._inner: list[int] = []
         self.interactive = bool(self._terminals) and os.isatty(stdin)
-        self.raw = False
-        """Whether the user's terminal now wants carriage returns spelled out."""
+        self._keyboard = Keyboard(stdin) if self.interactive else None
         self._master = self._slave = -1
         if self._terminals:
             self._master, self._slave = pty.openpty()
@@ -60,6 +55,11 @@ class Terminal:
             if not self.interactive:
                 _pass_through(self._slave)
         self.streams = Streams(*(self._inner_end(i, fd) for i, fd in enumerate(self._outer)))
+
+    @property
+    def raw(self) -> bool:
+        """Whether the user's terminal now wants carriage returns spelled out."""
+        return self._keyboard is not None and self._keyboard.raw
 
     def start(self, suspended: Callable[[], bool]) -> None:
         """Begin to relay, once the helper has its ends; `suspended`: did the command stop?"""
@@ -69,15 +69,15 @@ class Terminal:
             thread.start()
         if self._master < 0:
             return
-        if self.interactive:
+        keyboard = self._keyboard
+        if keyboard is not None:
             # Before the first output comes: its line ends are already those of a terminal.
-            self._saved = termios.tcgetattr(self._outer[0])
-            self._make_raw()
+            keyboard.take()
         shown = next(fd for fd in (*self._outer[1:], self._outer[0]) if os.isatty(fd))
         self._begin(self._copy, self._master, shown, drains=True)
-        if self.interactive:
-            self._begin(self._type)
-            self._begin(self._watch, suspended)
+        if keyboard is not None:
+            self._begin(self._type, keyboard)
+            self._begin(self._watch, keyboard, suspended)
 
     def resize(self) -> None:
         """Give the pty the size of the user's terminal."""
@@ -90,13 +90,13 @@ class Terminal:
     def close(self) -> None:
         """Wait for the last output, and give the terminal back as it was."""
         for thread in self._threads:
-            if getattr(thread, "drains", False):
+            # A set-up that failed has never started them.
+            if getattr(thread, "drains", False) and thread.ident is not None:
                 thread.join(_DRAIN_SECONDS)
-        with self._settings:
-            self._closed = True  # whoever wakes from Ctrl-Z only now leaves the terminal alone
         # An answer to a question that the command asked the terminal at the end is not for the
         # shell to read; and a string that it left open must not swallow our own lines.
-        self._restore(termios.TCSAFLUSH)
+        if self._keyboard is not None:
+            self._keyboard.close()
         for descriptor in self._terminals[-1:]:
             with contextlib.suppress(OSError):
                 os.write(descriptor, _END_OF_STRING)
@@ -137,14 +137,14 @@ class Terminal:
         if sink not in self._outer:
             os.close(sink)
 
-    def _type(self) -> None:
+    def _type(self, keyboard: Keyboard) -> None:
         with contextlib.suppress(OSError):
-            while data := os.read(self._outer[0], CHUNK):
+            while data := keyboard.read(CHUNK):
                 _write_all(self._master, data)
                 if _SUSPEND in data:
                     self._suspend_typed.set()
 
-    def _watch(self, suspended: Callable[[], bool]) -> None:
+    def _watch(self, keyboard: Keyboard, suspended: Callable[[], bool]) -> None:
         """Stop with the command, if Ctrl-Z stopped it; a full-screen program may have kept it.
 
         Apart from `_type`, so that no key waits for the answer.
@@ -154,28 +154,10 @@ class Terminal:
             until = time.monotonic() + _STOP_SECONDS
             while time.monotonic() < until:
                 if suspended():
-                    self._suspend()
+                    keyboard.suspend()
+                    self.resize()
                     break
                 time.sleep(_STOP_SECONDS / 100)
-
-    def _suspend(self) -> None:
-        """The command stopped itself on Ctrl-Z: so do we, and both go on together."""
-        self._restore()
-        # To this very thread, so that it does not run on into the next line before it stops.
-        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-        self._make_raw()
-        self.resize()
-
-    def _make_raw(self) -> None:
-        with self._settings:
-            if not self._closed:
-                tty.setraw(self._outer[0], termios.TCSADRAIN)
-                self.raw = True
-
-    def _restore(self, when: int = termios.TCSADRAIN) -> None:
-        if self._saved is not None:
-            self.raw = False
-            termios.tcsetattr(self._outer[0], when, self._saved)  # type: ignore[arg-type]
 
 
 def _pass_through(descriptor: int) -> None:

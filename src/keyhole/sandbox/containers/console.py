@@ -11,10 +11,10 @@ import contextlib
 import os
 import socket
 import struct
-import termios
 import threading
-import tty
 from typing import TYPE_CHECKING
+
+from keyhole.sandbox.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +41,16 @@ class Console:
         self._outer = (stdin, stdout, stderr)
         self.interactive = os.isatty(stdin) and os.isatty(stdout)
         """Whether the command gets a terminal: its output is then one stream."""
-        self.raw = False
-        """Whether the user's terminal now wants carriage returns spelled out."""
-        self._saved: list[object] | None = None
+        self._keyboard = Keyboard(stdin) if self.interactive else None
         self._stream: socket.socket | None = None
         self._resized: Callable[[int, int], None] = lambda *_: None
         self._unread: Callable[[], None] = lambda: None
         self._output: threading.Thread | None = None
+
+    @property
+    def raw(self) -> bool:
+        """Whether the user's terminal now wants carriage returns spelled out."""
+        return self._keyboard is not None and self._keyboard.raw
 
     def connect(
         self,
@@ -61,10 +64,8 @@ class Console:
 
     def start(self, suspended: Callable[[], bool]) -> None:
         """Begin to copy."""
-        if self.interactive:
-            self._saved = termios.tcgetattr(self._outer[0])
-            tty.setraw(self._outer[0], termios.TCSADRAIN)
-            self.raw = True
+        if self._keyboard is not None:
+            self._keyboard.take()
         show = self._show_terminal if self.interactive else self._show_streams
         self._output = threading.Thread(target=show, daemon=True)
         self._output.start()
@@ -93,23 +94,22 @@ class Console:
         """Wait for the last output, and give the terminal back as it was."""
         if self._output is not None:
             self._output.join(_DRAIN_SECONDS)
-        if self._saved is not None:
-            self.raw = False
-            termios.tcsetattr(self._outer[0], termios.TCSAFLUSH, self._saved)  # type: ignore[arg-type]
+        if self._keyboard is not None:
+            self._keyboard.close()
             with contextlib.suppress(OSError):
                 os.write(self._outer[1], _END_OF_STRING)
-            self._saved = None
+            self._keyboard = None
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def _type(self) -> None:
         """What the person types, or a pipe brings, to its end."""
-        stream = self._stream
+        stream, keyboard = self._stream, self._keyboard
         if stream is None:
             return
         with contextlib.suppress(OSError):
-            while data := os.read(self._outer[0], _CHUNK):
+            while data := keyboard.read(_CHUNK) if keyboard else os.read(self._outer[0], _CHUNK):
                 stream.sendall(data)
         with contextlib.suppress(OSError):
             stream.shutdown(socket.SHUT_WR)
