@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.terminals import on_terminal
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Keyhole
 
@@ -101,6 +103,59 @@ def test_check_json_is_for_machines(keyhole: Keyhole) -> None:
     bad = json.loads(ran.out)
     assert (ran.code, bad["ok"]) == (2, False)
     assert bad["faults"][0]["line"] == 2
+
+
+OPENING = """
+[services.github]
+secret = "store:gh"
+repos = ["acme/widgets"]
+allow = ["POST /user/keys", "GET /emojis"]
+[services.wide]
+hosts = ["*.corp.example"]
+secret = "store:x"
+inject = { header = "Authorization", value = "Bearer {secret}" }
+allow = ["GET /**"]
+"""
+OPENED = "! opens a guarded endpoint, which can mint, list or move credentials or data"
+WIDE = "! any *.corp.example host gets it"
+PROGRAM = str(Path(sys.executable).with_name("keyhole"))
+SEES_ALL = (("check",), ("check", "--show"), ("policy", "trust"))
+
+
+@pytest.mark.parametrize("words", SEES_ALL)
+def test_a_person_is_shown_what_a_git_service_allows_and_what_that_opens(
+    keyhole: Keyhole, words: tuple[str, ...]
+) -> None:
+    """I10: piped and on a terminal, each. Control: `why` allows the same request."""
+    keyhole.policy(OPENING)
+    asked = keyhole("why", "https://api.github.com/user/keys", "--method", "POST")
+    assert asked.code == 0
+    typed = [("accept this policy", "n\n")] if words == ("policy", "trust") else []
+    shown = on_terminal([PROGRAM, *words], keyhole.env, keyhole.project, typed)[1]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
+    for text in (keyhole(*words).out, plain):
+        lines = [line.strip() for line in text.splitlines()]
+        assert [x for x in lines if x.startswith("allows POST /user/keys") and x.endswith(OPENED)]
+        assert [x for x in lines if x.startswith("allows GET /emojis") and "!" not in x]
+        assert f"secret for *.corp.example  {WIDE}" in lines
+
+
+@pytest.mark.parametrize("words", SEES_ALL)
+def test_a_machine_is_shown_the_same(keyhole: Keyhole, words: tuple[str, ...]) -> None:
+    keyhole.policy(OPENING)
+    ran = keyhole(*words, "--json")
+    told = {grant["id"]: grant["alarm"] for grant in json.loads(ran.out)["grants"]}
+    assert [alarm for name, alarm in told.items() if "POST /user/keys" in name] == [OPENED[2:]]
+    assert told["wide: secret for *.corp.example"] == WIDE[2:]
+
+
+def test_trust_in_json_asks_nobody_and_accepts_by_its_flag(keyhole: Keyhole) -> None:
+    keyhole.policy(OPENING)
+    asked = keyhole("policy", "trust", "--json")
+    told = json.loads(asked.out)
+    assert (asked.code, told["accepted"]) == (1, False)
+    ran = keyhole("policy", "trust", "--json", f"--trust={told['digest']}")
+    assert (ran.code, json.loads(ran.out)["accepted"]) == (0, True)
 
 
 def test_check_show_says_where_each_value_is_from(keyhole: Keyhole) -> None:

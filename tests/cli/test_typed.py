@@ -118,8 +118,11 @@ def listening(keyhole: Keyhole) -> None:
     sock.close()
 
 
+TOKEN = "ghp_" + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
+
 NOTES: dict[str, tuple[str, Callable[[Keyhole], None], str]] = {
     "a masked .env": ("", plain_file(".env", "KEY=value\n"), "masked, credentials"),
+    "a masked token": ("", plain_file(".mcp.json", f'{{"t": "{TOKEN}"}}'), "a token is in it"),
     "a masked socket": ("", listening, "masked"),
     "unsafe_paths": (
         '[sandbox]\nunsafe_paths = [".env"]\n', plain_file(".env", "KEY=value\n"), ".env",

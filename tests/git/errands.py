@@ -179,6 +179,8 @@ REFUSED = {
     "workflow": _workflow(
         "wf-added", "echo x >.github/workflows/evil.yml; change w", ".github/workflows/evil.yml"
     ),
+    "action-of-the-root": _workflow("wf-action", "echo x >action.yml; change w", "action.yml"),
+    "preview-build": _workflow("wf-preview", "echo x >netlify.toml; change w", "netlify.toml"),
     "workflow-changed": _workflow("wf-changed", f"echo x >>{WORKFLOW}; change w", WORKFLOW),
     "workflow-removed": _workflow("wf-removed", f"git rm -q {WORKFLOW}; change w", WORKFLOW),
     "workflow-mode": _workflow("wf-mode", f"chmod +x {WORKFLOW}; change w", WORKFLOW),

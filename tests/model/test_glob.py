@@ -131,6 +131,41 @@ def test_a_glob_does_not_cover_what_reaches_further(one: str, two: str) -> None:
     assert not narrow.covers(Glob(tuple(two.split("/"))))
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "common"),
+    [
+        ("", "", True),
+        ("", "**", True),
+        ("", "a", False),
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a*", "ab", True),
+        ("a*", "ba", False),
+        ("a*", "*b", True),
+        ("a*", "b*", False),
+        ("*a", "*b", False),
+        ("aa*", "a*b", True),
+        ("a/**", "**/b", True),
+        ("a/**/c", "b/**", False),
+        ("a/**", "a", True),
+        ("a/*/c", "a/b/**", True),
+        ("a/b", "a", False),
+    ],
+)
+def test_globs_overlap_if_one_subject_is_matched_by_both(one: str, two: str, common: bool) -> None:
+    first, second = (Glob(tuple(t.split("/")) if t else ()) for t in (one, two))
+    assert first.overlaps(second) is second.overlaps(first) is common
+
+
+@settings(max_examples=300)
+@given(GLOBS, GLOBS)
+def test_globs_that_match_the_same_subject_overlap(one: Glob, two: Glob) -> None:
+    """A rule that opens a guarded endpoint is marked by it, so none may be missed (I10)."""
+    first, second = reference(one), reference(two)
+    if any(first.fullmatch(spelled(s)) and second.fullmatch(spelled(s)) for s in SMALL_UNIVERSE):
+        assert one.overlaps(two)
+
+
 class Watched(tuple[str, ...]):
     """A subject that counts how often a segment of it is looked at."""
 

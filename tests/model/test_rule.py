@@ -155,6 +155,20 @@ def test_whoever_covers_a_rule_speaks_of_each_of_its_requests(
                 assert one.path.folded().matches(path)
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "common"),
+    [
+        ("GET /a/**", "GET /A/b", True),
+        ("* /a", "POST /**", True),
+        ("GET /a", "POST /a", False),
+        ("GET /a", "GET /b", False),
+    ],
+)
+def test_rules_overlap_if_there_is_a_request_of_both(one: str, two: str, common: bool) -> None:
+    first, second = AccessRule.parse(one), AccessRule.parse(two)
+    assert first.overlaps(second) is second.overlaps(first) is common
+
+
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_any_text_is_a_rule_or_refused(methods: str, path: str) -> None:
     for typed in (methods, f"{methods} /{path}", f"GET /{path}"):

@@ -352,11 +352,14 @@ HIT = [
     "Jenkinsfile/below", "deep/Makefile/below/it", ".gitlab-ci.yml/x",
     ".woodpecker.yaml", ".cirrus.yml", ".teamcity/settings.kts", ".appveyor.yml", ".builds/a.yml",
     ".build.yml", ".semaphore/semaphore.yml", "buildkite/pipeline.json", ".tekton/pull.yaml",
+    "action.yml", "Action.yaml", "vercel.json", "netlify.toml", "wrangler.jsonc", ".gitpod.yml",
+    ".readthedocs.yaml", ".devcontainer/post.sh", ".forgejo/actions/x/action.yml", "render.yaml",
 ]  # fmt: skip
 MISS = [
     ".github/CODEOWNERS", ".github/workflow/x.yml", "workflows/x.yml", "a/.github/workflows/x.yml",
     "src/Jenkinsfile", "Jenkinsfile2", "ci/deep/x.yml", "ci/x.yaml", "tools/run.sh2", "makefiles/x",
     "\udcff\udcfe", "buildkite/readme", "builds/a.yml", "docs/appveyor.yml",
+    "src/action.yml", "docs/netlify.toml", ".github/dependabot.yml", "app.json",
 ]  # fmt: skip
 
 

@@ -22,11 +22,11 @@ from keyhole.policy.presets import join_presets
 from keyhole.policy.reference import json_schema, key_table
 from keyhole.policy.request import Request, decide_request
 from keyhole.policy.rulebook import Rulebook
-from keyhole.policy.schema import KEYS
-from keyhole.policy.summary import summarise
+from keyhole.policy.schema import DEFAULT_DENY_PATHS, KEYS
+from keyhole.policy.summary import OPENED, summarise
 from keyhole.policy.target import parse_target
 from tests.policy.test_load import FULL
-from tests.worlds import loaded
+from tests.worlds import CATALOGUE, loaded
 
 
 def summary(text: str) -> dict[str, str | None]:
@@ -46,6 +46,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "forge: pushes agent/* (forward, force, delete)",
         "forge: protects release/**",
         "forge: pushes CI definitions",
+        "forge: push options ci.skip",
         "billing: secret file:~/.secrets/billing",
         "billing: tunnels billing.corp.example",
         "upstream: private addresses for *.corp.example",
@@ -63,6 +64,62 @@ def test_a_secret_that_goes_where_the_catalogue_says_is_no_alarm() -> None:
     assert moved["model: secret store:m"] == "sends it where this policy says"
 
 
+def test_the_allow_of_a_git_service_is_shown_and_what_it_opens_is_marked() -> None:
+    """I10: an `allow` beside `repos` is a grant as well. Control: without it there is no line."""
+    text = "[services.forge]\nsecret = 'store:f'\nrepos = ['a/b']\n"
+    assert not [line for line in summary(text) if "allows" in line]
+    lines = summary(f"{text}allow = ['POST /repos/a/b/keys', 'GET /emojis']")
+    assert lines["forge: allows GET /emojis"] is None
+    assert lines["forge: allows POST /repos/a/b/keys"] == OPENED
+    assert lines["forge: API read"] is None
+    bare = summary("[services.g]\nhosts = ['g.example']\nforge = 'generic'\nallow = ['PUT /x']")
+    assert bare["g: allows PUT /x"] is None
+
+
+def test_rules_that_differ_between_hosts_are_shown_with_their_hosts() -> None:
+    lines = summary("[services.model]\nallow = ['POST /v1/files', 'GET /v1/x']")
+    assert lines["model: allows GET /v1/x at api.model.example"] is None
+    assert lines["model: allows POST /v1/files at api.model.example"] == OPENED
+    assert lines["model: allows GET /** at cdn.model.example"] is None
+
+
+def test_a_service_of_ones_own_is_marked_where_the_catalogue_guards_the_same_host() -> None:
+    """I10: under another name no guard holds. Control: elsewhere, and what no guard names."""
+    text = "[services.x]\nhosts = ['{host}']\nallow = ['POST /v1/{path}', 'GET /ok']"
+
+    def alarms(host: str, path: str) -> list[str | None]:
+        policy = loaded(text.format(host=host, path=path)).policy
+        lines = summarise(policy, CATALOGUE.values())
+        return [line.alarm for line in lines if line.text.startswith("allows")]
+
+    guarded = (
+        "covers what is guarded in the service model, which can mint, list or move credentials "
+        "or data"
+    )
+    assert alarms("api.model.example", "**") == [None, guarded]
+    assert alarms("*.model.example", "keys/x") == [None, guarded]
+    assert alarms("api.model.example", "chat") == [None]
+    assert alarms("other.example", "**") == [None]
+    model = loaded("[services.model]").policy
+    assert not [line for line in summarise(model, CATALOGUE.values()) if line.alarm]
+
+
+def test_a_wildcard_host_that_gets_a_secret_is_marked() -> None:
+    """I1: a name that somebody else registers under it would get the secret."""
+    head = "[services.x]\nhosts = ['*.corp.example', 'a.example']\nallow = []\n"
+    secret = "secret = 'store:x'\ninject = { header = 'A', value = '{secret}' }"
+    marked = "x: secret for *.corp.example"
+    assert summary(head + secret)[marked] == "any *.corp.example host gets it"
+    assert marked not in summary(head)
+    git = "[services.x]\nhosts = ['*.corp.example']\nforge = 'generic'\nsecret = 'store:x'"
+    assert marked in summary(git)
+
+
+def test_the_image_is_shown() -> None:
+    text = "[sandbox]\nruntime = 'docker'\nimage = 'debian:12'"
+    assert "sandbox: image debian:12" in summary(text)
+
+
 def test_an_empty_policy_writes_the_project_and_grants_no_more() -> None:
     assert summary("") == {"sandbox: bwrap, writes .": None}
     nothing = summary("[sandbox]\nwritable = []\n[services.forge]")
@@ -76,6 +133,9 @@ def test_pushing_ci_definitions_is_marked() -> None:
     decoy = text.replace("deny_paths = []", "deny_paths = ['zz']\nprotect = ['zz']")
     assert summary(decoy)["forge: pushes CI definitions"]
     assert summary(decoy)["forge: protects zz"]
+    mine = [path for path in DEFAULT_DENY_PATHS if path not in ("netlify.toml", "vercel.json")]
+    few = text.replace("deny_paths = []", f"deny_paths = {mine}")
+    assert summary(few)["forge: pushes vercel.json, netlify.toml"]
     kept = text.replace("\ndeny_paths = []", "")
     assert "forge: pushes CI definitions" not in summary(kept)
 

@@ -102,6 +102,42 @@ def test_credentials_that_lie_in_the_project_are_not_seen_inside(repository: Pro
     assert secret not in done.err
 
 
+TOKEN = "ghp_" + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
+
+
+def test_tokens_in_settings_files_are_not_seen_inside(repository: Project) -> None:
+    """I1. Control: settings without one are seen, and so is what the policy lists."""
+    names = (".mcp.json", ".claude/settings.local.json", ".vscode/settings.json", "mise.toml",
+             "prod.tfvars", "docker-compose.yml")  # fmt: skip
+    for name in names:
+        repository.write(name, f'GITHUB_TOKEN = "{TOKEN}"\n')
+    repository.write("plain.toml", 'GITHUB_TOKEN = "$GITHUB_TOKEN"\n')
+    done = repository.shell(f"cat plain.toml {' '.join(names)}; grep -rl {TOKEN} .; true")
+    assert done.out == 'GITHUB_TOKEN = "$GITHUB_TOKEN"\n'
+    assert all(name in done.err for name in names)
+    assert "masked, a token is in it (what sandbox.unsafe_paths lists is shown)" in done.err
+    assert TOKEN not in done.err
+    repository.policy('[sandbox]\nunsafe_paths = ["mise.toml"]\n')
+    assert TOKEN in repository.shell("cat mise.toml").out
+
+
+def test_a_token_in_a_reflog_stops_the_run_until_it_is_removed(repository: Project) -> None:
+    """I1: git records the words of `git pull ADDRESS`. Control: what the message says helps, and
+    git commits inside again."""
+    log = repository.directory / ".git/logs/HEAD"
+    entry = log.read_text().splitlines()[-1].partition("\t")[0]
+    with log.open("a") as file:
+        file.write(f"{entry}\tpull https://me:{TOKEN}@forge.corp.io/x main: Fast-forward\n")
+    refused = repository.run("true")
+    assert refused.code == 125
+    assert f"{log} holds a token" in refused.err
+    assert TOKEN not in refused.err
+    _git(repository, "reflog", "expire", "--expire=now", "--all")
+    commit = "git -c user.name=a -c user.email=a@b.example commit -q --allow-empty -m new"
+    done = repository.shell(f"{commit} && git log -1 --format=%s")
+    assert (done.code, done.out) == (0, "new\n")
+
+
 def _git(project: Project, *words: str) -> str:
     if project.person.uid == os.geteuid():
         return git(project.directory, *words)

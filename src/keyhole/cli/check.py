@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     """Validate one policy."""
     places = find_places()
+    catalogue = FileCatalogue()
     try:
-        file = read_policy(options.policy, places, FileCatalogue())
+        file = read_policy(options.policy, places, catalogue)
     except PolicyFaults as error:
         _report_faults(error.faults, as_json=options.json)
         return EXIT_UNUSABLE
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         joined = with_presets(file, env, places.home)
         policy, notes = joined.policy, joined.notes
     values = effective_values(file.loaded, policy) if options.show else ()
+    lines = summarise(policy, catalogue.values())
     if options.json:
         print_json(
             {
@@ -46,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
                 "digest": dossier.digest,
                 "trusted": trusted,
                 "faults": [],
+                "grants": grants_json(lines),
                 "notes": [_fault_json(f) for f in file.loaded.notes]
                 + [{"message": n} for n in notes],
                 "values": [{"id": v.key, "value": v.text, "source": v.source} for v in values],
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         )
         return EXIT_OK
     print(f"{visible(file.loaded.document.file)}: {paint('valid', 'green')}")
-    print_summary(summarise(policy))
+    print_summary(lines)
     for fault in file.loaded.notes:
         print(f"{paint('note', 'yellow')}: {fault.render()}")
     for note in notes:
@@ -78,6 +81,15 @@ def print_summary(lines: tuple[Line, ...], stream: TextIO | None = None) -> None
         alarm = f"  {paint(f'! {line.alarm}', 'yellow', stream=stream)}" if line.alarm else ""
         print(f"  {visible(subject).ljust(width)}  {visible(line.text)}{alarm}", file=stream)
         last = line.subject
+
+
+def grants_json(lines: tuple[Line, ...]) -> list[dict[str, Any]]:
+    """The same as values."""
+    return [
+        {"id": f"{line.subject}: {line.text}", "subject": line.subject, "text": line.text,
+         "alarm": line.alarm}
+        for line in lines
+    ]  # fmt: skip
 
 
 def _report_faults(faults: tuple[Fault, ...], *, as_json: bool) -> None:

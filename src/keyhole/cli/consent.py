@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.trust import changes
 from keyhole.cli.check import print_summary
 from keyhole.cli.parser import TRUST_ANY, CliError
@@ -17,13 +18,19 @@ from keyhole.policy.summary import summarise
 
 if TYPE_CHECKING:
     from keyhole.app.trust import Dossier, TrustStore
+    from keyhole.policy.summary import Line
 
 MAX_CHANGED_LINES = 200
 """Lines of a diff that are shown; a person does not judge more at once."""
 
 
 def obtain(
-    dossier: Dossier, store: TrustStore, flag: str | None, stream: TextIO | None = None
+    dossier: Dossier,
+    store: TrustStore,
+    flag: str | None,
+    stream: TextIO | None = None,
+    *,
+    asks: bool = True,
 ) -> bool:
     """Whether the policy is accepted: before, by the flag, or now by the person asked.
 
@@ -38,8 +45,10 @@ def obtain(
     if flag:
         store.accept(dossier)
         return True
+    if not asks:
+        return False
     print(f"{visible(str(dossier.file.path))} would grant:", file=stream)
-    print_summary(summarise(dossier.file.loaded.policy), stream)
+    print_summary(grants(dossier), stream)
     if before:
         print("\nsince it was last accepted:", file=stream)
         lines = changes(dossier, before)
@@ -57,6 +66,11 @@ def obtain(
         return False
     store.accept(dossier)
     return True
+
+
+def grants(dossier: Dossier) -> tuple[Line, ...]:
+    """What the policy would grant, marked by all that the catalogue knows."""
+    return summarise(dossier.file.loaded.policy, FileCatalogue().values())
 
 
 def ask(question: str, *, default: bool = False, stream: TextIO | None = None) -> bool:

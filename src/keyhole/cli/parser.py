@@ -144,6 +144,7 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     trust = actions.add_parser("trust", help=trust_help, description=trust_help)
     _policy_argument(trust)
     trust_flag(trust)
+    _json_flag(trust)
 
     secret = _verb(verbs, "secret", "keep, list, test, replace and forget secrets")
     deeds = secret.add_subparsers(metavar="ACTION", dest="action", required=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.policyfile import Unreadable
 from keyhole.app.trust import TrustStore, examine
-from keyhole.cli.consent import obtain
+from keyhole.cli.check import grants_json
+from keyhole.cli.consent import grants, obtain
 from keyhole.cli.main import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import print_json
 from keyhole.cli.parser import CliError
@@ -35,6 +36,18 @@ def run(options: argparse.Namespace) -> int:
         raise CliError("the policy is not valid, so it cannot be accepted") from None
     except Unreadable as error:
         raise CliError(str(error)) from None
-    accepted = obtain(dossier, TrustStore(places.trust), options.trust)
-    print(f"{'accepted' if accepted else 'not accepted'} {dossier.digest}")
+    store = TrustStore(places.trust)
+    if options.json:
+        accepted = obtain(dossier, store, options.trust, asks=False)
+        print_json(
+            {
+                "policy": str(file.path),
+                "digest": dossier.digest,
+                "accepted": accepted,
+                "grants": grants_json(grants(dossier)),
+            }
+        )
+    else:
+        accepted = obtain(dossier, store, options.trust)
+        print(f"{'accepted' if accepted else 'not accepted'} {dossier.digest}")
     return EXIT_OK if accepted else EXIT_DENIED

@@ -32,6 +32,10 @@ class Glob:
         """Whether everything that `other` matches is matched here too (sound, not complete)."""
         return _covers(self.segments, other.segments, _segment_covers)
 
+    def overlaps(self, other: Glob) -> bool:
+        """Whether some subject is matched by both."""
+        return _overlap(self.segments, other.segments)
+
     def folded(self) -> Glob:
         """The same pattern for subjects that were folded."""
         return Glob(tuple(fold(s) for s in self.segments))
@@ -93,3 +97,32 @@ def _covers(
         else:
             return False
     return all(left == ANY_DEPTH for left in pattern[p:])
+
+
+def _segments_overlap(one: str, two: str) -> bool:
+    if "*" not in one:
+        return segment_matches(two, one)
+    if "*" not in two:
+        return segment_matches(one, two)
+    heads = sorted((one.partition("*")[0], two.partition("*")[0]), key=len)
+    tails = sorted((one.rpartition("*")[2], two.rpartition("*")[2]), key=len)
+    return heads[1].startswith(heads[0]) and tails[1].endswith(tails[0])
+
+
+def _overlap(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
+    """Walk both at once; each pair of places is looked at once (I9)."""
+    ahead, seen = [(0, 0)], {(0, 0)}
+    while ahead:
+        i, j = ahead.pop()
+        if i == len(one) and j == len(two):
+            return True
+        wide = i < len(one) and one[i] == ANY_DEPTH, j < len(two) and two[j] == ANY_DEPTH
+        steps = []
+        if any(wide):
+            steps = [(i + 1, j)] * (i < len(one)) + [(i, j + 1)] * (j < len(two))
+        elif i < len(one) and j < len(two) and _segments_overlap(one[i], two[j]):
+            steps = [(i + 1, j + 1)]
+        fresh = [step for step in steps if step not in seen]
+        ahead += fresh
+        seen.update(fresh)
+    return False

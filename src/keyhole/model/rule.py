@@ -55,3 +55,9 @@ class AccessRule:
         """Whether each request that `other` speaks of is spoken of here (sound, not complete)."""
         methods = ANY_METHOD in self.methods or other.methods <= self.methods
         return methods and self.path.folded().covers(other.path.folded())
+
+    def overlaps(self, other: AccessRule) -> bool:
+        """Whether there is a request that both speak of, without regard to case."""
+        named = self.methods | other.methods
+        methods = ANY_METHOD in named or bool(self.methods & other.methods)
+        return methods and self.path.folded().overlaps(other.path.folded())

@@ -46,6 +46,8 @@ class RankedRule:
     id: str
     folds: bool = False
     """Whether its path is matched without regard to case."""
+    level: Api = Api.OFF
+    """The `api` level of a forge that brought it; OFF: it is there by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,15 +220,15 @@ def _gets_credential(template: Template, entry: HostTemplate) -> bool:
 
 def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:
     """The forge's REST rules at the granted level, once for each granted repository."""
-    levels: list[tuple[str, tuple[AccessRule, ...]]] = []
+    levels: list[tuple[str, Api, tuple[AccessRule, ...]]] = []
     if git.api is not Api.OFF:
-        levels.append(("api_read", entry.api_read))
+        levels.append(("api_read", Api.READ, entry.api_read))
     if git.api is Api.PULL_REQUESTS:
-        levels.append(("api_write", entry.api_write))
+        levels.append(("api_write", Api.PULL_REQUESTS, entry.api_write))
     folds = ignores_case(git.forge)
     return [
-        RankedRule(expanded, Tier.ALLOW, f"{origin}.{level}[{i}]", folds=folds)
-        for level, rules in levels
+        RankedRule(expanded, Tier.ALLOW, f"{origin}.{key}[{i}]", folds=folds, level=level)
+        for key, level, rules in levels
         for i, rule in enumerate(rules)
         for expanded in _expand(rule, git, opaque=entry.encoded_slash)
     ]

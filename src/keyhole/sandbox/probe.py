@@ -39,6 +39,13 @@ _IO_URING_SETUP, _CLONE3, _OPENAT2, _FCHMODAT2 = 425, 435, 437, 452
 _NEWUSER, _NEWNET, _NEWNS = 0x10000000, 0x40000000, 0x00020000
 _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
+_MANAGEMENT = {
+    "btrfs-snapshot": 0x50009417, "btrfs-subvolume": 0x5000940E, "btrfs-lookup": 0xD0009412,
+    "xfs-bulkstat": 0x8040587F, "ext4-move-extent": 0xC028660F, "encryption-key": 0xC0506617,
+    "f2fs-atomic-write": 0xF501, "bcachefs-subvolume": 0x4020BC10, "freeze": 0xC0045877,
+}  # fmt: skip
+"""Commands by which a file system is managed: the first shows the files that a mount hides."""
+_FIONREAD, _FICLONE = 0x541B, 0x40049409
 _PTRACE_SEIZE = 0x4206
 _PR_SET_DUMPABLE = 4
 _NONE = "none"
@@ -142,6 +149,31 @@ def int80() -> None:
     ctypes.CFUNCTYPE(ctypes.c_int)(address)()
 
 
+def command(number: int) -> str:
+    """What a command to a descriptor that is not open ends with, whatever file systems there are:
+    the kernel says EBADF, and a filter has its say before that."""
+    return _result(_libc.ioctl(-1, ctypes.c_ulong(number), None))
+
+
+def file_system_rows() -> list[Row]:
+    """Commands to a file system that would show what is masked, or change more than one's files."""
+    rows: list[Row] = []
+    for name, number in _MANAGEMENT.items():
+        seen = command(number)
+        rows.append((f"ioctl-{name}", seen == "ENOTTY", seen))
+    seen = command(_MANAGEMENT["btrfs-snapshot"] | 1 << 32)
+    rows.append(("ioctl-high-bits", seen == "ENOTTY", seen))
+    rows.append(("control-ioctl", command(_FICLONE) == "EBADF", "copies that share their blocks"))
+    reading, writing = os.pipe()
+    os.write(writing, b"seven b")
+    waiting = ctypes.c_int(0)
+    _libc.ioctl(reading, ctypes.c_ulong(_FIONREAD), ctypes.byref(waiting))
+    rows.append(("control-fionread", waiting.value == 7, f"{waiting.value} bytes in a pipe"))
+    os.close(reading)
+    os.close(writing)
+    return rows
+
+
 def system_call_rows() -> list[Row]:
     """What an empty namespace does not close and the filter must."""
     rows = []
@@ -175,6 +207,7 @@ def system_call_rows() -> list[Row]:
         letter = ctypes.create_string_buffer(b"x")
         result = _libc.ioctl(0, ctypes.c_ulong(request), letter)
         refused(name, _result(result), "EPERM")
+    rows += file_system_rows()
     if os.uname().machine == "x86_64":
         refused("32-bit-call", in_child(int80), "killed by SIGSYS")
         number = _X32_BIT | 39

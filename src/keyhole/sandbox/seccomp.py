@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from keyhole.model.value import dataclass
+from keyhole.sandbox import ioctls
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ _NEW_NAMESPACES = {
     "net": 0x40000000,
 }
 _CLONE_NEWTIME = 0x80  # for unshare alone: in clone's flags the bit belongs to the signal
-
-_LOW_32_BITS = 0xFFFFFFFF
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 # A program that meets ENOSYS takes another way; one that meets EPERM may give up.
 ABSENT = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "openat2")
@@ -97,14 +95,20 @@ def common_rules() -> Iterator[Rule]:
         for name in ("clone", "unshare"):
             yield Rule(errno.EPERM, name, (_has(0, flag),))
     yield Rule(errno.EPERM, "unshare", (_has(0, _CLONE_NEWTIME),))
-    for request in (_TIOCSTI, _TIOCLINUX):
-        # The kernel looks at 32 bits of the request; a set upper bit must not pass the filter.
-        low = Condition(1, "MASKED_EQ", _LOW_32_BITS, request)
-        yield Rule(errno.EPERM, "ioctl", (low,))
+    yield from _commands()
 
 
 def _has(argument: int, bit: int) -> Condition:
     return Condition(argument, "MASKED_EQ", bit, bit)
+
+
+def _commands() -> Iterator[Rule]:
+    """ENOTTY is a kernel's answer to a command that it does not have: programs take another way."""
+    for command in ioctls.REFUSED.values():
+        same = Condition(1, "MASKED_EQ", ioctls.COMMAND_BITS, command)
+        yield Rule(errno.EPERM, "ioctl", (same,))
+    for mask, value in ioctls.blocks_not_allowed():
+        yield Rule(errno.ENOTTY, "ioctl", (Condition(1, "MASKED_EQ", mask, value),))
 
 
 def _families(call: str) -> Iterator[Rule]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
 
-from keyhole.sandbox.files import overlay
+from keyhole.sandbox.files import inspection, overlay, settingsfiles
 from keyhole.sandbox.files.fileplan import Kind, Mask, Refused
 from keyhole.sandbox.files.survey import Budget
-from tests.sandbox.files.worlds import PRIVATE_KEY, World, a_sandbox, binds, masks
+from tests.sandbox.files.worlds import PRIVATE_KEY, TOKEN, World, a_sandbox, binds, masks
 
 
 def masked(world: World, **sandbox: tuple[str, ...]) -> set[str]:
@@ -70,6 +71,110 @@ def test_a_credential_file_is_masked_and_named_unless_listed(
 def test_a_file_that_only_resembles_one_is_shown(world: World, name: str, content: str) -> None:
     world.write(name, content)
     assert masked(world) == set()
+
+
+SETTINGS = [
+    ".mcp.json", ".claude/settings.local.json", ".vscode/settings.json", "mise.toml", ".mise.toml",
+    "infra/prod/eu/west/a/terraform.tfvars", ".codex/config.toml", "docker-compose.override.yml",
+    "src/main/resources/a/b/application-prod.properties", "api/appsettings.Development.json",
+    ".idea/httpRequests/x/http-client.private.env.json", "deploy/values.yaml", "app.ini", ".bashrc",
+    "packages/web/config/local.json", ".continue/a/b/c/d/config.yaml",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_token_in_a_settings_file_is_masked_and_named_unless_listed(
+    world: World, name: str
+) -> None:
+    """I1. Control: the same file without the token, and with a reference to a variable."""
+    world.write(name, '{"GITHUB_TOKEN": "${GITHUB_TOKEN}"}')
+    assert masked(world) == set()
+    world.write(name, f'{{"GITHUB_TOKEN": "{TOKEN}"}}')
+    plan = world.plan()
+    assert masks(plan, world.project) == {name}
+    (notice,) = plan.notices
+    assert notice.startswith("masked, a token is in it (what sandbox.unsafe_paths lists is shown)")
+    assert str(world.project / name) in notice
+    assert TOKEN not in notice
+    assert masked(world, unsafe_paths=(name,)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "google-services.json",
+            '{"current_key": "AIza' + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uX" + '"}',
+        ),
+        ("src/a/b/c/fixture.json", TOKEN),
+        ("main.py", f"TOKEN = '{TOKEN}'"),
+        (".mypy_cache/3.11/x.meta.json", TOKEN),
+        ("node_modules/x/package.json", TOKEN),
+        ("large.json", TOKEN + " " * (1 << 16)),
+    ],
+)
+def test_a_token_in_what_is_no_settings_file_is_left_alone(
+    world: World, name: str, content: str
+) -> None:
+    """The bounds of the rule, as docs/THREATS.md says them."""
+    world.write(name, content)
+    assert masked(world) == set()
+
+
+def test_a_settings_file_behind_a_link_is_masked_where_it_lies(world: World) -> None:
+    world.write("data/shared", f'{{"token": "{TOKEN}"}}')
+    (world.project / ".mcp.json").symlink_to("data/shared")
+    assert masked(world) == {"data/shared"}
+    world.write("data/shared", "{}")
+    assert masked(world) == set()
+
+
+def test_an_address_with_a_password_in_a_reflog_stops_the_run(world: World) -> None:
+    """I1: a mask would keep git from committing. Control: without it, and where it is listed."""
+    entry = f"{'0' * 40} {'1' * 40} A <a@b.example> 1 +0000\tpull https://"
+    world.write("x/.git/HEAD", "ref: refs/heads/main")
+    for name in ("x/.git/logs/HEAD", "x/.git/modules/m/logs/refs/heads/main"):
+        world.write(name, f"{entry}forge.corp.example/x\n")
+        assert masked(world) == set()
+        world.write(name, f"{entry}me:{TOKEN}@forge.corp.example/x\n" * 2000)
+        with pytest.raises(Refused, match="git reflog expire") as refused:
+            world.plan()
+        assert str(world.project / name) in str(refused.value)
+        assert TOKEN not in str(refused.value)
+        assert masked(world, unsafe_paths=(name,)) == set()
+        assert masks(world.plan(a_sandbox(writable=(), readable=(".",))), world.project) == {name}
+        (world.project / name).unlink()
+
+
+def test_settings_files_are_looked_into_within_bounds_and_the_rest_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: by number and by time, each."""
+    for index in range(5):
+        world.write(f"{index}.json", TOKEN)
+    for bound in ({"files": 3}, {"seconds": 0.0}):
+        made = partial(settingsfiles.SettingsFiles, **bound)
+        monkeypatch.setattr(inspection, "SettingsFiles", made)
+        plan = world.plan()
+        expected = bound.get("files", 0)
+        assert len(masks(plan, world.project)) == expected
+        assert any(f"too many settings files: {5 - expected}" in line for line in plan.notices)
+
+
+def test_a_settings_file_that_cannot_be_read_is_masked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I1: its owner, who the sandbox runs as, could make it readable."""
+    world.write(".mcp.json", "{}")
+    real = os.open
+
+    def refusing(name: str, flags: int, *more: Any, **named: Any) -> int:  # noqa: ANN401
+        if str(name).endswith(".mcp.json"):
+            raise PermissionError(13, "no")
+        return real(name, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    assert masked(world) == {".mcp.json"}
 
 
 def test_a_directory_called_env_is_no_credential(world: World) -> None:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from random import Random
+
 import pytest
 
-from keyhole.sandbox.files.looks import name_looks_secret, text_looks_secret, value_looks_secret
+from keyhole.app.catalogue import FileCatalogue
+from keyhole.inject.placeholder import Shape
+from keyhole.sandbox.files.looks import (
+    credential_by_shape,
+    name_looks_secret,
+    text_looks_secret,
+    value_looks_secret,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +65,78 @@ def test_a_value_of_a_known_shape_is_known(value: str) -> None:
 )  # fmt: skip
 def test_a_value_that_only_resembles_one_passes(value: str) -> None:
     assert value_looks_secret(value) is None
+
+
+BODY = "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
+HEX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"ghp_{BODY}", f"gho_{BODY}", f"github_pat_{BODY[:22]}_{BODY}", f"glpat-{BODY[:20]}",
+        f"sk-proj-{BODY}", f"sk-ant-api03-{BODY}-{BODY}AA", f"sk_live_{BODY[:24]}",
+        f"AKIA{BODY[:16].upper()}", f"AIza{BODY[:35]}", f"xoxb-8412907365-{BODY[:24]}",
+        f"npm_{BODY}", f"pypi-AgEIcHlwaS5vcmc{BODY}", f"hf_{BODY}", f"dop_v1_{HEX}",
+        f"SG.{BODY[:22]}.{BODY}", f"eyJ{BODY}.eyJ{BODY}.{BODY}", f'"Bearer gsk_{BODY}"',
+        "-----BEGIN PRIVATE KEY-----", f"postgres://app:{BODY}@db.corp.io/x",
+        f"https://x-access-token:ghs_{BODY}@github.com/a/b", f"https://me:{BODY}@forge.corp.io/",
+    ],
+)  # fmt: skip
+def test_a_credential_in_a_file_is_known_by_its_shape(text: str) -> None:
+    """I1, wherever it stands in the file."""
+    assert credential_by_shape(text.encode())
+    assert credential_by_shape(f'{{"a": "b",\n "c": "{text}"}}\n'.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "ghp_" + "a" * 36, "${GITHUB_TOKEN}",
+        "ghp_1234567890abcdefghijklmnopqrstuvwxyz", "AKIAIOSFODNN7EXAMPLE", "sk-your-key-goes-here",
+        "sk-learn-extensions-contrib", "pypi-publish-to-the-registry", "npm_config_registry",
+        "glpat-YOUR_TOKEN_HERE_PLEASE", "task-ghp", "eyJ0eXAi", "risk-assessment-of-the-year",
+        "postgres://postgres:postgres@db/app", "postgres://app:S3cretPass@localhost:5432/app",
+        "postgres://app:secret@db.corp.io/x", "https://user:${TOKEN}@corp.io/",
+        "https://user:<password>@corp.io/", "https://user:%s@corp.io/", "mysql://a:b1c2@127.0.0.1/",
+        "https://u:p4ss0rd@svc.example/", "redis://cache:cache@cache.corp.io", "https://a@b.io/",
+        "-----BEGIN CERTIFICATE-----", "https://u:***@corp.io", "ssh://git@corp.io/x",
+    ],
+)  # fmt: skip
+def test_samples_variables_and_local_passwords_are_no_credentials(text: str) -> None:
+    assert credential_by_shape(text.encode()) is None
+
+
+def test_a_placeholder_of_ours_is_no_credential() -> None:
+    """An agent that writes its own settings has one; the shapes are those of the catalogue."""
+    catalogue = FileCatalogue()
+    shapes = [t.placeholder for t in catalogue.values() if t.placeholder]
+    found = 0
+    for shape in (*shapes, Shape.parse("{jwt}")):
+        for seed in range(5):
+            made = shape.placeholder(Random(seed).randbytes(4096))  # noqa: S311 - a stand-in
+            assert credential_by_shape(f'"{made}"'.encode()) is None, made
+            unmarked = made.replace("keyhole", "q7RtZ2m").replace("KEYHOLE", "Q7RTZ2M")
+            found += credential_by_shape(f'"{unmarked}"'.encode()) is not None
+    assert found > 50  # the control: without the mark many are known
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["eyJaaaaaaaaaa-", "eyJaaaaaaaaaa.", "sk-", "SG.aaaaaaaaaaaaaaaaaaaa", "://a:b", "://", "AKIA",
+     "-----BEGIN ", "PRIVATE KE", "ghp_", "://a:b@", "a:", "<!--", "xoxb-", " ", "a=",
+     "sk-a1B2c3D4"],
+)  # fmt: skip
+def test_looking_costs_time_in_proportion(piece: str) -> None:
+    """I9, I12: files of the project are what a sandbox wrote before."""
+    times = []
+    for size in (1 << 16, 1 << 18):
+        text = "<" + piece * (size // len(piece))
+        start = time.process_time()
+        credential_by_shape(text.encode())
+        text_looks_secret(text)
+        times.append(time.process_time() - start)
+    assert times[1] < 12 * times[0] + 0.1  # four times as much; quadratic would be sixteen
 
 
 def test_a_sample_in_a_comment_is_no_password() -> None:

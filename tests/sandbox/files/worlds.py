@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 GIT = Path("/usr/bin/git")
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nmade up\n"
+TOKEN = "ghp_" + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
 
 
 def a_sandbox(

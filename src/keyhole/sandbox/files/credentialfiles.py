@@ -1,8 +1,9 @@
 """Which files of a project hold a credential: by name, or by name and what is in them (I1).
 
 Called for every file of a bound tree, so the names are looked up before anything is read. Not here:
-`terraform.tfstate` and `*.tfvars`, which often hold secrets but are the project's data (an empty
-state makes the next `apply` build everything anew), and sources such as `settings.py`.
+settings files of any name, of which `settingsfiles.py` knows tokens by their shape alone;
+`terraform.tfstate`, which often holds secrets but is the project's data (an empty state makes the
+next `apply` build everything anew); and sources such as `settings.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _BY_CONTENT: dict[str, Callable[[bytes], bool]] = {
 _BY_PLACE_AND_CONTENT: dict[tuple[str, str], Callable[[bytes], bool]] = {
     (".docker", "config.json"): _DOCKER, (".kube", "config"): _KUBE,
     (".m2", "settings.xml"): _tells, (".aws", "config"): _tells,
-    (".bundle", "config"): _matches(rb"BUNDLE_\w+\s*:\s*\"?[^\s\"]+:[^\s\"/]"),
+    (".bundle", "config"): _matches(rb"(?m)^[ \t]*BUNDLE_\w+[ \t]*:[ \t]*\"?[^\s\"]+:[^\s\"/]"),
     (".cargo", "config.toml"): _tells, ("pip", "pip.conf"): _tells,
 }  # fmt: skip
 

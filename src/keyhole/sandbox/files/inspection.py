@@ -13,6 +13,7 @@ from keyhole.model.text import visible
 from keyhole.sandbox.files.credentialfiles import DEPENDENCIES, holds_credential
 from keyhole.sandbox.files.fileplan import Kind, Refused
 from keyhole.sandbox.files.paths import is_below
+from keyhole.sandbox.files.settingsfiles import SettingsFiles, is_reflog, is_settings
 from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
 from keyhole.sandbox.files.triggers import is_git_directory, trigger_of
 
@@ -47,6 +48,7 @@ class Inspection:
         self._mounts: frozenset[str] = frozenset()
         self._root = ""
         self._found: dict[str, list[str]] = {}
+        self._settings = SettingsFiles()
 
     def look(self, tree: Tree, budget: Budget) -> None:
         """Go through a tree; Refused when it is too large to be known."""
@@ -72,7 +74,13 @@ class Inspection:
 
     def notices(self) -> tuple[str, ...]:
         """A line for each sort of finding."""
-        return tuple(f"{what}: {_several(paths)}" for what, paths in self._found.items())
+        found = tuple(f"{what}: {_several(paths)}" for what, paths in self._found.items())
+        unseen = self._settings.passed_over
+        if unseen:
+            found += (
+                f"not looked into for tokens, as there are too many settings files: {unseen}",
+            )
+        return found
 
     def _mask_dangers(self, tree: Tree) -> None:
         for danger in (*self._rules.own, *self._rules.secret):
@@ -135,27 +143,48 @@ class Inspection:
 
     def _judge_file(self, where: str, name: str) -> None:
         path = _join(where, name)
-        if holds_credential(where, name):
+        what = _CREDENTIALS if holds_credential(where, name) else self._known_by_shape(where, name)
+        if what is not None:
             if path not in self._rules.unsafe:
-                self._mask(path, Kind.FILE, _CREDENTIALS)
+                self._mask(path, Kind.FILE, what)
                 return
             self._note("shown although it holds credentials, as sandbox.unsafe_paths says", path)
         self._protect(where, name, Kind.FILE)
 
+    def _known_by_shape(self, where: str, name: str, real: str | None = None) -> str | None:
+        path = real or _join(where, name)
+        found = self._settings.credential_in(self._root, where, name, path)
+        if found is None:
+            return None
+        shown = path in self._rules.unsafe
+        if is_reflog(where) and not shown and self._overlay.is_writable(path):
+            # Under a mask git could not write on, and no commit would succeed inside.
+            raise Refused(
+                f"{visible(path)} holds {found}, which git wrote there with an address. "
+                "`git reflog expire --expire=now --all` in that repository removes it; or list the "
+                "file in sandbox.unsafe_paths to show it"
+            )
+        return f"masked, {found} is in it (what sandbox.unsafe_paths lists is shown)"
+
     def _judge_link(self, where: str, name: str) -> None:
         """A credential under a plain name, reached through a link with a telling one."""
         path = _join(where, name)
-        if not holds_credential(where, name):
+        tells = holds_credential(where, name)
+        if not tells and not is_settings(where.removeprefix(self._root), name):
             return
         real = os.path.realpath(path)
         if (
-            self._overlay.holds(real)
-            and not {real, path} & self._rules.unsafe
-            and _kind(real) is Kind.FILE
-            and not self._overlay.is_masked(real)
-            and holds_credential(where, name, real)
+            not self._overlay.holds(real)
+            or {real, path} & self._rules.unsafe
+            or _kind(real) is not Kind.FILE
+            or self._overlay.is_masked(real)
         ):
-            self._mask(real, Kind.FILE, _CREDENTIALS)
+            return
+        what = self._known_by_shape(where, name, real)
+        if tells and holds_credential(where, name, real):
+            what = _CREDENTIALS
+        if what is not None:
+            self._mask(real, Kind.FILE, what)
 
     def _protect(self, where: str, name: str, kind: Kind) -> None:
         found = trigger_of(os.path.basename(where), name)

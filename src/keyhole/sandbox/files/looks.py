@@ -1,29 +1,58 @@
 """What looks like a credential: a name, a value, the text of a settings file. Pure.
 
-Used for the environment, for git settings and for the files of /etc (I1). It finds what is
-careless, not what is hidden: a secret without a known shape under a plain name passes.
+Used for the environment, for git settings, for the files of /etc and of projects (I1). It finds
+what is careless, not what is hidden: a secret without a known shape under a plain name passes.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
-_TOKEN = r"""(?<![A-Za-z0-9])(?:
-      gh[pousr]_[A-Za-z0-9]{16,} | github_pat_[A-Za-z0-9_]{20,}
-    | gl(?:pat|rt|dt|ptt|cbt|soat)-[\w-]{10,}
-    | sk-[A-Za-z0-9_-]{16,} | (?:sk|rk|pk)_live_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9]{16,}
-    | xox[abceoprs]-[A-Za-z0-9-]{10,} | xapp-[A-Za-z0-9-]{10,}
-    | (?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
-    | AIza[\w-]{35} | ya29\.[\w-]{20,} | GOCSPX-[\w-]{20,}
-    | npm_[A-Za-z0-9]{36} | pypi-[A-Za-z0-9_-]{16,} | rubygems_[a-f0-9]{32,} | cio[A-Za-z0-9]{32}
-    | hf_[A-Za-z0-9]{20,} | gsk_[A-Za-z0-9]{20,} | xai-[A-Za-z0-9]{20,} | r8_[A-Za-z0-9]{30,}
-    | nvapi-[\w-]{20,} | do[op]_v1_[a-f0-9]{32,} | dckr_(?:pat|oat)_[\w-]{16,}
-    | hv[sbr]\.[\w-]{20,} | tskey-[\w-]{16,} | shp(?:at|ca|pa|ss)_[a-fA-F0-9]{16,}
-    | SG\.[\w-]{16,}\.[\w-]{16,} | ATATT[\w-]{20,} | lin_api_[A-Za-z0-9]{20,} | sbp_[a-f0-9]{20,}
-    | AGE-SECRET-KEY-1[A-Z0-9]{20,} | PuTTY-User-Key-File
-    | eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*
-    )"""  # noqa: S105 - the shapes of tokens
+from keyhole.inject.placeholder import MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHAPES = (
+    ("ghp_ gho_ ghu_ ghs_ ghr_", "[A-Za-z0-9]{16,}"),
+    ("github_pat_", "[A-Za-z0-9_]{20,}"),
+    ("glpat- glrt- gldt- glptt- glcbt- glsoat-", r"[\w-]{10,}"),
+    ("sk-", "[A-Za-z0-9_-]{16,}"),
+    ("sk_live_ rk_live_ pk_live_", "[A-Za-z0-9]{10,}"),
+    ("whsec_", "[A-Za-z0-9]{16,}"),
+    ("xoxa- xoxb- xoxc- xoxe- xoxo- xoxp- xoxr- xoxs- xapp-", "[A-Za-z0-9-]{10,}"),
+    ("AKIA ASIA", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("AIza", r"[\w-]{35}"),
+    ("ya29.", r"[\w-]{20,}"),
+    ("GOCSPX-", r"[\w-]{20,}"),
+    ("npm_", "[A-Za-z0-9]{36}"),
+    ("pypi-", "[A-Za-z0-9_-]{16,}"),
+    ("rubygems_", "[a-f0-9]{32,}"),
+    ("cio", "[A-Za-z0-9]{32}"),
+    ("hf_ gsk_ xai-", "[A-Za-z0-9]{20,}"),
+    ("r8_", "[A-Za-z0-9]{30,}"),
+    ("nvapi-", r"[\w-]{20,}"),
+    ("doo_v1_ dop_v1_", "[a-f0-9]{32,}"),
+    ("dckr_pat_ dckr_oat_", r"[\w-]{16,}"),
+    ("hvs. hvb. hvr.", r"[\w-]{20,}"),
+    ("tskey-", r"[\w-]{16,}"),
+    ("shpat_ shpca_ shppa_ shpss_", "[a-fA-F0-9]{16,}"),
+    ("SG.", r"[\w-]{16,}\.[\w-]{16,}"),
+    ("ATATT", r"[\w-]{20,}"),
+    ("lin_api_", "[A-Za-z0-9]{20,}"),
+    ("sbp_", "[a-f0-9]{20,}"),
+    ("AGE-SECRET-KEY-1", "[A-Z0-9]{20,}"),
+    ("PuTTY-User-Key-File", ""),
+    # A run that begins inside another is not tried: each would be read to the same end.
+    ("eyJ", r"(?<![\w-]eyJ)[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]*"),
+)
+"""How tokens begin, and what follows. A text is searched for the beginnings alone, so that looking
+through a file costs no more than its bytes."""
+_BEGINNINGS = {
+    beginning.encode(): rest.encode() for listed, rest in _SHAPES for beginning in listed.split()
+}
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 # A password, or any userinfo at all over HTTP, where a user alone may be the token. A reference to
 # a variable (`https://$USER:$PASS@`) holds no secret.
@@ -34,7 +63,6 @@ _USERINFO = (
 _SETTING = (
     r"""^[ \t]*(?:export[ \t]+)?["']?([A-Za-z_/][\w./:-]*)["']?[ \t]*[=:][ \t]*["']?[^\s"'$#;<{]"""
 )
-_XML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _XML_SECRET = re.compile(r"<(?:password|passphrase|privateKey)>\s*[^<\s${]", re.IGNORECASE)
 
 _ANYWHERE = frozenset("PASSPHRASE CREDENTIAL CREDENTIALS APIKEY PASSWD".split())
@@ -47,10 +75,62 @@ _NPM_AUTH = re.compile(r"(?:^|[:_])_auth", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
+_PASSWORD = rb"""://([^/?#\s"'@:]*):([^/?#\s"'@]+)@([^/?#\s"'@:]+)"""
+_NO_PASSWORD = frozenset(
+    b"password passwd pass secret postgres mysql mariadb mongo redis rabbitmq root admin user "
+    b"guest test app dev example changeme changeit minio minioadmin sa x".split()
+)
+"""Passwords of databases that only this machine reaches, as tutorials write them."""
+_LOCAL_NAMES = (
+    b".local", b".localhost", b".internal", b".test", b".example", b".invalid",
+    b"example.com", b"example.org", b"example.net", b"0.0.0.0",
+)  # fmt: skip
+_SAMPLE = re.compile(
+    rb"xxxx|example|placeholder|your|change-?me|dummy|fake|redacted|insert|0123456|1234567|abcdefg|"
+    + "|".join(MARKS).lower().encode()
+)
+_VARIABLE = re.compile(rb"[$<%{]")
+_RUN = re.compile(rb"[A-Za-z0-9]{8,}")
+_NOT_A_WORD = re.compile(rb"[0-9A-Z]")
+_UNSIGNED = b"eyJhbGciOiJub25l"  # a JWT that says alg: none, as a placeholder does
+_DISTINCT = 8
+"""Characters that a random token has at least; `ghp_aaaa…` is a sample."""
+
+
 @cache
 def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """When first asked: the longest of them takes 2 ms, and most runs ask for none."""
+    """When first asked: most runs ask for none."""
     return re.compile(pattern, flags)
+
+
+@cache
+def _shape(beginning: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"(?<![A-Za-z0-9])" + re.escape(beginning) + _BEGINNINGS[beginning])
+
+
+@cache
+def _password() -> re.Pattern[bytes]:
+    return re.compile(_PASSWORD)
+
+
+def _tokens(data: bytes) -> Iterator[bytes]:
+    for beginning in _BEGINNINGS:
+        at = data.find(beginning)
+        while at >= 0:
+            found = _shape(beginning).match(data, at)
+            if found:
+                yield found[0]
+            # Past what was found, whose end every beginning inside it would be read to again.
+            at = data.find(beginning, max(found.end() if found else 0, at + 1))
+
+
+def _without_comments(text: str) -> str:
+    """By hand: a pattern would look for the end again after each beginning that has none."""
+    kept, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start)) >= 0:
+        kept.append(text[at:start])
+        at = end + len("-->")
+    return "".join([*kept, text[at:]])
 
 
 def name_looks_secret(name: str) -> bool:
@@ -82,13 +162,45 @@ def value_looks_secret(value: str) -> str | None:
         return "a private key"
     if _compiled(_USERINFO).search(value):
         return "a URL with a password"
-    return "a token" if _compiled(_TOKEN, re.VERBOSE).search(value) else None
+    data = value.encode("utf-8", "replace")
+    return "a token" if next(_tokens(data), None) is not None else None
+
+
+def credential_by_shape(data: bytes) -> str | None:
+    """What in a project's own file is a credential, by its shape alone.
+
+    Files of a project hold samples, references to variables, and passwords of databases that run
+    beside the tests; none of these is one, nor is a placeholder of ours.
+    """
+    if b"PRIVATE KEY" in data and _PRIVATE_KEY.search(data.decode("utf-8", "replace")):
+        return "a private key"
+    if any(_is_plausible(token) for token in _tokens(data)):
+        return "a token"
+    if b"://" in data and any(_is_real(*found) for found in _password().findall(data)):
+        return "a URL with a password"
+    return None
+
+
+def _is_plausible(token: bytes) -> bool:
+    if _SAMPLE.search(token.lower()) or token.startswith(_UNSIGNED) or len(set(token)) < _DISTINCT:
+        return False
+    return any(_NOT_A_WORD.search(run) for run in _RUN.findall(token))
+
+
+def _is_real(user: bytes, password: bytes, host: bytes) -> bool:
+    lower, name = password.lower(), host.lower()
+    if lower in _NO_PASSWORD or lower == user.lower() or _SAMPLE.search(lower):
+        return False
+    if _VARIABLE.search(password) or set(password) <= set(b"*.x-"):
+        return False
+    # A name without a dot is a container's or this machine's.
+    return b"." in name and not name.startswith(b"127.") and not name.endswith(_LOCAL_NAMES)
 
 
 def text_looks_secret(text: str) -> str | None:
     """The same for a settings file, where a telling name with a value is enough."""
     if text.lstrip().startswith("<"):
-        text = _XML_COMMENT.sub("", text)  # the samples that Maven ships are in comments
+        text = _without_comments(text)  # the samples that Maven ships are in comments
     if found := value_looks_secret(text):
         return found
     if _XML_SECRET.search(text):
