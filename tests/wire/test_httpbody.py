@@ -95,7 +95,7 @@ def encode(chunks: list[bytes], trailers: bytes = b"", spell: str = "%x") -> byt
 
 def read(data: bytes, *, request: bool = True) -> tuple[bytes, ChunkedReader]:
     reader = ChunkedReader(treat if request else None)
-    return b"".join(reader.feed(data)), reader
+    return reader.feed(data), reader
 
 
 @given(
@@ -112,9 +112,8 @@ def test_payload_is_the_same_however_it_arrives(
     whole, control = read(data + NEXT, request=request)
     assert (whole, control.done, control.rest) == (b"".join(chunks), True, NEXT)
     reader = ChunkedReader(treat if request else None)
-    payload = [piece for part in cut(data + NEXT, places) for piece in reader.feed(part)]
-    assert all(payload)
-    assert b"".join(payload) == whole
+    payload = b"".join(reader.feed(part) for part in cut(data + NEXT, places))
+    assert payload == whole
     assert (reader.done, reader.rest, reader.trailers) == (True, NEXT, control.trailers)
     assert len(reader.trailers) == trailers.count(b":")
 
@@ -129,12 +128,11 @@ def test_a_body_that_is_cut_short_is_not_done_yet(chunks: list[bytes], short: in
 def test_payload_in_one_big_chunk_is_not_copied() -> None:
     size = 256 * 1024
     reader = ChunkedReader(None)
-    assert reader.feed(b"%x\r\n" % (2 * size)) == []
+    assert reader.feed(b"%x\r\n" % (2 * size)) == b""
     for _ in range(2):
         data = bytes(size)
-        (piece,) = reader.feed(data)
-        assert piece is data
-    assert reader.feed(b"\r\n0\r\n\r\n") == []
+        assert reader.feed(data) is data
+    assert reader.feed(b"\r\n0\r\n\r\n") == b""
     assert reader.done
 
 
@@ -317,4 +315,4 @@ def test_any_bytes_are_read_or_refused(pieces: list[bytes], start: bytes, reques
     reader = ChunkedReader(treat if request else None)
     with contextlib.suppress(Malformed):
         for piece in [start, *pieces]:
-            assert all(reader.feed(piece))
+            assert len(reader.feed(piece)) <= len(piece)

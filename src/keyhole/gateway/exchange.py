@@ -180,12 +180,11 @@ class Exchange:
             self.sent = not self.left
             client.count_up(len(body))
             return body, rest
-        pieces = self._reader.feed(data)
-        size = sum(map(len, pieces))
-        self._total += size
-        client.count_up(size)
+        body = self._reader.feed(data)
+        self._total += len(body)
+        client.count_up(len(body))
         client.check_body(self._total)
-        framed = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces])
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         if not self._reader.done:
             return framed, b""
         self.sent = True

@@ -157,5 +157,5 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
         data = await reader.read(MAX_ANSWER)
         if not data:
             raise Malformed("it is cut off")
-        body += b"".join(chunks.feed(data))
+        body += chunks.feed(data)
     return body

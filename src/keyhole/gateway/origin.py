@@ -98,7 +98,7 @@ class Origin(TlsSide):
 
     __slots__ = (
         "_head", "_held", "_interim", "_known_answers", "_left", "_reader", "_ready", "_relays",
-        "address", "exchange", "idle_since", "touched", "used",
+        "_searched", "address", "exchange", "idle_since", "touched", "used",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +123,8 @@ class Origin(TlsSide):
         self._reader: ChunkedReader | None = None
         self._left = 0
         self._held = b""
+        self._searched = 0
+        """Bytes of what is held in which the end of a head was looked for."""
         self._interim = 0
         self._relays = False
 
@@ -197,10 +199,11 @@ class Origin(TlsSide):
 
     def _advance(self, exchange: Asker, data: bytes) -> None:
         while self._head is None and not self._relays:
-            end = find_end(data)
+            end = find_end(data, self._searched)
             if end < 0:
-                self._held = data
+                self._held, self._searched = data, len(data)
                 return
+            self._searched = 0
             head = parse_response(data[:end], exchange.method, self._known_answers)
             data = data[end + len(END_OF_HEAD) :]
             if head.status < 200 and head.status != _SWITCHING:
@@ -250,8 +253,9 @@ class Origin(TlsSide):
             reader = self._reader
             if reader is None:
                 return
-            for piece in reader.feed(data):
-                exchange.body(piece)
+            payload = reader.feed(data)
+            if payload:
+                exchange.body(payload)
                 if self.exchange is not exchange:
                     return
             if reader.done:

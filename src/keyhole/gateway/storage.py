@@ -46,6 +46,8 @@ def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
     if transfer.own.found_in(places[0]):
         raise Malformed("the storage host would send the forge's own credential somewhere else")
     address = StorageAddress.parse(places[0].decode("latin-1"))
+    if transfer.repo.leads_astray(address):
+        raise Malformed("the storage host sends the transfer to another place of the forge")
     needles = transfer.needles | lent_secrets(Action(address), transfer.large.oid)
     return Transfer(
         address.host,
@@ -54,6 +56,7 @@ def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
         storage_head("GET", address, ()),
         b"",
         transfer.large,
+        transfer.repo,
         transfer.own,
         needles,
         transfer.hops + 1,

@@ -36,8 +36,10 @@ MIN_TOKEN = 20
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # A long sub-protocol that is no key is made of words: `json.reliable.webpubsub.azure.v1`. A stretch
 # of random characters is not; nor are capitals, which registered names of that length do without.
-_WORD = rb"[a-z]{0,15}[0-9]{0,2}[a-z]{0,3}"
-_WORDS = re.compile(rb"(?:" + _WORD + rb")(?:[-._+](?:" + _WORD + rb"))*")
+# No letter can be read as part of two runs: with `[a-z]{0,15}[0-9]{0,2}[a-z]{0,3}`, each word had
+# four readings, and a name of ten words a million of them (I12).
+_WORD = rb"(?:[a-z]{0,18}|[a-z]{0,15}[0-9]{1,2}[a-z]{0,3})"
+_WORDS = re.compile(_WORD + rb"(?:[-._+]" + _WORD + rb")*")
 
 # RFC 6265 §4.1.1 cookie-octet. Servers that read quotes or commas would find other cookies in a
 # value than are judged here.
@@ -92,7 +94,10 @@ class Surgery:
 
     def query(self, query: str) -> str:
         """The query without the fields of emptied slots, whichever of `&` and `;` divides them."""
-        stays = [self._field_stays(field) for field in query.replace(";", "&").split("&")]
+        fields = query.replace(";", "&").split("&")
+        # Each once: a query has room for 16,000 fields, and a look at one takes 5 µs (I12).
+        known = {field: self._field_stays(field) for field in set(fields)}
+        stays = [known[field] for field in fields]
         if all(stays):
             return query
         pieces = _SEPARATOR.split(query)

@@ -218,11 +218,11 @@ def _read_all(sock: socket.socket, body: bytes, deadline: float) -> bytes:
 
 def _read_chunks(sock: socket.socket, begun: bytes, deadline: float) -> bytes:
     chunks = ChunkedReader(None)
-    body = b"".join(chunks.feed(begun))
+    body = chunks.feed(begun)
     while not chunks.done:
         if len(body) > MAX_ANSWER:
             raise Malformed("its body is too long")
-        body += b"".join(chunks.feed(_receive(sock, _AT_ONCE, deadline)))
+        body += chunks.feed(_receive(sock, _AT_ONCE, deadline))
     return body
 
 
