@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
 from keyhole.sandbox.files.credentialfiles import DEPENDENCIES, holds_credential
+from keyhole.sandbox.files.executed import Finder
 from keyhole.sandbox.files.fileplan import Kind, Refused
 from keyhole.sandbox.files.paths import is_below
 from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
-from keyhole.sandbox.files.triggers import is_git_directory, trigger_of
+from keyhole.sandbox.files.triggers import Guard, is_git_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.sandbox.files.executed import Found
     from keyhole.sandbox.files.overlay import Overlay
     from keyhole.sandbox.files.repositories import Repositories
     from keyhole.sandbox.files.trees import Rules, Tree
@@ -46,6 +50,7 @@ class Inspection:
         self._all_mounts = mounts
         self._mounts: frozenset[str] = frozenset()
         self._root = ""
+        self._finder = Finder(tree.path for tree in trees if tree.writable)
         self._found: dict[str, list[str]] = {}
 
     def look(self, tree: Tree, budget: Budget) -> None:
@@ -56,7 +61,10 @@ class Inspection:
         )
         self._mask_dangers(tree)
         if tree.kind is Kind.FILE:
-            self._judge_file(os.path.dirname(tree.path), os.path.basename(tree.path))
+            where, name = os.path.split(tree.path)
+            self._judge_file(where, name)
+            for found in self._finder.look(Listing(where, files=[name]), where):
+                self._guard(found)
             return
         try:
             for listing in walk(tree.path, budget):
@@ -100,14 +108,14 @@ class Inspection:
         if is_git_directory(where, {*listing.files, *listing.dirs, *listing.links}):
             self._repositories.cover(listing)
         self._look_for_pointers(listing)
+        for found in self._finder.look(listing, self._root):
+            self._guard(found)
         if not DEPENDENCIES.isdisjoint(where.removeprefix(self._root).split("/")):
             return
         for name in listing.files:
             self._judge_file(where, name)
         for name in listing.links:
             self._judge_link(where, name)
-        for name in listing.dirs:
-            self._protect(where, name, Kind.DIR)
 
     def _look_for_mounts(self, listing: Listing) -> None:
         for names, kind in ((listing.dirs, Kind.DIR), (listing.files, Kind.FILE)):
@@ -140,7 +148,6 @@ class Inspection:
                 self._mask(path, Kind.FILE, _CREDENTIALS)
                 return
             self._note("shown although it holds credentials, as sandbox.unsafe_paths says", path)
-        self._protect(where, name, Kind.FILE)
 
     def _judge_link(self, where: str, name: str) -> None:
         """A credential under a plain name, reached through a link with a telling one."""
@@ -157,14 +164,52 @@ class Inspection:
         ):
             self._mask(real, Kind.FILE, _CREDENTIALS)
 
-    def _protect(self, where: str, name: str, kind: Kind) -> None:
-        found = trigger_of(os.path.basename(where), name)
-        path = _join(where, name)
-        if found and found.kind is kind and self._overlay.is_writable(path):
-            if path in self._rules.unsafe:
-                self._note("writable although the host executes it, as unsafe_paths says", path)
-            else:
-                self._overlay.protect(path, kind)
+    def _guard(self, found: Found) -> None:
+        """Make read-only what the host executes, or what a link of its name leads to."""
+        if found.guard is Guard.REPORTED or (found.guard is Guard.ENTRIES and found.trail is None):
+            return
+        path = found.trail.end if found.trail else found.path
+        if not self._overlay.holds(path) or not self._overlay.is_writable(path):
+            return
+        if {path, found.path} & self._rules.unsafe:
+            self._note("writable although the host executes it, as unsafe_paths says", found.path)
+            return
+        if found.guard is Guard.ENTRIES or self._overlay.is_masked(path):
+            return
+        kind = _kind(path)
+        if kind is found.kind:
+            self._overlay.protect(path, kind)
+
+    def look_behind_links(self, hooks: Iterable[str], budget: Budget) -> None:
+        """Look through directories that links give another name, when all trees were looked at."""
+        for found in self._finder.looping:
+            if found.guard is not Guard.REPORTED and found.path not in self._rules.unsafe:
+                raise Refused(
+                    f"{visible(found.path)} is a symbolic link to a directory that it lies in, so "
+                    "that what the host executes cannot be protected: remove it, or list it in "
+                    "sandbox.unsafe_paths"
+                )
+        for path in hooks:
+            self._finder.visit_hooks(path)
+        while self._finder.pending:
+            detour = self._finder.pending.popleft()
+            if not self._overlay.holds(detour.path) or detour.link in self._rules.unsafe:
+                continue
+            self._finder.enter(detour)
+            called = detour.name
+            try:
+                for listing in walk(detour.path, budget):
+                    if listing.closed or self._overlay.is_masked(listing.path):
+                        listing.dirs.clear()
+                        continue
+                    for found in self._finder.look(listing, detour.path, called):
+                        self._guard(found)
+                    called = ""
+            except TooLarge:
+                raise Refused(
+                    f"{visible(detour.link)} leads to a directory that is too large to look "
+                    "through; remove it, or list it in sandbox.unsafe_paths"
+                ) from None
 
     def _mask(self, path: str, kind: Kind, what: str) -> None:
         if path in self._named:
