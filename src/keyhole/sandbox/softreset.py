@@ -34,8 +34,9 @@ _RESET = b"".join(
 )
 _PALETTE = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\\x1b]R\x1b\\"
 """The terminal's own colours. Attack: text in the colour of the background."""
-_BOTTOM = b"\x1b[999;1H\r\n"
-"""A new line below all that is on the screen."""
+_BOTTOM = b"\x1b[?6l\x1b[999;1H\r\n"
+"""A new line below all that is on the screen; by positions that count from its top, which the soft
+reset does not see to on every terminal."""
 
 _HARMLESS = re.compile(rb"\x1b\[[0-9;:]{0,64}[mK]")
 """Colours and clearing the rest of a line: what ordinary output has."""

@@ -94,11 +94,12 @@ def test_many_files_are_read_for_a_bounded_time(
     scope = Scope((str(world.project),))
     read: list[str] = []
     content = Digests._content
-    monkeypatch.setattr(
-        Digests,
-        "_content",
-        lambda self, path, found: read.append(path) or content(self, path, found),
-    )
+
+    def noted(self: Digests, path: str, found: os.stat_result) -> str:
+        read.append(path)
+        return content(self, path, found)
+
+    monkeypatch.setattr(Digests, "_content", noted)
     found = snapshot(scope, digests=Digests(total=10_000))
     assert len(read) == 10
     assert len(found.sights) == 50
@@ -133,5 +134,5 @@ def test_a_file_that_changes_while_it_is_read_has_no_content(
             os.mkfifo(path) if becomes == "pipe" else path.write_text("b")
         return opened(name, flags)
 
-    monkeypatch.setattr(digests.os, "open", swapped)
+    monkeypatch.setattr(os, "open", swapped)
     assert Digests().file(str(path)).content == ""
