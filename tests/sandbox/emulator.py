@@ -70,7 +70,7 @@ class Emulator:
             timeout=PATIENCE,
             **self._project.person.become(),
         )
-        return done.stdout
+        return str(done.stdout)
 
 
 def program_of(project: Project) -> Path:
