@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from keyhole.app.findings import INTERRUPTED, FindingStore
 from keyhole.model.text import visible
 from keyhole.model.value import replace
-from keyhole.sandbox.files.comparison import MAX_LINES, Comparison, lines
+from keyhole.sandbox.files.comparison import MAX_LINES, Comparison, Finding, lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.app.findings import Book
     from keyhole.app.prepare import Prepared
-    from keyhole.sandbox.files.comparison import Finding, Snapshot
+    from keyhole.sandbox.files.comparison import Snapshot
 
+UNCOMPARED, UNSEEN = "not-compared", "it could not be looked through"
 SHOWS = "`keyhole findings` shows them"
 
 
@@ -59,7 +60,8 @@ class Leaving:
         except OSError as error:
             self._failed(error)
         self.close()
-        return self._comparison.findings[:MAX_LINES]
+        unsure = [Finding(path, UNCOMPARED, UNSEEN) for path in comparison.uncompared]
+        return (*self._comparison.findings[:MAX_LINES], *unsure[:MAX_LINES])
 
     @property
     def lines(self) -> tuple[str, ...]:

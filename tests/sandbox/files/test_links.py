@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.sandbox.files import comparison, executed
 from keyhole.sandbox.files.comparison import Snapshot, compare, lines, snapshot
 from keyhole.sandbox.files.executed import MAX_DETOURS
 from keyhole.sandbox.files.fileplan import Refused, Scope
@@ -106,6 +107,30 @@ def test_hooks_that_a_config_names_may_be_links_too(world: World) -> None:
     assert {"tools/hooks", "scripts/check"} <= protected(world)
 
 
+def test_hooks_that_a_config_names_may_be_behind_a_link(world: World) -> None:
+    """I11: and where the work tree itself would be the hooks, nothing can be protected."""
+    world.git("init", "-q")
+    world.git("config", "core.hooksPath", "hooks")
+    world.write("tools/hooks/pre-commit")
+    link(world, "hooks", "tools/hooks")
+    assert "tools/hooks" in protected(world)
+    before = snapshot(world.plan().scope)
+    world.write("evil/pre-commit")
+    link(world, "hooks", "evil")
+    found = lines(compare(before, snapshot(world.plan().scope)))
+    assert any(line.startswith(f"changed: {world.project}/hooks (a link to evil") for line in found)
+    link(world, "hooks", ".")
+    with pytest.raises(Refused, match="cannot be writable"):
+        world.plan()
+
+
+def test_a_link_to_another_tree_that_is_writable_is_refused(world: World) -> None:
+    world.write("../shared/tasks.json")
+    link(world, ".vscode", "../shared")
+    with pytest.raises(Refused, match="cannot be writable"):
+        protected(world, writable=(".", "../shared"))
+
+
 def test_a_link_in_an_agents_directory_does_not_lock_the_sources(world: World) -> None:
     """Daily work: `.claude/docs` may be a link to what people write; hooks are another matter."""
     world.write("docs/x")
@@ -139,6 +164,16 @@ def test_a_link_to_a_directory_that_holds_it_is_refused_or_says_nothing(
     with pytest.raises(Refused, match=r"\.claude"):
         world.plan()
     assert protected(world, unsafe_paths=(".claude",)) == set()
+
+
+def test_a_link_back_to_the_project_in_an_editors_directory_is_no_obstacle(world: World) -> None:
+    """Control: one that is named like a place of programs is."""
+    world.write(".idea/x")
+    link(world, ".idea/project", "..")
+    assert protected(world) == {".idea"}
+    link(world, ".idea/plugins", "..")
+    with pytest.raises(Refused, match="plugins"):
+        world.plan()
 
 
 def test_what_unsafe_paths_lists_stays_writable_by_either_name(world: World) -> None:
@@ -259,6 +294,32 @@ def test_more_links_to_directories_than_are_looked_through_are_said(world: World
         (world.project / f"d{index}").mkdir()
         link(world, f".vscode/{index}", f"../d{index}")
     assert looked(world).unseen == (str(world.project),)
+    with pytest.raises(Refused, match="symbolic links"):
+        world.plan()
+
+
+def test_following_links_has_a_time_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9. Attack: a hundred thousand links with long ways. Control: with time all is seen."""
+    for index in range(5):
+        link(world, f".vscode/{index}", "x")
+    assert looked(world).unseen == ()
+    monkeypatch.setattr(executed, "FOLLOW_SECONDS", -1.0)
+    assert looked(world).unseen == (str(world.project),)
+
+
+def test_what_is_compared_is_bounded_and_the_rest_is_said(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9."""
+    monkeypatch.setattr(comparison, "MAX_SIGHTS", 3)
+    for index in range(3):
+        world.write(f".vscode/{index}")
+    assert looked(world).unseen == ()
+    world.write(".vscode/more")
+    found = looked(world)
+    assert (len(found.sights), found.unseen) == (3, (str(world.project),))
 
 
 def test_a_path_is_followed_as_the_kernel_does_and_no_further(tmp_path: Path) -> None:

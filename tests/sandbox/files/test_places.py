@@ -137,6 +137,18 @@ def test_a_directory_on_the_persons_path_is_watched(world: World) -> None:
     assert found == f"changed: {world.project}/tools/bin (ls; it is on your PATH)"
 
 
+def test_a_link_on_the_persons_path_is_watched_too(world: World) -> None:
+    world.write("tools/x")
+    world.write("evil/x")
+    (world.project / "bin").symlink_to("tools")
+    plan = world.plan(search=(f"{world.project}/bin",))
+    before = snapshot(plan.scope)
+    (world.project / "bin").unlink()
+    (world.project / "bin").symlink_to("evil")
+    found = lines(compare(before, snapshot(plan.scope)))
+    assert any(line.startswith(f"changed: {world.project}/bin (") for line in found)
+
+
 # ── directories of agents and editors ─────────────────────────────────────────────────────────────
 
 
@@ -147,8 +159,8 @@ def test_an_agents_directory_counts_whole_and_what_exists_in_it_is_read_only(
     """I11. Control: an agent that works inside can still make new files, and is told of."""
     for name in ("settings.json", "anything", "hooks/x", "agents/deep/er/x"):
         world.write(f"{place}/{name}")
-    assert protected(world) == {f"{place}/{n}" for n in ("settings.json", "anything", "hooks",
-                                                         "agents")}  # fmt: skip
+    read_only = {f"{place}/{name}" for name in ("settings.json", "anything", "hooks")}
+    assert protected(world) == read_only
     assert str(world.project / place) in binds(world.plan(), writable=True)
     before = looked(world)
     world.write(f"{place}/settings.local.json")
@@ -179,6 +191,16 @@ def test_what_an_agent_works_in_stays_writable_and_is_compared(world: World) -> 
     assert short(world, before) == ["changed: .kiro/specs/feature/design.md"]
 
 
+def test_unsafe_paths_lifts_an_agents_directory_whole_or_one_entry(world: World) -> None:
+    for name in ("settings.json", "other.json"):
+        world.write(f".claude/{name}")
+    own = str(world.project / ".claude")
+    for listed, left_over in ((".claude", set()), (".claude/other.json", {f"{own}/settings.json"})):
+        plan = world.plan(a_sandbox(unsafe_paths=(listed,)))
+        assert {path for path in binds(plan, writable=False) if path.startswith(own)} == left_over
+        assert any("unsafe_paths" in line for line in plan.notices)
+
+
 def test_many_changes_in_one_directory_are_one_line(world: World) -> None:
     before = looked(world)
     for index in range(MAX_ALONE):
@@ -186,7 +208,7 @@ def test_many_changes_in_one_directory_are_one_line(world: World) -> None:
     assert len(left(world, before)) == MAX_ALONE
     world.write(".claude/commands/more.md")
     (found,) = left(world, before)
-    assert found.startswith(f"new: .claude ({MAX_ALONE + 1} new: commands/0.md, ")
+    assert found.startswith(f"new: .claude/commands ({MAX_ALONE + 1} new: 0.md, ")
 
 
 def test_what_an_envrc_evaluates_is_reported_beside_one(world: World) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_LINES = 40
 """Findings that are named; the rest is counted."""
+MAX_SIGHTS = 100_000
+"""Things that are compared; a large project with its packages has a few thousand."""
 MAX_ALONE = 4
 """Changes in one directory that are told one by one; more are told in one line."""
 _NAMED = 3
@@ -203,7 +205,7 @@ class _Looking:
             self._finder.enter(detour)
             self.walk(detour.path, detour.path, budget, detour.name)
         if self._finder.crowded:
-            self.unseen += self._roots
+            self.unseen = list(self._roots)
 
     def look_at(self, listing: Listing, root: str, called: str = "") -> None:
         """One directory."""
@@ -220,6 +222,9 @@ class _Looking:
     def _note(self, found: Found) -> None:
         if found.kind is Kind.DIR and found.trail is None and found.group is None:
             return  # its entries come by themselves
+        if len(self.sights) >= MAX_SIGHTS:
+            self.unseen = list(self._roots)
+            return
         links = found.trail.links if found.trail else ()
         link = links[0][1] if links else ""
         sight = Sight(found.why, self._mark(found), found.group, link)

@@ -60,7 +60,7 @@ class Digests:
     ) -> None:
         self._most = most
         self._left = total
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
         self._now = time.time()
 
     def file(self, path: str) -> Mark:
@@ -76,13 +76,14 @@ class Digests:
         return Mark(content, _identity(found), settled)
 
     def _may_read(self, size: int) -> bool:
-        if size > min(self._most, self._left) or time.monotonic() > self._deadline:
+        if size > min(self._most, self._left) or self._seconds < 0:
             return False
         self._left -= size
         return True
 
     def _content(self, path: str, found: os.stat_result) -> str:
         """Mode and digest; empty when the file is changed while it is read."""
+        started = time.monotonic()
         # O_NONBLOCK: a pipe may have been put there since.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -97,6 +98,7 @@ class Digests:
                 return ""
         finally:
             os.close(file)
+            self._seconds -= time.monotonic() - started
         return f"{bool(found.st_mode & 0o111)} {digest.hexdigest()}"
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import os
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass, field
+from keyhole.model.value import dataclass, field, replace
 from keyhole.sandbox.files.fileplan import Kind
 from keyhole.sandbox.files.links import TooManyLinks, Trail, follow
 from keyhole.sandbox.files.paths import is_within, parents
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
 
 MAX_DETOURS = 1000
 """Links to directories that are looked through under the link's name; a project has a dozen."""
+FOLLOW_SECONDS = 4.0
+"""Time that following links may take in one look; ten thousand take a tenth of a second."""
+
+
+_NOWHERE = Trail("", (), ())
 
 
 class Fold(enum.Enum):
@@ -122,7 +128,8 @@ class Finder:
         self.looping: list[Found] = []
         """Links to a directory that they lie in themselves: what is in it has no end."""
         self.crowded = False
-        """Whether there were more links to directories than are looked through."""
+        """Whether there were more links than are followed, so that something was not seen."""
+        self._left = FOLLOW_SECONDS
 
     def look(self, listing: Listing, root: str, called: str = "") -> Iterator[Found]:
         """What is in a directory of the tree at `root`; `called` is the name of a link to it."""
@@ -172,7 +179,11 @@ class Finder:
         file, directory = trigger_of(parent, name), trigger_of(parent, name, Kind.DIR)
         trigger = directory or file or beside_envrc(name, names)
         path = _join(listing.path, name)
-        if trigger is not None:
+        watched = self._inside.get(path)
+        if watched is not None:
+            found = Found(path, watched.group.why, group=watched.group)
+            yield from self._led(found, name, watched)
+        elif trigger is not None:
             inside = _inside(path, directory) if directory else None
             yield from self._led(Found(path, trigger.why, Kind.FILE, trigger.guard), name, inside)
         elif names_a_place(name):
@@ -192,11 +203,11 @@ class Finder:
                 yield self._found(listing, name, group.why, group, guard)
         for name in listing.links:
             found = Found(_join(where, name), group.why, Kind.FILE, inside.guard, group)
-            for led in self._led(found, name, _Inside(group, inside.guard, covered=True)):
-                # A directory that is only linked to may be any of the project's, which people and
-                # agents work in: it is read-only where its name says that programs are in it.
-                ordinary = led.kind is Kind.DIR and not holds_programs(name)
-                yield _guarded(led, Guard.REPORTED) if ordinary else led
+            # A directory that is only linked to may be any of the project's, which people and
+            # agents work in: it is read-only where its name says that programs are in it.
+            directory = inside.guard if holds_programs(name) else Guard.REPORTED
+            inner = _Inside(group, inside.guard, covered=True)
+            yield from self._led(found, name, inner, directory)
         for name in listing.dirs:
             path = _join(where, name)
             if guard is Guard.READ_ONLY and name in CHECKOUTS:
@@ -271,23 +282,32 @@ class Finder:
         guard: Guard = Guard.REPORTED,
     ) -> Found:
         path = _join(listing.path, name)
-        trail = _trail(path) if name in listing.links else None
+        trail = (self._trail(path) or _NOWHERE) if name in listing.links else None
         return Found(path, why, Kind.FILE, guard, group, trail)
 
-    def _led(self, found: Found, name: str, inside: _Inside | None = None) -> Iterator[Found]:
-        """The same with where it leads; a directory is looked through under this name."""
-        trail = _trail(found.path)
+    def _led(
+        self,
+        found: Found,
+        name: str,
+        inside: _Inside | None = None,
+        directory: Guard | None = None,
+    ) -> Iterator[Found]:
+        """The same with where it leads; a directory is looked through under this name, and guarded
+        by `directory` if that is given."""
+        trail = self._trail(found.path)
         if trail is None or not trail.links:
-            yield found if trail is not None else _replaced(found, Trail("", (), ()))
+            yield found if trail is not None else replace(found, trail=_NOWHERE)
             return
         end = trail.end
         inside_trees = any(is_within(end, root) for root in self._roots)
         is_directory = inside_trees and os.path.isdir(end)
-        led = _replaced(found, trail, Kind.DIR if is_directory else Kind.FILE)
+        guard = directory if is_directory and directory else found.guard
+        kind = Kind.DIR if is_directory else Kind.FILE
+        led = Found(found.path, found.why, kind, guard, found.group, trail)
         yield led
         if not is_directory:
             return
-        if is_within(found.path, end) or end in self._roots:
+        if is_within(found.path, end):
             self.looping.append(led)
             return
         detour = Detour(end, name, found.path, inside)
@@ -298,6 +318,19 @@ class Finder:
             return
         self._seen.add(detour)
         self.pending.append(detour)
+
+    def _trail(self, path: str) -> Trail | None:
+        """Where a path leads; None if no program could follow it, or time is up."""
+        if self._left < 0:
+            self.crowded = True
+            return None
+        started = time.monotonic()
+        try:
+            return follow(path)
+        except TooManyLinks:
+            return None
+        finally:
+            self._left -= time.monotonic() - started
 
     def enter(self, detour: Detour) -> None:
         """The next walk is over this directory, under the link's name."""
@@ -315,21 +348,6 @@ def _inside(path: str, trigger: Trigger) -> _Inside:
     guard = Guard.REPORTED if trigger.guard is Guard.REPORTED else Guard.READ_ONLY
     fold = Fold.ALWAYS if trigger.guard is Guard.REPORTED else Fold.MANY
     return _Inside(Group(path, trigger.why, fold), guard, covered=whole)
-
-
-def _replaced(found: Found, trail: Trail, kind: Kind = Kind.FILE) -> Found:
-    return Found(found.path, found.why, kind, found.guard, found.group, trail)
-
-
-def _guarded(found: Found, guard: Guard) -> Found:
-    return Found(found.path, found.why, found.kind, guard, found.group, found.trail)
-
-
-def _trail(path: str) -> Trail | None:
-    try:
-        return follow(path)
-    except TooManyLinks:
-        return None
 
 
 def _join(where: str, name: str) -> str:

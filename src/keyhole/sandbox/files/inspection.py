@@ -13,7 +13,7 @@ from keyhole.model.text import visible
 from keyhole.sandbox.files.credentialfiles import DEPENDENCIES, holds_credential
 from keyhole.sandbox.files.executed import Finder
 from keyhole.sandbox.files.fileplan import Kind, Refused
-from keyhole.sandbox.files.paths import is_below
+from keyhole.sandbox.files.paths import is_below, is_within
 from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
 from keyhole.sandbox.files.triggers import Guard, is_git_directory
 
@@ -171,11 +171,14 @@ class Inspection:
         path = found.trail.end if found.trail else found.path
         if not self._overlay.holds(path) or not self._overlay.is_writable(path):
             return
-        if {path, found.path} & self._rules.unsafe:
+        group = found.group.path if found.group else path
+        if {path, found.path, group} & self._rules.unsafe:
             self._note("writable although the host executes it, as unsafe_paths says", found.path)
             return
         if found.guard is Guard.ENTRIES or self._overlay.is_masked(path):
             return
+        if found.trail is not None and is_within(found.path, path):
+            return  # it leads to a directory that it lies in: `look_behind_links` refuses it
         kind = _kind(path)
         if kind is found.kind:
             self._overlay.protect(path, kind)
@@ -189,8 +192,9 @@ class Inspection:
                     "that what the host executes cannot be protected: remove it, or list it in "
                     "sandbox.unsafe_paths"
                 )
-        for path in hooks:
-            self._finder.visit_hooks(path)
+        for path in map(os.path.realpath, hooks):
+            if self._overlay.holds(path) and _kind(path) is Kind.DIR:
+                self._finder.visit_hooks(path)
         while self._finder.pending:
             detour = self._finder.pending.popleft()
             if not self._overlay.holds(detour.path) or detour.link in self._rules.unsafe:
@@ -210,6 +214,11 @@ class Inspection:
                     f"{visible(detour.link)} leads to a directory that is too large to look "
                     "through; remove it, or list it in sandbox.unsafe_paths"
                 ) from None
+        if self._finder.crowded:
+            raise Refused(
+                f"{visible(self._root)} holds more symbolic links than can be followed to see what "
+                "the host executes; remove what does not belong there"
+            )
 
     def _mask(self, path: str, kind: Kind, what: str) -> None:
         if path in self._named:

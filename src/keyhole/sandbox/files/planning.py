@@ -152,9 +152,10 @@ def _outermost(trees: tuple[Tree, ...]) -> list[Tree]:
 
 
 def _searched(search: tuple[str, ...], writable: tuple[str, ...]) -> list[str]:
-    """Directories on the person's PATH in which the sandbox can write programs."""
-    found = (os.path.normpath(os.path.realpath(path)) for path in search if path.startswith("/"))
-    return [path for path in dict.fromkeys(found) if any(is_below(path, t) for t in writable)]
+    """Directories on the person's PATH in which the sandbox can write programs, and links there."""
+    named = [os.path.normpath(path) for path in search if path.startswith("/")]
+    found = dict.fromkeys([*named, *map(os.path.realpath, named)])
+    return [path for path in found if any(is_below(path, tree) for tree in writable)]
 
 
 def _protect_policy(facts: Facts, overlay: Overlay) -> None:

@@ -133,9 +133,14 @@ _VARIANTS = {
 _LOCAL = re.compile(r"[._-]local(?=\.|$)")
 
 OWN_WORK = frozenset(
-    {"cache", "checkpoints", "logs", "memory", "plans", "sessions", "specs", "tmp", "todos"}
+    """
+    agent agents cache checkpoints command commands docs logs memory modes notes output-styles plans
+    prompts rules sessions skills specs steering tmp todos
+    """.split()
 )
-"""Directories in an agent's own in which it works: writable, and compared."""
+"""Directories in an agent's own in which people and agents write prompts, plans and records, and
+which branches of a repository differ in: writable, and compared. What is in them is used when
+somebody, or the agent, asks for it."""
 CHECKOUTS = frozenset({"worktrees"})
 """And those that hold whole checkouts, which are looked through as any other."""
 
