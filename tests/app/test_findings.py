@@ -177,6 +177,21 @@ def test_a_killed_run_whose_start_cannot_be_read_is_said(
     assert "1 finding is open" in remind(book)
 
 
+def test_runs_that_were_killed_are_kept_up_to_a_bound_and_those_that_live_always(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9."""
+    monkeypatch.setattr(findings, "MAX_PROJECTS", 2)
+    living = world.store.begin("living", "0" * 12, Snapshot({}))
+    for index in range(5):
+        os.close(world.store.begin(f"p{index}", "0" * 12, Snapshot({})))
+    assert len(list(world.directory.glob("*.run"))) <= 3
+    assert world.store.known("living")
+    assert world.store.known("p4")
+    world.store.end("living", "0" * 12, living)
+    assert not world.store.known("living")
+
+
 def test_nothing_grows_without_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """I9."""
     monkeypatch.setattr(findings, "MAX_OPEN", 3)

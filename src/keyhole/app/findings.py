@@ -141,15 +141,21 @@ class FindingStore:
     @contextlib.contextmanager
     def changing(self, project: Path | str) -> Iterator[list[Book]]:
         """The book as the one element of a list, which is written again if it was changed."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             book = self.read(project)
             held = [book]
             yield held
             if held[0] != book:
                 self._write(held[0])
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone in the directory, for a moment."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
         finally:
             os.close(lock)
 
@@ -157,14 +163,17 @@ class FindingStore:
 
     def begin(self, project: Path | str, session: str, before: Snapshot) -> int:
         """Keep what a run saw at its start; the descriptor of the file, locked until it ends."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._directory / f"{_key(str(project))}.{session}.run"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
-        try:
+        text = json.dumps(_snapshot_table(before)).encode()
+        with self._locked():
+            descriptor = os.open(path, flags, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for other in self._unheld("*.run", keep=MAX_PROJECTS):
+                other.unlink(missing_ok=True)
+        try:
             with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(json.dumps(_snapshot_table(before)).encode())
+                file.write(text)
         except BaseException:
             os.close(descriptor)
             raise
@@ -177,19 +186,18 @@ class FindingStore:
 
     def interrupted(self, project: Path | str) -> list[tuple[str, Comparison]]:
         """Compare for runs that were killed, and forget them: each session with what it left."""
+        with self._locked():
+            dead = self._unheld(f"{_key(str(project))}.*.run")
         found = []
-        for path in sorted(self._directory.glob(f"{_key(str(project))}.*.run")):
-            with contextlib.suppress(OSError):
-                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    found.append((path.name.split(".")[1], self._compare(path)))
-                    path.unlink(missing_ok=True)
-                except BlockingIOError:
-                    pass  # it runs
-                finally:
-                    os.close(descriptor)
+        for path in dead:
+            found.append((path.name.split(".")[1], self._compare(path)))
+            path.unlink(missing_ok=True)
         return found
+
+    def _unheld(self, pattern: str, keep: int = 0) -> list[Path]:
+        """Files of runs that do not live any more, but for the youngest."""
+        files = sorted(self._directory.glob(pattern), key=_written)
+        return [path for path in files[: max(len(files) - keep, 0)] if not _is_held(path)]
 
     def _compare(self, path: Path) -> Comparison:
         before = _snapshot(self._load(path))
@@ -219,9 +227,31 @@ class FindingStore:
         with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="ascii") as file:
             json.dump(_table(book), file)
         temporary.replace(target)
-        files = sorted(self._directory.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        files = sorted(self._directory.glob("*.json"), key=_written)
         for path in files[:-MAX_PROJECTS]:
             path.unlink(missing_ok=True)
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # it is gone meanwhile
+
+
+def _is_held(path: Path) -> bool:
+    """Whether the run that made it still lives."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True  # gone, so that nobody has to see to it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _key(project: str) -> str:
