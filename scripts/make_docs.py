@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app import kit
+from keyhole.app import findings, kit
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
@@ -57,6 +57,8 @@ from keyhole.sandbox.files import (
     comparison,
     credentialfiles,
     danger,
+    digests,
+    executed,
     overlay,
     planning,
     survey,
@@ -94,6 +96,9 @@ MAX_HOSTS_SHOWN = 3
 
 COMMAND_SECONDS = 60
 """No documented command waits for anything; one that does is a mistake."""
+
+
+_BY_IDENTITY = "compared by number, size and time of change"
 
 
 class Stale(Exception):
@@ -289,6 +294,11 @@ def bound_table() -> str:
         ("looking through them", _seconds(survey.MAX_SECONDS), "the run is refused"),
         ("masks and protected files", f"{overlay.MAX_MOUNTS:,}", "the run is refused"),
         ("findings named after a run", f"{comparison.MAX_LINES}", "counted"),
+        ("findings kept for a project", f"{findings.MAX_OPEN}", "counted"),
+        ("a file that is compared by content", _size(digests.MAX_DIGEST), _BY_IDENTITY),
+        ("files that are read for that", _size(digests.HASH_BYTES), _BY_IDENTITY),
+        ("reading them", _seconds(digests.HASH_SECONDS), _BY_IDENTITY),
+        ("links to directories looked through", f"{executed.MAX_DETOURS:,}", "said"),
         ("setting a sandbox up", _seconds(helper.SETUP_SECONDS), "the run is refused"),
         ("audit lines of a session", _size(audit.session), "counted"),
         ("the whole audit log", _size(audit.total), "oldest files are removed"),
@@ -417,13 +427,21 @@ def mask_table() -> str:
 
 
 def trigger_table() -> str:
-    """Files that the host executes: read-only inside, and reported when they are new."""
-    by_reason: dict[str, list[str]] = {}
-    for trigger in (*triggers.TRIGGERS, triggers._WORKSPACE):
+    """Files that the host executes: what is read-only inside, and what is only reported."""
+    inside = {
+        triggers.Guard.READ_ONLY: "read-only",
+        triggers.Guard.ENTRIES: "what is in it is read-only, new files can be made",
+        triggers.Guard.REPORTED: "writable",
+    }
+    rows: dict[tuple[str, str], list[str]] = {}
+    for trigger in (*triggers.TRIGGERS, triggers.WORKSPACE):
         name = f"{trigger.parent}/{trigger.name}" if trigger.parent else trigger.name
         slash = "/" if trigger.kind == "dir" else ""
-        by_reason.setdefault(trigger.why, []).append(f"{name}{slash}")
-    return _two_columns(("because", "files"), tuple(by_reason.items()))
+        rows.setdefault((trigger.why, inside[trigger.guard]), []).append(f"`{name}{slash}`")
+    lines = ["| because | inside | files |", "|---|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {why} | {how} | {', '.join(names)} |" for (why, how), names in rows.items())]
+    )
 
 
 def _two_columns(head: tuple[str, str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:

@@ -194,6 +194,20 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     _json_flag(verify)
     _json_flag(log)
 
+    findings = _verb(
+        verbs, "findings", "what runs left that this host may execute, until you dismiss it"
+    )
+    _findings_flags(findings)
+    does = findings.add_subparsers(metavar="[list|dismiss]", dest="action")
+    listing_help = "what is open; it goes away when a file is gone, or again as it was"
+    listing = does.add_parser("list", help=listing_help, description=listing_help)
+    _findings_flags(listing, again=True)
+    dismiss_help = "you have looked at it; it is told again when the file changes"
+    dismiss = does.add_parser("dismiss", help=dismiss_help, description=dismiss_help)
+    dismiss.add_argument("ids", nargs="*", metavar="ID", help="as the list shows it")
+    dismiss.add_argument("--all", action="store_true", help="all that the list showed last")
+    _findings_flags(dismiss, again=True)
+
     up = _verb(verbs, "up", "start the gateway that sandboxes share; return when it is ready")
     up.add_argument(
         "--foreground", action="store_true", help="be the gateway, for service managers"
@@ -434,6 +448,24 @@ def _runtime_flags(parser: argparse.ArgumentParser) -> None:
 
 def _watch_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="show it again as it changes")
+
+
+def _findings_flags(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    # SUPPRESS: as for --json.
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        default=argparse.SUPPRESS if again else None,
+        help="of the project (default: ./keyhole.toml)",
+    )
+    parser.add_argument(
+        "--every-project",
+        action="store_true",
+        default=argparse.SUPPRESS if again else False,
+        help="not only of this one",
+    )
+    _json_flag(parser)
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
