@@ -132,7 +132,7 @@ def test_what_is_named_passes_and_nothing_beside_it() -> None:
         TAGS,
     )
     rows = [
-        "Set-Cookie: __cf_bm=1; Path=/; HttpOnly",
+        "Set-Cookie: __cf_bm=1; Path=/; HttpOnly; Expires=Tue, 17 Nov 2026 06:59:36 GMT",
         "Set-Cookie: CF_CHL_2=1",
         "X-Xet-Access-Token: 1",
         "X-Xet-Hash: 1",
@@ -141,6 +141,8 @@ def test_what_is_named_passes_and_nothing_beside_it() -> None:
     others = [
         "Set-Cookie: session=1; __cf_bm=1",
         "Set-Cookie: __cf_bm2=1",
+        "Set-Cookie: __cf_bm=1, session=1",
+        "Set-Cookie: __cf_bm=1; Path=/,session =1",
         "Set-Cookie: __cf_bm",
         'Set-Cookie: "__cf_bm=1',
         "Set-Cookie2: __cf_bm=1",

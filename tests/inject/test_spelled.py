@@ -263,7 +263,8 @@ def test_a_search_does_not_know_the_end_of_a_secret(length: int) -> None:
     two = one[:-guarded] + ("zY9xW7vU" * 20)[:guarded]
     texts = [Spelled(text, searchable(text)) for text in (one, two)]
     assert texts[0].hints == texts[1].hints
-    assert texts[0]._beginning == texts[1]._beginning
+    assert texts[0]._anchor == texts[1]._anchor
+    assert texts[0]._before == texts[1]._before
 
 
 def test_it_shows_nothing_of_the_secret() -> None:
@@ -275,10 +276,33 @@ def test_it_shows_nothing_of_the_secret() -> None:
             make(spelled)
 
 
-def test_a_text_that_ends_within_the_secret_holds_none() -> None:
-    secret = SECRETS["a token"]
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_text_that_begins_or_ends_within_the_secret_holds_none(name: str) -> None:
+    """A part of a secret passes by rule: to hold it back would tell that it is right (I7)."""
+    secret = SECRETS[name]
     spelled = Spelled(secret, searchable(secret))
     text = WAYS["JSON"](secret).encode()
     assert [tuple(found) for found in spelled.find(text)] == [(0, len(text))]
     for size in range(0, len(text), 3):
         assert spelled.find(text[:size]) == []
+        assert spelled.find(text[size + 1 :]) == []
+
+
+def test_the_known_beginning_of_a_token_does_not_make_a_search_slow() -> None:
+    """I12: of a JSON Web Token dozens of characters are known; none is searched for by itself."""
+    token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9." + "Zq81xKc0vBn5mTy7LwRj2sUd94hGfPeAo6iX" * 20
+    spelled = Spelled(token, searchable(token))
+    decoded: list[int] = []
+
+    def decode(data: bytes, at: int, count: int) -> tuple[int, bytes]:
+        decoded.append(at)
+        return at, b""
+
+    flood = b"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.".replace(b"e", b"\\u0065") * 200
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("keyhole.inject.spelled._decode", decode)
+        assert spelled.find(flood) == []
+        assert not decoded
+        # The control: what is searched for is looked at.
+        assert spelled.find(flood + token.encode()) == []
+        assert decoded

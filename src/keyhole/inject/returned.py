@@ -65,6 +65,8 @@ CONDITIONS = frozenset({b"if-match", b"if-none-match", b"if-range"})
 """Fields of a request that hold entity tags."""
 
 _COOKIE_NAME = re.compile(rb"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)=")
+# Several cookies in one line, as old proxies write them. The comma of a date has no `=` after it.
+_FOLDED_COOKIES = re.compile(rb",[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+[ \t]*=")
 _DROP, _KEEP, _COLLECT = Treatment
 _NOT_MODIFIED = 304
 
@@ -123,9 +125,9 @@ class AnswerFields:
 
     def _returns(self, cookie: bytes) -> bool:
         name = _COOKIE_NAME.match(cookie)
-        return name is not None and any(
-            slot.covers(Place.COOKIE, name[1].decode("ascii")) for slot in self._cookies
-        )
+        if name is None or _FOLDED_COOKIES.search(cookie):
+            return False
+        return any(slot.covers(Place.COOKIE, name[1].decode("ascii")) for slot in self._cookies)
 
 
 def _is_about_upload(head: ResponseHead, method: str) -> bool:

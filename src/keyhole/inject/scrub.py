@@ -287,17 +287,23 @@ class Scrubber:
     def _held_of(self, text: bytes) -> tuple[int, int]:
         """How many bytes of a text may have to wait, and how many do."""
         needles = self._needles
-        for hold in (needles.hold, needles.reach):
-            # What was passed cannot be held any more, when longer needles have come meanwhile.
-            held = min(hold, len(text) - self._sent)
-            tail = text[len(text) - held :]
-            if needles.tight:
-                held -= len(tail.rstrip(TOKEN_BYTES))
+        hold = needles.hold
+        held = self._run(text, hold)
+        if held == hold:
             # Escapes make a secret longer; a text that has none in reach need not wait for them.
             reach = text[-needles.reach :]
-            if held < hold or not (b"\\" in reach or b"&" in reach):
-                break
+            if b"\\" in reach or b"&" in reach:
+                hold = needles.reach
+                held = self._run(text, hold)
         return hold, held
+
+    def _run(self, text: bytes, most: int) -> int:
+        """How many bytes at the end of a text could belong to a token that is not over."""
+        # What was passed cannot be held any more, when longer needles have come meanwhile.
+        held = min(most, len(text) - self._sent)
+        if self._needles.tight:
+            held -= len(text[len(text) - held :].rstrip(TOKEN_BYTES))
+        return held
 
     def pass_on(self, view: memoryview) -> tuple[bytes | memoryview, memoryview]:
         """The same in two pieces, what had waited and what is of the view; that is not copied."""

@@ -29,13 +29,13 @@ MAX_ESCAPE = len("&amp;#0000115;")
 MARKS = (b"\\u00", b"&amp;#", *(b"&#" + bytes([digit]) for digit in b"013456789xX"))
 """One of them is in every text that has such an escape, and hardly one in a text that has none."""
 
-ANCHOR = 6
-"""Characters of the secret of which one is escaped, or none, which is a text of its own. They are
-the last ones that a search may use: an attacker knows how a token begins, and could repeat that to
-make every search a slow one."""
+ANCHOR = 16
+"""Characters by which the secret is found: the last ones that a search may use. An attacker knows
+how a token begins, of a JSON Web Token dozens of characters, and could repeat that to have every
+copy looked at closely (I12)."""
 
-BEGINNING = 16
-"""Characters by which the place is found where the secret begins."""
+HINTS = 6
+"""How many of them give a hint: one of them is escaped, or none, which is a text of its own."""
 
 _NAMES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 _SHORT = '"/'
@@ -68,15 +68,16 @@ class Found(NamedTuple):
 class Spelled:
     """One secret in ASCII, ready to be found in such a spelling. It shows nothing of the secret."""
 
-    __slots__ = ("_beginning", "_pattern", "_rest", "hints", "reach")
+    __slots__ = ("_anchor", "_before", "_pattern", "_rest", "hints", "reach")
 
     def __init__(self, text: str, searched: str) -> None:
         """`searched` is what a search may know of the text: its beginning."""
-        self.hints = _hints(searched[-ANCHOR:])
+        self.hints = _hints(searched[-HINTS:])
         """One of them is in every text that has it in escapes."""
-        self._beginning = "".join(map(_precisely, searched[:BEGINNING])).encode()
+        self._before = searched[:-ANCHOR]
+        self._anchor = "".join(map(_spellings, searched[-ANCHOR:])).encode()
         self._pattern: re.Pattern[bytes] | None = None
-        self._rest = text[min(len(searched), BEGINNING) :].encode()
+        self._rest = text[len(searched) :].encode()
         self.reach = MAX_ESCAPE * len(text)
         """Bytes that it has at most."""
 
@@ -90,16 +91,28 @@ class Spelled:
         """Every place where it is; also where it is written as it is."""
         found: list[Found] = []
         if self._pattern is None:
-            self._pattern = re.compile(self._beginning)
+            self._pattern = re.compile(self._anchor)
         search = self._pattern.search
         match = search(data)
         while match is not None:
             end, rest = _decode(data, match.end(), len(self._rest))
             # With two backslashes, it is found from the second one, too.
             if compare_digest(rest, self._rest) and not (found and found[-1].end == end):
-                found.append(Found(match.start(), end))
+                start = self._start(data, match.start())
+                if start >= 0:
+                    found.append(Found(start, end))
             match = search(data, match.start() + 1)
         return found
+
+    def _start(self, data: bytes, at: int) -> int:
+        """Where it begins if what searches find of it begins there; -1 if it does not."""
+        for c in reversed(self._before):
+            window = data[max(0, at - MAX_ESCAPE) : at]
+            match = re.search(_spellings(c).encode() + rb"\Z", window)
+            if match is None:
+                return -1
+            at -= len(window) - match.start()
+        return at
 
 
 def _decode(data: bytes, at: int, count: int) -> tuple[int, bytes]:
@@ -120,7 +133,7 @@ def _decode(data: bytes, at: int, count: int) -> tuple[int, bytes]:
     return at, bytes(characters)
 
 
-def _precisely(c: str) -> str:
+def _spellings(c: str) -> str:
     """One character in every spelling, for `re`; linear, since no two ways begin alike."""
     ways = [
         f"{_BACKSLASHES}u00{_digits(c)}",
