@@ -218,6 +218,11 @@ SPLIT = {
     "one frame": [frame(b"you sent " + RAW)],
     "binary": [frame(b"you sent " + RAW, BINARY)],
     "base64": [frame(base64.b64encode(b"me:" + RAW))],
+    "escapes": [frame("".join(f"\\u{byte:04x}" for byte in RAW).encode())],
+    "escapes in two fragments": [
+        frame("".join(f"&#{byte};" for byte in RAW[:9]).encode(), fin=False),
+        frame("".join(f"&#x{byte:x};" for byte in RAW[9:]).encode(), 0),
+    ],
     "two fragments": [frame(RAW[:9], fin=False), frame(RAW[9:], 0)],
     "a fragment a byte": [
         frame(RAW[:1], fin=False),

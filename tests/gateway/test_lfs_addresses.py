@@ -547,11 +547,12 @@ def test_what_was_lent_must_not_come_back() -> None:
 
 
 def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
-    """I1: what would hand out a credential or a place stays outside."""
+    """I1, I7: what would hand out a credential or a place stays outside, and so do digests."""
     head = answered(
         200,
         b"Content-Type: text/plain; charset=utf-16le",
         b"ETag: x",
+        b"Last-Modified: Tue, 17 Nov 2026 06:59:36 GMT",
         b"Set-Cookie: session=1",
         b"Location: https://elsewhere.example",
         b"WWW-Authenticate: Basic",
@@ -559,7 +560,10 @@ def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
         b"Link: <https://elsewhere.example>",
     )
     assert tidy(transfer(action()), head) is None
-    assert head.lines == [b"ETag: x\r\n", b"Content-Type: application/octet-stream\r\n"]
+    assert head.lines == [
+        b"Last-Modified: Tue, 17 Nov 2026 06:59:36 GMT\r\n",
+        b"Content-Type: application/octet-stream\r\n",
+    ]
 
 
 @pytest.mark.parametrize(

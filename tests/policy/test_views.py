@@ -49,6 +49,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "forge: push options ci.skip",
         "billing: secret file:~/.secrets/billing",
         "billing: tunnels billing.corp.example",
+        "billing: returns cookie:billing_sid, header:etag",
         "upstream: private addresses for *.corp.example",
         "upstream: billing.corp.example:443 is dialled at 10.0.3.7:8443",
         "upstream: example.org:443 is dialled at [2001:db8::1]:443",

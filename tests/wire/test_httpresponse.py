@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.wire.httpfield import MAX_FIELDS, MAX_HEAD, MAX_KNOWN, MAX_LINE, Malformed
+from keyhole.wire.httpfield import MAX_FIELDS, MAX_HEAD, MAX_KNOWN, MAX_LINE, Field, Malformed
+from keyhole.wire.httprequest import Treatment
 from keyhole.wire.httpresponse import (
     NO_LENGTH,
     NOT_FOR_THE_CLIENT,
@@ -433,3 +434,34 @@ def test_any_bytes_are_refused_or_read_the_same_cold_and_warm(
             for line in found.lines:
                 assert re.fullmatch(rb"[^\s:\x00-\x1f]+: [^\r\n\x00]*\r\n", line)
                 assert line.partition(b":")[0].lower() not in NOT_FOR_THE_CLIENT
+
+
+# ── fields that the caller holds back ─────────────────────────────────────────────────────────────
+
+
+def treat(name: bytes) -> Treatment:
+    return {b"x-drop": Treatment.DROP, b"x-collect": Treatment.COLLECT}.get(name, Treatment.KEEP)
+
+
+def test_a_field_that_is_dropped_or_collected_does_not_go_on() -> None:
+    """Nor is it remembered; and the control: without `treat`, all go on."""
+    known: dict[bytes, bytes] = {}
+    data = head(b"X-Drop: 1", b"X-Collect: 2", b"X-Keep: 3")
+    for _ in range(2):
+        found = parse_response(data, "GET", known, treat)
+        assert found.lines == [b"X-Keep: 3\r\n"]
+        assert found.collected == [Field(b"x-collect", b"2", b"X-Collect: 2\r\n")]
+    assert set(known) == {b"X-Keep: 3"}
+    assert len(parse_response(data, "GET", {}).lines) == 3
+
+
+def test_what_connection_names_is_not_among_what_is_collected() -> None:
+    """RFC 9110 §7.6.1."""
+    data = head(b"X-Collect: 2", b"Connection: close, X-Collect")
+    assert parse_response(data, "GET", {}, treat).collected == []
+
+
+def test_a_field_that_is_held_back_is_read_as_strictly() -> None:
+    for row in (b"X-Drop : 1", b"X-Drop: a\0b", b"X-Collect\x01: 1"):
+        with pytest.raises(Malformed):
+            parse_response(head(row), "GET", {}, treat)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keyhole.inject.scrub import Needles
 
 KEPT = 4096
-"""Bytes of a band that are looked at again with what follows: a longer secret has no use."""
+"""Bytes of a band that are looked at again with what follows, and as many as a secret may have."""
 
 REPORT, PROGRESS, FATAL = 1, 2, 3
 
@@ -72,4 +72,4 @@ class BandWatch:
             joined = before + b"".join(map(needles.replace, texts))
             if needles.found_in(joined):
                 raise Reflected
-        self._joined[band] = joined[-KEPT:]
+        self._joined[band] = joined[-max(KEPT, needles.reach) :]

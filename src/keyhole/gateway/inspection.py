@@ -18,6 +18,7 @@ from keyhole.gateway.pushes import Report
 from keyhole.gateway.refusal import HTTP_MALFORMED, Form, Unfit
 from keyhole.inject.canonical import SignedRequest
 from keyhole.inject.injection import SignatureInjection
+from keyhole.inject.returned import CONDITIONS, AnswerFields
 from keyhole.inject.sigv4 import WRITTEN_NAMES, Refusal, SigningKey, check, sign, wants_digest
 from keyhole.inject.slots import Place, Slot
 from keyhole.inject.surgery import Surgery, written_slots
@@ -163,9 +164,20 @@ class Inspection:
         self._scanned = bool(self._needles or self._minting or counted)
         self._retired = False
         scanned = any(credentials) or self._scanned
-        merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
-        collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         served = [rules.host for rules in self._rules.values()]
+        # A key that is signed with is not sent, so nothing that is derived from it comes back; the
+        # session token beside it is too long to be guessed by a digest.
+        sent = [each for each in credentials if isinstance(each, Minting) or not _signs(each)]
+        self._tags = searched.tags if any(sent) else None
+        self._fields: AnswerFields | None = None
+        if any(credentials) or self._needles:
+            kept = [slot for each in served for slot in each.keep if slot.place is Place.COOKIE]
+            returned = [slot for each in served for slot in each.returned]
+            self._fields = AnswerFields((*kept, *returned), self._tags)
+        merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
+        if self._tags is not None:
+            merged |= {name.decode("ascii") for name in CONDITIONS}
+        collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         strip = [slot for each in served for slot in (*each.strip, *written_slots(each.inject))]
         if any(isinstance(way, SignatureInjection) for each in served for way in each.inject):
             strip += [Slot(Place.HEADER, name.decode("ascii")) for name in WRITTEN_NAMES]
@@ -421,12 +433,15 @@ class Inspection:
                         yield field.line
                 case b"sec-websocket-extensions":
                     pass  # permessage-deflate would hide the frames from the scan
+                case b"if-match" | b"if-none-match" if self._tags is not None:
+                    yield b"%b: %b\r\n" % (field.name, self._tags.open(field.value))
                 case b"accept-encoding" | b"accept-charset":
                     if not scanned:
                         yield field.line
                 case name if name in _RANGES:
                     if not scanned or rules.host.ranges:
-                        yield field.line
+                        value = self._tags.open(field.value) if self._tags else field.value
+                        yield b"%b: %b\r\n" % (name, value)
                 case name if name in merge:
                     flags = [flag.strip() for flag in field.value.split(b",")]
                     wanted = merge.pop(name)
@@ -448,7 +463,7 @@ class Inspection:
     def destination(self, transfer: Transfer | None = None) -> Destination:
         """Where a request goes."""
         if transfer is None:
-            return Destination(self.host, self.port, self.known_answers)
+            return Destination(self.host, self.port, self.known_answers, self._fields)
         return Destination(transfer.host, transfer.port, {})
 
     def take_idle(self, pool: str) -> Origin | None:
@@ -495,6 +510,10 @@ class Inspection:
             for origin in kept:
                 origin.close()
         self._idle.clear()
+
+
+def _signs(credential: Credential | None) -> bool:
+    return credential is None or credential.signer is not None
 
 
 def _counts_tokens(rules: HostRules) -> bool:

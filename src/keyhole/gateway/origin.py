@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
+    from keyhole.inject.returned import AnswerFields
     from keyhole.model.decision import Decision
     from keyhole.model.host import Host
     from keyhole.wire.httpfield import Field
@@ -51,6 +52,8 @@ class Destination:
     host: Host
     port: int
     known_answers: dict[bytes, bytes]
+    fields: AnswerFields | None = None
+    """Which fields of its answers go on; None: all."""
 
 
 class Asker(Protocol):
@@ -97,8 +100,8 @@ class Origin(TlsSide):
     """One connection."""
 
     __slots__ = (
-        "_head", "_held", "_interim", "_known_answers", "_left", "_reader", "_ready", "_relays",
-        "_searched", "address", "exchange", "idle_since", "touched", "used",
+        "_fields", "_head", "_held", "_interim", "_known_answers", "_left", "_reader", "_ready",
+        "_relays", "_searched", "_treat", "address", "exchange", "idle_since", "touched", "used",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +121,8 @@ class Origin(TlsSide):
         self.touched = False
         """Whether a byte of the present answer has come."""
         self._known_answers = destination.known_answers
+        self._fields = destination.fields
+        self._treat = destination.fields.treat if destination.fields is not None else None
         self._ready: asyncio.Future[None] | None = ready
         self._head: ResponseHead | None = None
         self._reader: ChunkedReader | None = None
@@ -204,7 +209,10 @@ class Origin(TlsSide):
                 self._held, self._searched = data, len(data)
                 return
             self._searched = 0
-            head = parse_response(data[:end], exchange.method, self._known_answers)
+            method = exchange.method
+            head = parse_response(data[:end], method, self._known_answers, self._treat)
+            if head.collected and self._fields is not None:
+                self._fields.put_back(head, method)
             data = data[end + len(END_OF_HEAD) :]
             if head.status < 200 and head.status != _SWITCHING:
                 self._interim += 1
@@ -259,7 +267,8 @@ class Origin(TlsSide):
                 if self.exchange is not exchange:
                     return
             if reader.done:
-                exchange.trailers = reader.trailers
+                trailers, fields = reader.trailers, self._fields
+                exchange.trailers = fields.trailers(trailers) if fields and trailers else trailers
                 exchange.complete(reusable=not reader.rest and not head.close)
         elif framing is _UNTIL_CLOSED:
             if data:

@@ -24,9 +24,9 @@ MAX_HOPS = 2
 
 _ERRORS = 400
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PASSED = frozenset(b"etag last-modified date retry-after".split())
+_PASSED = frozenset(b"last-modified date retry-after".split())
 """Fields of a storage host's answer that a client has a use for. All others stay outside: cookies,
-challenges, and the addresses that stand in Location."""
+challenges, digests, and the addresses that stand in Location."""
 
 
 def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:

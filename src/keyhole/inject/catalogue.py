@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from keyhole.inject.injection import Injection, parse_injection
 from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import Slot
+from keyhole.inject.slots import Slot, parse_returned
 from keyhole.inject.usage import Usage
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
@@ -65,6 +65,9 @@ class HostTemplate:
     probe_headers: tuple[tuple[str, str], ...] = ()
     usage: tuple[Usage, ...] = ()
     """How its answers say how many tokens they took."""
+    returned: tuple[Slot, ...] = ()
+    """Fields of its answers that reach the sandbox although they look like a session or a digest.
+    Cookies in `keep` do so as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ _TOP_KEYS = frozenset(
 )
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges probe probe_headers usage".split()
+    "ranges probe probe_headers usage returned".split()
 )
 
 
@@ -161,6 +164,7 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         probe=probe,
         probe_headers=_at(f"{place}.probe_headers", _merge, table.get("probe_headers", {})),
         usage=_each(f"{place}.usage", Usage, table.get("usage", [])),
+        returned=_each(f"{place}.returned", _returned, table.get("returned", [])),
     )
 
 
@@ -228,6 +232,7 @@ def _written(parse: Callable[[str], T]) -> Callable[[object], T]:
 
 
 _shape, _slot = _written(Shape.parse), _written(Slot.parse)
+_returned = _written(parse_returned)
 _pattern, _rule = _written(HostPattern.parse), _written(AccessRule.parse)
 
 

@@ -55,6 +55,16 @@ class Slot:
         return f"{self.place}:{self.name}"
 
 
+def parse_returned(text: str) -> Slot:
+    """A place of an answer: `cookie:NAME` or `header:NAME`, with a final `*` for a prefix."""
+    if text.partition(":")[0] == Place.QUERY:
+        raise Unparsable("an answer has no query", "cookie:NAME or header:NAME")
+    slot = Slot.parse(text)
+    if slot.place is Place.HEADER and slot.covers(Place.HEADER, "set-cookie"):
+        raise Unparsable("cookies are named one by one", "cookie:NAME")
+    return slot
+
+
 _HEADERS = """
 authorization proxy-authorization cookie
 x-api-key api-key apikey x-goog-api-key x-goog-user-project x-goog-iam-*

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import Slot
+from keyhole.inject.slots import Slot, parse_returned
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.model.person import Person
@@ -116,6 +116,7 @@ _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
+_RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
 _SECRET = kinds.text(
     "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
 )
@@ -295,6 +296,9 @@ KEYS = (
     _key("services.*.unsafe_passthrough", _PATTERNS, "`[]`",
          "hosts of the service that are tunnelled, for clients that pin; no credential",
          default=()),
+    _key("services.*.unsafe_return", _RETURNED, "`[]`",
+         "cookies and header fields of answers that reach the sandbox although they hand out a "
+         "session or tell a digest; a cookie named here is also sent back", default=()),
     _key("services.*.forge", kinds.choice(Forge), "catalogue's", "makes it a git service"),
     _key("services.*.repos", _REPOS, "`[]`", "repositories; nothing else exists",
          default=()),

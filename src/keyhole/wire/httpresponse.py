@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 import re
 
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, field
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    Field,
     Malformed,
     check_chunked,
     check_name,
@@ -23,6 +24,7 @@ from keyhole.wire.httpfield import (
     split_head,
     without,
 )
+from keyhole.wire.httprequest import Treat, Treatment
 
 NO_LENGTH = -1
 """The length of a body that announces none."""
@@ -95,12 +97,17 @@ class ResponseHead:
     websocket_accept: bytes = b""
     websocket_protocol: bytes = b""
     websocket_extensions: bytes = b""
+    collected: list[Field] = field(default_factory=list)
+    """Fields that do not go on by themselves: the caller decides."""
 
 
-def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> ResponseHead:
+def parse_response(
+    head: bytes, method: str, known: dict[bytes, bytes], treat: Treat | None = None
+) -> ResponseHead:
     """Read the answer to a request; `head` ends before the empty line.
 
-    `known` is a memo as of `RequestReader`, but not the same.
+    `known` is a memo as of `RequestReader`, but not the same. Without `treat`, every field that is
+    the client's goes on.
     """
     rows = iter(split_head(head))
     first = next(rows)
@@ -112,7 +119,7 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
     for row in rows:
         line = known.get(row)
         if line is None:
-            line = _take(row, known, read, response)
+            line = _take(row, known, read, response, treat)
             if line is None:
                 continue
         lines.append(line)
@@ -143,7 +150,11 @@ _USUAL = {
 
 
 def _take(
-    row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
+    row: bytes,
+    known: dict[bytes, bytes],
+    read: dict[bytes, bytes],
+    response: ResponseHead,
+    treat: Treat | None,
 ) -> bytes | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
     sent, value = split_field(row)
@@ -161,6 +172,11 @@ def _take(
     if name in NOT_FOR_THE_CLIENT:
         return None
     line: bytes = b"%b: %b\r\n" % (sent, value)
+    treatment = Treatment.KEEP if treat is None else treat(name)
+    if treatment is not Treatment.KEEP:
+        if treatment is Treatment.COLLECT:
+            response.collected.append(Field(name, value, line))
+        return None
     if name == b"content-encoding":
         _note_encoding(response, value.lower())
     elif name == b"content-type" and is_unreadable(value):
@@ -214,6 +230,7 @@ def _connect(response: ResponseHead, options: set[bytes], read: dict[bytes, byte
         response.close = False
     if not options <= _OPTIONS:
         response.lines = without(response.lines, options)
+        response.collected = [each for each in response.collected if each.name not in options]
     if response.status == _SWITCHING and b"upgrade" in options:
         response.upgrade = read.get(b"upgrade", b"").lower()
         response.websocket_accept = read.get(b"sec-websocket-accept", b"")
