@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from keyhole.model.decision import Decision
     from keyhole.model.host import Host
-    from keyhole.wire.httpfield import Field
+    from keyhole.wire.httpfield import Field, Memo
 
 MAX_INTERIM = 16
 """Answers of class 1xx before the real one."""
@@ -50,7 +50,7 @@ class Destination:
 
     host: Host
     port: int
-    known_answers: dict[bytes, bytes]
+    known_answers: Memo
 
 
 class Asker(Protocol):

@@ -68,6 +68,10 @@ class ServiceHost:
     """Of a preset: found in the host's own settings rather than named by a reference."""
     usage: tuple[Usage, ...] = ()
     """How its answers say how many tokens they took."""
+    bodies: tuple[AccessRule, ...] = ()
+    """Which requests have a body although HTTP defines none for their method."""
+    catalogued: bool = False
+    """Whether the catalogue knows these hosts; else they are servers of the user's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ def _host(
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
         ranges=entry.ranges,
         usage=entry.usage,
+        bodies=entry.bodies,
+        catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
 

@@ -13,7 +13,10 @@ import re
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    ONCE_IN_RESPONSES,
+    TWICE,
     Malformed,
+    Memo,
     check_chunked,
     check_name,
     parse_length,
@@ -49,6 +52,7 @@ _UNREADABLE = re.compile(
     rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)",
     re.IGNORECASE,
 )
+_ENCODING = b"content-encoding"
 _SWITCHING = 101
 _NO_CONTENT = 204
 _NOT_MODIFIED = 304
@@ -95,7 +99,7 @@ class ResponseHead:
     websocket_extensions: bytes = b""
 
 
-def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> ResponseHead:
+def parse_response(head: bytes, method: str, known: Memo) -> ResponseHead:
     """Read the answer to a request; `head` ends before the empty line.
 
     `known` is a memo as of `RequestReader`, but not the same.
@@ -113,6 +117,13 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
             line = _take(row, known, read, response)
             if line is None:
                 continue
+        if isinstance(line, tuple):
+            name, line = line
+            if name in read:
+                if read[name] != line or name == _ENCODING:
+                    raise Malformed(TWICE)
+                continue  # the same twice, as servers behind servers send it, is said once
+            read[name] = line
         lines.append(line)
     connection = read.get(b"connection")
     if connection is not None:
@@ -141,8 +152,8 @@ _USUAL = {
 
 
 def _take(
-    row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
-) -> bytes | None:
+    row: bytes, known: Memo, read: dict[bytes, bytes], response: ResponseHead
+) -> bytes | tuple[bytes, bytes] | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
     sent, value = split_field(row)
     name = sent.lower()
@@ -153,13 +164,14 @@ def _take(
             read[name] += b"," + value
         else:
             # Two lengths that are equal today are two lengths for whoever reads only one.
-            raise Malformed("a field that may stand once in a response stands twice")
+            raise Malformed(TWICE)
         return None
     check_name(sent)
     if name in NOT_FOR_THE_CLIENT:
         return None
-    line: bytes = b"%b: %b\r\n" % (sent, value)
-    if name == b"content-encoding":
+    written = b"%b: %b\r\n" % (sent, value)
+    line = (name, written) if name in ONCE_IN_RESPONSES else written
+    if name == _ENCODING:
         _note_encoding(response, value.lower())
     elif name == b"content-type" and _UNREADABLE.match(value):
         response.unreadable = True
@@ -173,7 +185,7 @@ def _note_encoding(response: ResponseHead, value: bytes) -> None:
     if value == b"x-gzip":
         value = b"gzip"  # RFC 9110 §8.4.1.3: "equivalent".
     if value not in {b"", b"identity"}:
-        response.encoding = b"%b,%b" % (response.encoding, value) if response.encoding else value
+        response.encoding = value
 
 
 def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> None:
