@@ -71,7 +71,7 @@ def parse(data: bytes) -> RequestHead:
 
 
 POST = b"POST /a HTTP/1.1"
-CURL = RequestHead("GET", "/a", "b=c", False, [], [], False, word="GET")
+CURL = RequestHead("GET", "/a", "b=c", False, [], [], False, "GET")
 
 
 def expected(**changes: object) -> RequestHead:

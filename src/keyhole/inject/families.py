@@ -56,7 +56,8 @@ _METADATA = ("x-amz-meta-", "x-goog-meta-", "x-ms-meta-", "x-object-meta-")
 _HARMLESS = frozenset(
     "host x-client-cpu x-client-current-telemetry x-client-data x-client-info"
     " x-client-last-telemetry x-client-os x-client-request-id x-client-session-id x-client-sku"
-    " x-client-trace-id x-client-transaction-id x-client-ver x-client-version x-rapidapi-host".split()
+    " x-client-trace-id x-client-transaction-id x-client-ver x-client-version"
+    " x-rapidapi-host".split()
 )
 """What SDKs say of themselves, or need, under the name of a claim."""
 

@@ -9,6 +9,7 @@ includes them, so that `* /admin/**` forbids all there is.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from keyhole.model.errors import Unparsable
@@ -74,6 +75,10 @@ def _allowing(word: str) -> tuple[str, ...]:
 def _denying(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((word, plain_method(word), ANY_METHOD)))
 
+
+_WORD = "(?:" + "|".join(re.escape(word) for word in sorted(WORDS)) + r"|\*)"
+PATTERN = f"^{_WORD}(?:,{_WORD})* /"
+"""A rule's shape, for editors that check a policy against its schema."""
 
 ALLOWED_BY = {word: _allowing(word) for word in WORDS}
 """By a request's word, the words of an allow rule that cover it."""

@@ -110,6 +110,8 @@ class Service:
     git: GitGrant | None = None
     sources: tuple[str, ...] = ()
     """Of a preset: where its settings were read on this host."""
+    unsafe_keep: tuple[Slot, ...] = ()
+    """Headers of the client that the policy, not the catalogue, lets go on."""
     chose_hosts: bool = False
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
     limits: ServiceLimits | None = None

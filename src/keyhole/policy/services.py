@@ -99,6 +99,7 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         placeholders=tuple((variable, shape) for variable, shape in shapes if variable in env),
         passthrough=words.get("unsafe_passthrough"),
         git=git,
+        unsafe_keep=words.get("unsafe_keep"),
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
         secret_life=_secret_life(words),
@@ -164,7 +165,7 @@ def _host(
         # Forges refuse from git what their REST takes (facts: git protocol §10).
         git_inject=(BasicInjection(git.user),) if git and template and inject else inject,
         strip=(*entry.strip, *(words.get("strip") or ())),
-        keep=entry.keep,
+        keep=(*entry.keep, *words.get("unsafe_keep")),
         merge=entry.merge,
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),

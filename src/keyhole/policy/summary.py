@@ -94,6 +94,9 @@ def _service(service: Service) -> list[Line]:
     if service.passthrough:
         tunnelled = _list(tuple(str(p) for p in service.passthrough))
         lines.append(Line(subject, f"tunnels {tunnelled}", "not inspected"))
+    if service.unsafe_keep:
+        kept = _list(tuple(slot.name for slot in service.unsafe_keep))
+        lines.append(Line(subject, f"keeps the client's {kept}", "it says itself who asks"))
     allowed = sorted(
         {
             r.rule.text

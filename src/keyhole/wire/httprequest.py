@@ -12,7 +12,7 @@ import enum
 import re
 from collections.abc import Callable
 
-from keyhole.model.rule import request_word
+from keyhole.model.rule import METHODS, request_word
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
@@ -116,6 +116,8 @@ class RequestHead:
     """Fields that the caller wants to see."""
     close: bool
     """The client will not use the connection again."""
+    word: str
+    """How rules name it; empty where none can."""
     length: int = 0
     """Bytes of the body, CHUNKED when it comes in chunks."""
     expects_continue: bool = False
@@ -125,8 +127,6 @@ class RequestHead:
     """A media type of DNS over HTTPS is named."""
     overrides: bool = False
     """A field names another method than the request line."""
-    word: str = ""
-    """How rules name it; empty where none can."""
 
 
 class RequestReader:
@@ -187,9 +187,10 @@ class RequestReader:
             raise Malformed("Host is not the name that was connected to")
         if len(read) > 1:
             _apply(request, read)
-        request.word = request_word(
-            request.method, body=request.length != 0, websocket=request.websocket
-        )
+            if request.length or request.websocket:
+                request.word = request_word(
+                    request.method, body=request.length != 0, websocket=request.websocket
+                )
         return request
 
     def _request_line(self, row: bytes) -> RequestHead:
@@ -201,7 +202,8 @@ class RequestReader:
             # RFC 9112 §3.2.2: an origin takes the authority from here and ignores Host.
             raise Malformed("the target is not on the host that was connected to")
         http10 = minor == "0"
-        return RequestHead(method, path or "/", query, http10, [], [], http10)
+        word = method if method in METHODS else ""
+        return RequestHead(method, path or "/", query, http10, [], [], http10, word)
 
     def _take(
         self, row: bytes, request: RequestHead, read: dict[bytes, bytes]
