@@ -781,6 +781,7 @@ REQUESTS = st.builds(
     ),
     length=st.integers(CHUNKED, 10**15 - 1),
     close=st.booleans(),
+    word=st.just(""),
 )
 
 
@@ -800,7 +801,8 @@ def serialise(request: RequestHead) -> bytes:
 
 @given(REQUESTS)
 def test_what_is_written_is_read_as_it_was_meant(request: RequestHead) -> None:
-    assert parse(serialise(request)) == request
+    word = request_word(request.method, body=request.length != 0, websocket=False)
+    assert parse(serialise(request)) == dataclasses.replace(request, word=word)
 
 
 ROWS = st.one_of(
