@@ -63,7 +63,7 @@ SAID = {
     Reason.LITERAL_ADDRESS: "literal addresses are refused; hosts are reached by name",
     Reason.PORT_NOT_GRANTED: "the name is allowed, but not at this port",
     Reason.METHOD_REFUSED: "this method is never allowed",
-    Reason.METHOD_OVERRIDE: "the query names another method than the request has",
+    Reason.METHOD_OVERRIDE: "a header or the query names another method than the request has",
     Reason.BODY_NOT_GRANTED: "the request is allowed, but not with a body, which HTTP does not "
     "define for its method",
     Reason.WEBSOCKET_NOT_GRANTED: "a request is allowed there, but a WebSocket is a grant of its "
