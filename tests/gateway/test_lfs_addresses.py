@@ -661,9 +661,10 @@ def test_a_redirected_download_is_followed_without_what_was_lent_before() -> Non
 )
 def test_a_redirect_to_an_odd_place_is_refused(places: list[bytes]) -> None:
     """I4; the control is above."""
-    head = answered(307, *(b"Location: %b" % place for place in places))
+    lines = [b"Location: %b" % place for place in places]
+    there = transfer(action(Authorization=f"RemoteAuth {TOKEN}"))
     with pytest.raises(Malformed):
-        redirected(transfer(action(Authorization=f"RemoteAuth {TOKEN}")), head)
+        redirected(there, answered(307, *lines))
 
 
 @pytest.mark.parametrize("verb", [Verb.UPLOAD, Verb.VERIFY])

@@ -8,7 +8,7 @@ from keyhole.inject.entitytag import KEY_BYTES, EntityTags
 from keyhole.inject.returned import AnswerFields
 from keyhole.inject.slots import Slot, parse_returned
 from keyhole.model.errors import Unparsable
-from keyhole.wire.httpfield import parse_field
+from keyhole.wire.httpfield import Memo, parse_field
 from keyhole.wire.httprequest import Treatment
 from keyhole.wire.httpresponse import parse_response
 
@@ -40,7 +40,7 @@ X-Ms-Continuation-Token GitHub-Authentication-Token-Expiration X-OAuth-Scopes Op
 def passed(fields: AnswerFields, *rows: str, method: str = "GET", status: int = 200) -> list[str]:
     """The lines of an answer that go on, without framing."""
     head = b"\r\n".join([b"HTTP/1.1 %d X" % status, *map(str.encode, rows)])
-    known: dict[bytes, bytes] = {}
+    known: Memo = {}
     seen = []
     for _ in range(2):  # with a memo as well
         found = parse_response(head, method, known, fields.treat)

@@ -58,6 +58,7 @@ secret = "file:~/.secrets/billing"
 allow = ["GET /v1/**", "POST /v1/quotes"]
 deny = ["GET /v1/admin/**"]
 strip = ["header:x-corp"]
+unsafe_keep = ["header:x-user-id"]
 env = ["BILLING_KEY"]
 placeholder = "bk-{hex:32}"
 encoded_slash = true
@@ -263,6 +264,11 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[services.model]\ninject = 'Bearer'", "a table is expected, not a text", "header"),
         ("[services.model]\ninject = { heder = 'a' }", "'inject' has no 'heder'", "header"),
         ("[services.model]\nstrip = ['x-org']", "a slot is", "header:x-org"),
+        ("[services.model]\nunsafe_keep = ['query:x']", "by its whole name", "header:x-user-id"),
+        ("[services.model]\nunsafe_keep = ['header:x-*']", "by its whole name", "header:x-user-id"),
+        ("[services.model]\nunsafe_keep = ['header:Authorization']", "never travels", None),
+        ("[services.model]\nallow = ['websocket /x']", "is not a method", "WEBSOCKET"),
+        ("[services.model]\nallow = ['PUT+body /x']", "is not a method", "PUT"),
         ("[services.model]\nplaceholder = 'x'", "a shape has a run", None),
         # overlaps
         ("[egress]\nallow = ['api.model.example']\n[services.model]", "overlaps", "passthrough"),

@@ -118,9 +118,17 @@ def _build(only: str | None) -> argparse.ArgumentParser:
 
     why = _verb(verbs, "why", "explain what would happen to a URL, a host or a push, and why")
     why.add_argument(
-        "target", nargs="+", metavar="TARGET", help="URL, HOST[:PORT], or: git push URL REF"
+        "target",
+        nargs="+",
+        metavar="TARGET",
+        help="URL, METHOD URL, HOST[:PORT], or: git push URL REF",
     )
-    why.add_argument("-X", "--method", default="GET", help="of the request (default: GET)")
+    why.add_argument(
+        "-X",
+        "--method",
+        default="GET",
+        help="of the request, as a rule names it: POST, GET+body, WEBSOCKET (default: GET)",
+    )
     _policy_flag(why)
     _json_flag(why)
 

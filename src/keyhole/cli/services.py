@@ -64,6 +64,7 @@ def _show(template: Template) -> None:
         _rows("api=read", [r.text for r in entry.api_read])
         _rows("+pull-requests", [r.text for r in entry.api_write])
         _rows("guarded", [r.text for r in entry.deny])
+        _rows("with a body", [r.text for r in entry.bodies])
 
 
 def _rows(name: str, texts: list[str]) -> None:
@@ -95,6 +96,7 @@ def _as_json(template: Template) -> dict[str, Any]:
                 "api_read": [r.text for r in entry.api_read],
                 "api_write": [r.text for r in entry.api_write],
                 "deny": [r.text for r in entry.deny],
+                "bodies": [r.text for r in entry.bodies],
             }
             for entry in template.hosts
         ],

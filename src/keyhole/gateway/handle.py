@@ -27,8 +27,9 @@ from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.grants import Ungrantable
 from keyhole.policy.request import Request, decide_request
+from keyhole.wire.httpfield import folded, overrides_method
 from keyhole.wire.httphead import HTTP_PORT, Head
-from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES, Treatment
+from keyhole.wire.httprequest import Treatment
 
 if TYPE_CHECKING:
     import socket
@@ -60,8 +61,6 @@ MAX_INSPECTIONS = 256
 sandbox chooses the names (I9). One that was forgotten is made anew."""
 
 DNS_PORT = 53
-
-OVERRIDES = METHOD_OVERRIDES | TARGET_OVERRIDES
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -369,8 +368,11 @@ class DoorHandle:
             if head.method not in ("GET", "HEAD"):
                 return Reason.METHOD_REFUSED
             # The bytes go on as they are, so what would be taken off elsewhere is refused here.
-            taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
-            if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
+            names = {*head.names, *map(folded, head.names)}
+            if any(map(overrides_method, names)):
+                return Reason.METHOD_OVERRIDE
+            taken_off = any(surgery.treat(name) is Treatment.DROP for name in names)
+            if taken_off or surgery.query(query) != query:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
             state.requested += 1
             now = self._loop.time()
@@ -381,7 +383,7 @@ class DoorHandle:
                     return limited.reason
             if not state.session.admitting():
                 return refusal.NOT_ADMITTING
-            request = Request(head.method, path, query)
+            request = Request(head.word, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
             if not decision.allowed:
                 return decision.reason

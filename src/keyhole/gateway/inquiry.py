@@ -66,9 +66,11 @@ class Asking:
                 yield piece
                 piece = await inquiry.next()
             origin, inquiry.reusable = inquiry.reusable, None
-            if origin is not None:
+            if origin is not None and (method == "GET" or self._inspection.catalogued(service)):
                 origin.resume()
                 self._inspection.keep_idle(service, origin, self._loop.time())
+            elif origin is not None:
+                origin.close()  # it may not have read the question's body (I4)
         finally:
             inquiry.give_up()
 

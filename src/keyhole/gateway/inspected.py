@@ -247,7 +247,7 @@ class Inspected(Arrival):
         self._meter = meter
         meter.count_up(size)
         if head.length:
-            most = body_limit(meter, head.method, head.path)
+            most = body_limit(meter, head.word, head.path)
             if most is not None:
                 self._body_limit, self._body_rule = most, f"services.{decision.service}.bodies"
         return None
@@ -717,14 +717,15 @@ class Inspected(Arrival):
     ) -> bytes:
         """Answer a request that is not sent; without a body, the connection goes on."""
         reason = reason or decision.reason
-        details = (("method", head.method), ("path", head.path))
+        word = head.word or head.method
+        details = (("method", word), ("path", head.path))
         rule = decision.rule
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
         self._forget_body()
         self._request_over()
         if reason != Reason.OVER_BUDGET:
-            self._state.tell_request(head.method, self.host, head.path, reason)
-        why = why or refusal.request_why(head.method, self.host, head.path, reason)
+            self._state.tell_request(word, self.host, head.path, reason)
+        why = why or refusal.request_why(word, self.host, head.path, reason)
         close = head.close or head.length != 0 or head.websocket
         body = head.method != "HEAD"
         form = self._inspection.form(head)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from keyhole.inject.usage import Usage
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
+    from keyhole.wire.httpfield import Memo
     from keyhole.wire.lfs import BatchRequest
     from keyhole.wire.uploadpack import Abilities
 
@@ -119,6 +120,8 @@ class Dressed:
     """Where it goes instead of to this host."""
     grant: GitGrant | None = None
     """Of a push: what it was judged by."""
+    catalogued: bool = False
+    """Whether it goes to a server that is known to read the bodies that it accepts."""
 
 
 class Inspection:
@@ -184,7 +187,7 @@ class Inspection:
         keep = [slot for each in served for slot in each.keep]
         self.surgery = Surgery(strip, keep, collected)
         self.reader = RequestReader(host.name, port, self.surgery.treat, {})
-        self.known_answers: dict[bytes, bytes] = {}
+        self.known_answers: Memo = {}
         authority = host.name if port == DEFAULT_PORT else f"{host.name}:{port}"
         self._host_line = f"Host: {authority}\r\n".encode("ascii")
         self._decisions: dict[tuple[str, str, str], RequestDecision] = {}
@@ -199,6 +202,8 @@ class Inspection:
         """Policy's word on a request."""
         if head.dns_message:
             return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+        if head.overrides:
+            return RequestDecision(reason=Reason.METHOD_OVERRIDE)
         query = head.query or ""
         if query and not self._git:
             # A query is refused or not by itself; what varies in it must not empty the memory.
@@ -206,11 +211,12 @@ class Inspection:
             if refusal is not None:
                 return refusal
             query = ""
-        key = (head.method, head.path, query)
+        word = head.word
+        key = (word, head.path, query)
         known = self._decisions.get(key)
         if known is not None:
             return known
-        request = Request(head.method, head.path, query)
+        request = Request(word, head.path, query)
         decision = decide_among(self._services, request)
         if len(head.path) + len(query) <= MAX_REMEMBERED_TARGET:
             if len(self._decisions) >= MAX_DECISIONS:
@@ -245,6 +251,10 @@ class Inspection:
         """A service of this host."""
         return self._rules[name].service
 
+    def catalogued(self, name: str) -> bool:
+        """Whether the catalogue knows this host as the service's."""
+        return self._rules[name].host.catalogued
+
     def usage(self, name: str) -> tuple[Usage, ...]:
         """How answers of a service of this host say their tokens."""
         return self._rules[name].host.usage
@@ -264,9 +274,6 @@ class Inspection:
         Raises Unfit where it is of git and not in git's form.
         """
         service = decision.service or ""
-        if self._git and head.length and head.method in ("GET", "HEAD"):
-            # Some frameworks take a form in it for fields of the query, which was looked through.
-            raise Unfit(HTTP_MALFORMED, "a forge is asked without a body")
         errand = read_errand(self._rules[service], head) if self._git else None
         credential = self._credentials[service, errand is not None]
         if isinstance(credential, Minting):
@@ -322,9 +329,9 @@ class Inspection:
             lines.append(_UPGRADE)
         lines.append(b"\r\n")
         message, needles, ranges = b"".join(lines), self.needles(), rules.host.ranges
-        opened = credential is not None
+        opened, known = credential is not None, rules.host.catalogued
         if errand is None:
-            return Dressed(message, asked.service, needles, ranges, key, opened)
+            return Dressed(message, asked.service, needles, ranges, key, opened, catalogued=known)
         reading = errand.reading()
         if asked.told is not None:
             watch = BandWatch(needles, Report(asked.told, needles))
@@ -343,6 +350,7 @@ class Inspection:
             reading=reading,
             credentialed=opened,
             grant=grant,
+            catalogued=known,
         )
 
     def open_transfer(self, asked: Asked) -> Transfer:
@@ -363,6 +371,7 @@ class Inspection:
             reading=TransferReading(transfer),
             transfer=transfer,
             credentialed=asked.credential is not None,
+            catalogued=self.catalogued(asked.service),
         )
 
     def question(

@@ -13,14 +13,14 @@ import re
 import secrets
 from typing import TYPE_CHECKING, NoReturn
 
+from keyhole.inject.families import is_claim
 from keyhole.inject.lent import is_credential, lent_secrets
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.forge import find_git_request, repository_at
-from keyhole.wire.httpfield import HOP_BY_HOP, Malformed
-from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES
+from keyhole.wire.httpfield import HOP_BY_HOP, Malformed, folded, overrides_method
 from keyhole.wire.lfs import read_object, write_object
 from keyhole.wire.lfsanswer import Verb
 from keyhole.wire.lfsjson import MEDIA_TYPE
@@ -44,9 +44,9 @@ _OPAQUE_BYTES = 24
 _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")
 
 # RFC 9110 §7.6.1, what frames the message, and what the gateway writes itself.
-_NOT_SENT = frozenset(
-    name.decode("ascii") for name in HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES
-) | frozenset("host content-length expect accept-encoding user-agent range if-range".split())
+_NOT_SENT = HOP_BY_HOP | frozenset(
+    b"host content-length expect accept-encoding user-agent range if-range".split()
+)
 
 
 class Unopened(Exception):
@@ -213,11 +213,17 @@ class LargeFiles:
         self._weight -= self._kept.pop(opaque).weight
 
 
+def _is_sent(name: str) -> bool:
+    """Whether a field that a forge asks for goes to its storage."""
+    plain = folded(name.lower().encode("ascii"))
+    return not (plain in _NOT_SENT or overrides_method(plain) or is_claim(plain.decode("ascii")))
+
+
 def _transfer(
     kept: _Kept, upload: Upload, credential: tuple[bytes, ...], needles: Needles
 ) -> Transfer:
     action, verb = kept.action, kept.verb
-    given = [(name, value) for name, value in action.header if name.lower() not in _NOT_SENT]
+    given = [(name, value) for name, value in action.header if _is_sent(name)]
     names = {name.lower() for name, _ in given}
     lent = lent_secrets(replace(action, header=tuple(given)), kept.large.oid)
     body = b""

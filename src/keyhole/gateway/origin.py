@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keyhole.inject.returned import AnswerFields
     from keyhole.model.decision import Decision
     from keyhole.model.host import Host
-    from keyhole.wire.httpfield import Field
+    from keyhole.wire.httpfield import Field, Memo
 
 MAX_INTERIM = 16
 """Answers of class 1xx before the real one."""
@@ -51,7 +51,7 @@ class Destination:
 
     host: Host
     port: int
-    known_answers: dict[bytes, bytes]
+    known_answers: Memo
     fields: AnswerFields | None = None
     """Which fields of its answers go on; None: all."""
 

@@ -81,7 +81,7 @@ x-forwarded-access-token remote-user x-forwarded-user x-remote-user
 _QUERY_KEYS = """
 key api_key apikey access_token private_token job_token token auth application_key
 oauth_token auth_token authorization bearer_token client_secret refresh_token id_token
-sentry_key sig x-amz-* $httpheaders $httpmethod _method
+sentry_key sig x-amz-* $httpheaders
 """
 
 GLOBAL_SLOTS = tuple(
@@ -90,4 +90,5 @@ GLOBAL_SLOTS = tuple(
         | {Slot.parse(f"query:{name}") for name in _QUERY_KEYS.split()}
     )
 )
-"""Emptied on every inspected host, whatever the service."""
+"""Emptied on every inspected host, whatever the service; `families.py` knows further headers by
+their words."""

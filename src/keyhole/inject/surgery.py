@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 
+from keyhole.inject.families import is_claim, is_credential
 from keyhole.inject.injection import HeaderInjection, QueryInjection
 from keyhole.inject.slots import GLOBAL_SLOTS, Place, Slot
 from keyhole.wire.httpfield import remember
@@ -63,7 +64,8 @@ class Surgery:
         """`strip` and `keep` are the service's own; the global slots are always emptied.
 
         The longest slot that covers a name speaks. Of equals, what the service strips goes, what it
-        keeps stays, and the global list comes last. `strip` should hold `written_slots()` of what
+        keeps stays, and the global list comes last. Of a header that no slot covers, its words
+        decide. `strip` should hold `written_slots()` of what
         is injected. Fields of `collect` are read by the gateway and never go on by themselves, so
         they may be named there although they are emptied (a signature that is checked).
         """
@@ -86,7 +88,7 @@ class Surgery:
         text = name.decode("latin-1")
         if text in self._collect:
             return Treatment.COLLECT
-        if self._stays(Place.HEADER, text, unnamed=True):
+        if self._stays(Place.HEADER, text, unnamed=not (is_credential(text) or is_claim(text))):
             return Treatment.KEEP
         if text == "cookie" and self._keeps_cookies:
             return Treatment.COLLECT

@@ -52,6 +52,9 @@ class Reason(enum.StrEnum):
     ADDRESS_RESERVED = "address-reserved"
     # requests
     METHOD_REFUSED = "method-refused"
+    METHOD_OVERRIDE = "method-override"
+    BODY_NOT_GRANTED = "body-not-granted"
+    WEBSOCKET_NOT_GRANTED = "websocket-not-granted"
     PATH_MALFORMED = "path-malformed"
     QUERY_MALFORMED = "query-malformed"
     DNS_OVER_HTTPS = "dns-over-https"

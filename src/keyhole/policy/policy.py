@@ -73,6 +73,10 @@ class ServiceHost:
     returned: tuple[Slot, ...] = ()
     """Fields of its answers that reach the sandbox although they look like a session or a digest;
     cookies in `keep` do so as well."""
+    bodies: tuple[AccessRule, ...] = ()
+    """Which requests have a body although HTTP defines none for their method."""
+    catalogued: bool = False
+    """Whether the catalogue knows these hosts; else they are servers of the user's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class Service:
     git: GitGrant | None = None
     sources: tuple[str, ...] = ()
     """Of a preset: where its settings were read on this host."""
+    unsafe_keep: tuple[Slot, ...] = ()
+    """Headers of the client that the policy, not the catalogue, lets go on."""
     chose_hosts: bool = False
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
     limits: ServiceLimits | None = None

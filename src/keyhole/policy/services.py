@@ -102,6 +102,7 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         passthrough=words.get("unsafe_passthrough"),
         returned=words.get("unsafe_return"),
         git=git,
+        unsafe_keep=words.get("unsafe_keep"),
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
         secret_life=_secret_life(words),
@@ -168,13 +169,19 @@ def _host(
         # Forges refuse from git what their REST takes (facts: git protocol §10).
         git_inject=(BasicInjection(git.user),) if git and template and inject else inject,
         strip=(*entry.strip, *(words.get("strip") or ())),
-        keep=(*entry.keep, *(slot for slot in returned if slot.place is Place.COOKIE)),
+        keep=(
+            *entry.keep,
+            *words.get("unsafe_keep"),
+            *(slot for slot in returned if slot.place is Place.COOKIE),
+        ),
         merge=entry.merge,
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
         ranges=entry.ranges,
         usage=entry.usage,
         returned=(*entry.returned, *returned),
+        bodies=entry.bodies,
+        catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
 

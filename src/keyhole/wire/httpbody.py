@@ -10,7 +10,14 @@ import enum
 import re
 from typing import TypeVar
 
-from keyhole.wire.httpfield import MAX_LINE, Field, Malformed, folded, parse_field
+from keyhole.wire.httpfield import (
+    MAX_LINE,
+    Field,
+    Malformed,
+    folded,
+    overrides_method,
+    parse_field,
+)
 from keyhole.wire.httprequest import ROUTING_AND_FRAMING, Treat, Treatment
 from keyhole.wire.httpresponse import NOT_FOR_THE_CLIENT
 
@@ -168,6 +175,7 @@ class ChunkedReader:
         # An origin that merges trailers with the head would take a credential from there (I6).
         if (
             plain in ROUTING_AND_FRAMING
+            or overrides_method(plain)
             or _steers(plain)
             or not self._treat(name) is self._treat(plain) is Treatment.KEEP
         ):

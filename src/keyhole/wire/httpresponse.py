@@ -13,8 +13,11 @@ import re
 from keyhole.model.value import dataclass, field
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    ONCE_IN_RESPONSES,
+    TWICE,
     Field,
     Malformed,
+    Memo,
     check_chunked,
     check_name,
     parse_length,
@@ -53,6 +56,7 @@ _UNREADABLE = re.compile(
 _AROUND_A_CHARSET = b" \t\"'\\"
 """Spaces, quotes and escapes that clients skip. They are removed before the search: a pattern that
 allows for any number of them at three places takes cubic time (I12)."""
+_ENCODING = b"content-encoding"
 _SWITCHING = 101
 _NO_CONTENT = 204
 _NOT_MODIFIED = 304
@@ -102,7 +106,7 @@ class ResponseHead:
 
 
 def parse_response(
-    head: bytes, method: str, known: dict[bytes, bytes], treat: Treat | None = None
+    head: bytes, method: str, known: Memo, treat: Treat | None = None
 ) -> ResponseHead:
     """Read the answer to a request; `head` ends before the empty line.
 
@@ -122,6 +126,13 @@ def parse_response(
             line = _take(row, known, read, response, treat)
             if line is None:
                 continue
+        if isinstance(line, tuple):
+            name, line = line
+            if name in read:
+                if read[name] != line or name == _ENCODING:
+                    raise Malformed(TWICE)
+                continue  # the same twice, as servers behind servers send it, is said once
+            read[name] = line
         lines.append(line)
     connection = read.get(b"connection")
     if connection is not None:
@@ -151,11 +162,11 @@ _USUAL = {
 
 def _take(
     row: bytes,
-    known: dict[bytes, bytes],
+    known: Memo,
     read: dict[bytes, bytes],
     response: ResponseHead,
     treat: Treat | None,
-) -> bytes | None:
+) -> bytes | tuple[bytes, bytes] | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
     sent, value = split_field(row)
     name = sent.lower()
@@ -166,18 +177,19 @@ def _take(
             read[name] += b"," + value
         else:
             # Two lengths that are equal today are two lengths for whoever reads only one.
-            raise Malformed("a field that may stand once in a response stands twice")
+            raise Malformed(TWICE)
         return None
     check_name(sent)
     if name in NOT_FOR_THE_CLIENT:
         return None
-    line: bytes = b"%b: %b\r\n" % (sent, value)
+    written = b"%b: %b\r\n" % (sent, value)
     treatment = Treatment.KEEP if treat is None else treat(name)
     if treatment is not Treatment.KEEP:
         if treatment is Treatment.COLLECT:
-            response.collected.append(Field(name, value, line))
+            _collect(response, Field(name, value, written))
         return None
-    if name == b"content-encoding":
+    line = (name, written) if name in ONCE_IN_RESPONSES else written
+    if name == _ENCODING:
         _note_encoding(response, value.lower())
     elif name == b"content-type" and is_unreadable(value):
         response.unreadable = True
@@ -185,6 +197,17 @@ def _take(
         # A cookie may be a credential of the user's; it is not kept longer than needed.
         remember(known, row, line)
     return line
+
+
+def _collect(response: ResponseHead, collected: Field) -> None:
+    """Keep a field for the caller; the same twice is said once."""
+    if collected.name in ONCE_IN_RESPONSES:
+        for other in response.collected:
+            if other.name == collected.name:
+                if other.value != collected.value:
+                    raise Malformed(TWICE)
+                return
+    response.collected.append(collected)
 
 
 def is_unreadable(content_type: bytes) -> bool:
@@ -197,7 +220,7 @@ def _note_encoding(response: ResponseHead, value: bytes) -> None:
     if value == b"x-gzip":
         value = b"gzip"  # RFC 9110 §8.4.1.3: "equivalent".
     if value not in {b"", b"identity"}:
-        response.encoding = b"%b,%b" % (response.encoding, value) if response.encoding else value
+        response.encoding = value
 
 
 def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> None:

@@ -20,7 +20,10 @@ MAX_CHUNK_LINE = 18
 
 MALFORMED = "http-malformed"
 
-_WHY = {"host-mismatch": "Host is not the name that was connected to"}
+_WHY = {
+    "host-mismatch": "Host is not the name that was connected to",
+    "body-not-granted": "the request has a body, which HTTP does not define for its method",
+}
 
 _END_OF_HEAD = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,12}")
