@@ -43,7 +43,6 @@ from keyhole.gateway import (
     refusal,
     session,
     synthetic,
-    upstream,
 )
 from keyhole.inject import encoded, sigv4, stubs
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
@@ -63,6 +62,7 @@ from keyhole.sandbox.files import (
     system,
     triggers,
 )
+from keyhole.system import dialler, resolver
 from keyhole.vault import child, custody
 from keyhole.wire import (
     clienthello,
@@ -125,6 +125,11 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
+    "over-share": "the session has its whole share of what all sessions share (lookups, judges, "
+    "room for pushes); `why` or the rule says of what",
+    "name-unresolved": "the name does not resolve",
+    "upstream-unreachable": "no address of the name can be reached",
+    "proxy-failed": "the proxy refused, or cannot be reached",
     "ref-moved": "the client believes the branch to be somewhere else than it is",
     "denied-path": "the push adds or changes a file that `deny_paths` protects",
     "push-malformed": "the list of a push's commands, or its pack, is not in the one form that "
@@ -158,7 +163,8 @@ def reason_table() -> str:
         meaning = SAID.get(reason) or _FURTHER_MEANINGS.get(reason)
         if meaning is None:
             raise Stale(f"scripts/make_docs.py has no meaning for the reason '{reason}'")
-        verdict = "allow" if reason in _ALLOWING else "deny"
+        failed = "allow, failed" if reason in refusal._FAILURES else "deny"
+        verdict = "allow" if reason in _ALLOWING else failed
         rows.append(f"| `{reason}` | {verdict} | {meaning} |")
     return "\n".join(rows)
 
@@ -253,8 +259,10 @@ def bound_table() -> str:
     rows = [
         ("a connection without a byte", _seconds(gateway.IDLE_TIMEOUT), "cut"),
         ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
-        ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
+        ("resolving and dialling an origin", _seconds(dialler.CONNECT_TIMEOUT), "failed"),
         ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
+        ("names looked up at once for a sandbox", f"{resolver.THREADS_OF_SESSION}", "wait"),
+        ("waiting for one of them", _seconds(resolver.THREAD_WAIT), "`over-share`"),
         ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
         ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),

@@ -17,10 +17,10 @@ from keyhole.app.roots import Roots
 from keyhole.certs.authority import Authority
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.pushes import Judge
-from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.session import Session
 from keyhole.model.event import Event
 from keyhole.model.secret import Secret
+from keyhole.system.resolver import Unresolved
 from tests.worlds import book
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import Rulebook
+    from keyhole.system.resolver import Share
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class FakeResolver:
         self.table = table or {}
         self.asked: list[str] = []
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
+    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
         """The next answer."""
         self.asked.append(host.name)
         answers = self.table.get(host.name)

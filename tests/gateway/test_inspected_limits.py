@@ -21,9 +21,9 @@ from keyhole.gateway import arrival, inspected, refusal, session
 from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
-from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.tlsside import SEND_AT_ONCE, WRITE_BUFFER
 from keyhole.model.decision import Verdict
+from keyhole.system.resolver import Unresolved
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service
 from tests.gateway.stage import AMPLE, Stage, service
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
+    from keyhole.system.resolver import Share
 
 Make = Callable[..., Origin]
 PATIENCE = 20.0
@@ -524,7 +525,7 @@ class StuckResolver:
         self.asked: list[str] = []
         self.table: dict[str, list[list[str]]] = {}
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
+    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
         self.waiting += 1
         try:
             await asyncio.Event().wait()

@@ -31,12 +31,12 @@ from keyhole.control.place import Unusable, claim
 from keyhole.control.server import Server
 from keyhole.control.values import Protection
 from keyhole.gateway.gateway import Gateway
-from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
+from keyhole.system.resolver import SystemResolver
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
 from keyhole.vault.stored import MAX_TRIES

@@ -102,7 +102,7 @@ class OwnGateway:
         from keyhole.app.live import House, LiveSession
         from keyhole.gateway.door import Door
         from keyhole.gateway.gateway import Gateway
-        from keyhole.gateway.resolver import SystemResolver
+        from keyhole.system.resolver import SystemResolver
 
         loop = asyncio.get_running_loop()
         self._gateway = Gateway(loop, SystemResolver(loop), limits=self._limits)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from keyhole.model.host import Host
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.launch import Launch
+    from keyhole.system.resolver import Share
 
 ALLOWED_NAME = "allowed.keyhole.example"
 """The one name that exists while the probe runs; it is resolved inside, never outside."""
@@ -51,8 +52,8 @@ class Wall:
 class _NoResolver:
     """The probe reaches nothing, so nothing is ever resolved."""
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
-        from keyhole.gateway.resolver import Unresolved
+    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
+        from keyhole.system.resolver import Unresolved
 
         raise Unresolved(host.name)
 

@@ -23,7 +23,7 @@ from keyhole.gateway.tunnel import Bound, Tunnel
 from keyhole.inject.surgery import Surgery
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.grants import Ungrantable
 from keyhole.policy.request import Request, decide_request
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from keyhole.gateway.budgets import Commons
     from keyhole.gateway.session import Figures, Interception
     from keyhole.gateway.slots import Slots
-    from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant
+    from keyhole.system.dialler import Dialler
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -53,7 +53,7 @@ EXHAUSTED_PAUSE = 0.1
 """Seconds to wait when all slots are taken, or the system has no descriptor left."""
 
 DIALS_AT_ONCE = 16
-"""Origins that one session resolves and dials at a time: half of the resolver's threads."""
+"""Origins that one session resolves and dials at a time."""
 
 MAX_INSPECTIONS = 256
 """Hosts whose memory of lines and decisions is kept, some 200 KiB each: under a wildcard the
@@ -71,7 +71,7 @@ class Shared:
     """What all doors of a gateway share."""
 
     loop: asyncio.AbstractEventLoop
-    upstream: Upstream
+    upstream: Dialler
     slots: Slots
     commons: Commons
 
@@ -82,7 +82,7 @@ class DoorHandle:
     def __init__(
         self, shared: Shared, door: Door, session: Session, closed: Callable[[DoorHandle], None]
     ) -> None:
-        self._shared = shared
+        self._shared = replace(shared, upstream=shared.upstream.for_session())
         self._loop = shared.loop
         self._door = door
         self.cookie = namespace_cookie(door.tcp)

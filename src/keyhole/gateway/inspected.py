@@ -28,12 +28,12 @@ from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.tlsside import RECORD
-from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import PLACE_WAIT
 from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.limit import Pace, decide_total
+from keyhole.system.dialler import AddressRefused, Unreachable, still_allowed
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.pktline import FLUSH
