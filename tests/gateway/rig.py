@@ -24,7 +24,7 @@ from keyhole.system.resolver import Unresolved
 from tests.worlds import book
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from keyhole.gateway.door import Door
     from keyhole.gateway.handle import DoorHandle
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import Rulebook
-    from keyhole.system.resolver import Share
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -52,7 +51,7 @@ class FakeResolver:
         self.table = table or {}
         self.asked: list[str] = []
 
-    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
         """The next answer."""
         self.asked.append(host.name)
         answers = self.table.get(host.name)

@@ -30,11 +30,10 @@ from tests.gateway.stage import AMPLE, Stage, service
 from tests.gateway.talk import END, Message, Talk, get, head, ok
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
-    from keyhole.system.resolver import Share
 
 Make = Callable[..., Origin]
 PATIENCE = 20.0
@@ -525,7 +524,7 @@ class StuckResolver:
         self.asked: list[str] = []
         self.table: dict[str, list[list[str]]] = {}
 
-    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
         self.waiting += 1
         try:
             await asyncio.Event().wait()

@@ -20,7 +20,7 @@ from keyhole.system import dialler as dialler_module
 from keyhole.system import resolver as resolver_module
 from keyhole.system.dialler import AddressRefused, Dialler, Unreachable, interleave
 from keyhole.system.proxy import ProxyFailed, parse
-from keyhole.system.resolver import Share, SystemResolver, Unresolved
+from keyhole.system.resolver import SystemResolver, Unresolved
 from tests.gateway.clients import CONVERSE
 from tests.gateway.origins import Origin, greet
 from tests.gateway.rig import FakeResolver, Rig, policy
@@ -265,15 +265,15 @@ def test_the_system_resolver_caches_asks_once_and_bounds_its_memory(
     monkeypatch.setattr(resolver_module, "MAX_CACHED", 1)
 
     async def conversation() -> None:
-        system, share = SystemResolver(asyncio.get_running_loop()), Share()
-        both = await asyncio.gather(system.resolve(HOST, share), system.resolve(HOST, share))
+        system = SystemResolver(asyncio.get_running_loop())
+        both = await asyncio.gather(system.resolve(HOST, "s1"), system.resolve(HOST, "s1"))
         assert both[0] == both[1] == (ip_address("93.184.216.34"), ip_address("fe80::1"))
-        await system.resolve(HOST, share)
+        await system.resolve(HOST, "s1")
         assert asked == ["ok.example."]
         with pytest.raises(Unresolved):
-            await system.resolve(Host("bad.example"), share)
-        await system.resolve(Host("b.example"), share)
-        await system.resolve(HOST, share)
+            await system.resolve(Host("bad.example"), "s1")
+        await system.resolve(Host("b.example"), "s1")
+        await system.resolve(HOST, "s1")
         assert asked == ["ok.example.", "bad.example.", "b.example.", "ok.example."]
 
     asyncio.run(conversation())
@@ -295,13 +295,13 @@ def test_the_hosts_file_speaks_before_dns_and_names_there_are_exact(
     monkeypatch.setattr(resolver_module, "HOSTS_FILE", hosts)
 
     async def conversation() -> None:
-        system, share = SystemResolver(asyncio.get_running_loop()), Share()
-        assert await system.resolve(HOST, share) == (ip_address("192.0.2.1"), ip_address("fe80::1"))
+        system = SystemResolver(asyncio.get_running_loop())
+        assert await system.resolve(HOST, "s1") == (ip_address("192.0.2.1"), ip_address("fe80::1"))
         with pytest.raises(Unresolved, match=r"sub\.ok\.example\.$"):
-            await system.resolve(Host("sub.ok.example"), share)
+            await system.resolve(Host("sub.ok.example"), "s1")
         monkeypatch.setattr(resolver_module, "HOSTS_FILE", tmp_path / "none")
         with pytest.raises(Unresolved):
-            await system.resolve(Host("third.example"), share)
+            await system.resolve(Host("third.example"), "s1")
 
     asyncio.run(conversation())
 

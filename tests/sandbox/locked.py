@@ -41,7 +41,7 @@ from keyhole.policy.trial import Case, Unjudged
 from keyhole.sandbox import bailiff, emptynet, syscalls
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import lock_down
-from keyhole.system.resolver import Share, SystemResolver
+from keyhole.system.resolver import SystemResolver
 from keyhole.vault.memory import guard_memory
 from keyhole.wire.receivepack import Command
 
@@ -314,9 +314,8 @@ def resolves_names() -> Iterator[None]:
 
     async def main() -> list[str]:
         resolver = SystemResolver(asyncio.get_running_loop())
-        share = Share()
         names = map(Host.parse, ("hosted.example", "answered.example"))
-        return [str((await resolver.resolve(name, share))[0]) for name in names]
+        return [str((await resolver.resolve(name, "s1"))[0]) for name in names]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(main()) == [HOSTED, ANSWERED]

@@ -179,7 +179,7 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     judge = Jail(start=kept.start_judge)
     metrics = Metrics(log)
     gateway = Gateway(loop, SystemResolver(loop), limits=ground.limits)
-    house = House(loop, gateway, log, lambda: judge, serving.places.quarantine, metrics.observe)
+    house = House(loop, gateway, log, judge.for_session, serving.places.quarantine, metrics.observe)
     operations = GatewayOperations(
         house, kept, ground.register, metrics, stop.set, ground.limits.sessions
     )

@@ -26,13 +26,12 @@ from keyhole.sandbox.launch import refusals_of
 from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
     from keyhole.policy.policy import Policy
     from keyhole.sandbox.launch import Launch
-    from keyhole.system.resolver import Share
 
 ALLOWED_NAME = "allowed.keyhole.example"
 """The one name that exists while the probe runs; it is resolved inside, never outside."""
@@ -52,7 +51,7 @@ class Wall:
 class _NoResolver:
     """The probe reaches nothing, so nothing is ever resolved."""
 
-    async def resolve(self, host: Host, share: Share) -> Sequence[Address]:
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
         from keyhole.system.resolver import Unresolved
 
         raise Unresolved(host.name)

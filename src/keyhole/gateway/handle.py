@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import connection, refusal
@@ -20,6 +21,7 @@ from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
 from keyhole.gateway.tunnel import Bound, Tunnel
+from keyhole.gateway.turn import Turn
 from keyhole.inject.surgery import Surgery
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
@@ -87,6 +89,7 @@ class DoorHandle:
         self._door = door
         self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
+        self._state.turn = Turn(shared.loop)
         self._names = NameServer(shared.loop, self._state, shared.commons.questions)
         self._granting = Granting(shared.loop, self._state, self._grant_over)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
@@ -238,6 +241,13 @@ class DoorHandle:
             self._timer = self._loop.call_later(seconds, self.resume)
 
     def _acceptable(self, listener: socket.socket) -> None:
+        turn = self._state.turn
+        if turn.left > 0:  # else it is called again in the next turn
+            began = perf_counter()
+            self._accept_some(listener)
+            turn.spend(began)
+
+    def _accept_some(self, listener: socket.socket) -> None:
         state = self._state
         for _ in range(ACCEPTS_PER_TICK):
             now = self._loop.time()
@@ -255,7 +265,7 @@ class DoorHandle:
                 state.over_count(now)
                 self._pause()
                 return
-            if not self._shared.slots.take():
+            if not self._shared.slots.take(state.open):
                 self._pause(EXHAUSTED_PAUSE)
                 return
             sock = self._accept(listener)

@@ -15,7 +15,8 @@ from keyhole.model.decision import AddressDecision, Reason
 from keyhole.model.value import dataclass
 from keyhole.policy.address import decide_address
 from keyhole.system import proxy
-from keyhole.system.resolver import OverShare, Resolver, Share, SystemResolver, Unresolved
+from keyhole.system.places import OverShare
+from keyhole.system.resolver import Resolver, SystemResolver, Unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,6 @@ class Dialler:
     def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver) -> None:
         self._loop = loop
         self._resolver = resolver
-        self._share = Share()
 
     def for_session(self) -> Dialler:
         """Another, with a share of its own of the same resolver (I12)."""
@@ -84,7 +84,7 @@ class Dialler:
         except Unresolved as error:
             raise Unreachable(Reason.NAME_UNRESOLVED, str(error)) from None
         except OverShare as error:
-            raise Unreachable(Reason.OVER_SHARE, str(error)) from None
+            raise Unreachable(Reason.OVER_SHARE, f"lookups: {error}") from None
         except proxy.ProxyFailed as error:
             raise Unreachable(Reason.PROXY_FAILED, str(error)) from None
         except OSError as error:
@@ -96,7 +96,7 @@ class Dialler:
             # The policy says where, so neither DNS nor the proxy has a say.
             decision = decide_address(book, host, port, override.address)
             return Dialled(await self._connect(decision), decision)
-        resolved = await self._resolver.resolve(host, self._share)
+        resolved = await self._resolver.resolve(host, self)
         judged = [decide_address(book, host, port, a, own=is_own(a)) for a in resolved]
         allowed = interleave([d for d in judged if d.allowed])[:MAX_ADDRESSES]
         if not allowed:
@@ -111,7 +111,7 @@ class Dialler:
         """The proxy is told the judged address, not the name: it must not resolve anew."""
         where = proxy.parse(url)
         # The proxy's own address is the person's choice and may be private: not judged.
-        addresses = await self._resolver.resolve(where.host, self._share)
+        addresses = await self._resolver.resolve(where.host, self)
         hops = [AddressDecision(address=address, port=where.port) for address in addresses]
         try:
             sock, _ = await self._race(hops[:MAX_ADDRESSES])
