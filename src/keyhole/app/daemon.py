@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 DESCRIPTORS = 65_536
 """Two for each connection, six for each session."""
 
+AUDIT_RESERVE = 32 << 20
+"""Bytes of the disk that the log has ahead: a thousand lines and more for each of 64 sessions."""
+
 
 class DaemonFailed(Exception):
     """No gateway can be started; the message says why and what to do."""
@@ -103,7 +106,7 @@ def serve(serving: Serving) -> int:
         # Before there is another thread, which would stay as it is.
         walls = _lock_down(serving.places)
         protections = (*_guarded(guard), *walls)
-        bounds = Bounds(all_per_second=limits.audit_per_second)
+        bounds = Bounds(all_per_second=limits.audit_per_second, reserve=AUDIT_RESERVE)
         log = AuditLog(serving.places.audit, bounds=bounds)
     except PolicyFaults as error:
         place.release()

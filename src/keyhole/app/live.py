@@ -200,7 +200,7 @@ class LiveSession:
         interception = tenant.interception(book, judge, house.quarantine)
         log = house.log
         return Session(
-            tenant.id, book, self.record, lambda: log.admitting, self._report, interception
+            tenant.id, book, self.record, lambda: log.admits(tenant.id), self._report, interception
         )
 
     def record(self, event: Event) -> None:
