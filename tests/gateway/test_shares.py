@@ -22,7 +22,9 @@ import pytest
 from keyhole.gateway import quarantine as quarantine_module
 from keyhole.gateway.session import SessionState
 from keyhole.gateway.slots import FEW, Slots
+from keyhole.model.decision import Verdict
 from keyhole.policy.budget import GatewayLimits
+from keyhole.policy.trial import Unheard
 from keyhole.system.resolver import PLACES, SystemResolver
 from keyhole.wire.pktline import encode
 from tests.gateway.clients import CONVERSE
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import trustme
+
+    from keyhole.policy.trial import Finding
 
 SOON = 2.0
 """Seconds: far beyond what an ordinary session needs, and far below what a hostile one could cost
@@ -199,6 +203,10 @@ def test_a_flood_of_refused_requests_leaves_the_loop_to_others(
     with flooding(both.hostile, "ok.example", 443, "GET /no HTTP/1.1"):
         both.hostile.watch.until("no-rule", path="/no")
         assert slowest(both.ordinary, 3.0) < SOON
+        # A name is answered, a connection taken and TLS begun as soon.
+        began = time.monotonic()
+        both.ordinary.visit()
+        assert time.monotonic() - began < SOON
         # Control: meanwhile the flood went on, and each request of it was refused.
         refused = len(both.hostile.watch.events)
         slowest(both.ordinary, 0.5)
@@ -254,6 +262,69 @@ def test_what_is_put_off_arrives_whole_and_in_order(
             got += sock.recv(1 << 20)
         sender.join()
         assert got == body
+
+
+QUESTIONS = """
+import socket, struct, sys
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+name = b"".join(bytes([len(part)]) + part.encode() for part in sys.argv[1].split("."))
+question = struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + name + bytes(1) + struct.pack(">2H", 1, 1)
+print("flooding", flush=True)
+while True:
+    sock.sendto(question, ("192.0.2.53", 53))
+"""
+
+
+def test_a_flood_of_questions_leaves_names_to_others(
+    both: Two, tls: ssl.SSLContext, origin: Callable[..., Origin]
+) -> None:
+    """As many as a policy without a bound to speak of lets through."""
+    server = origin(Service(lambda _: ok(b"fine")), tls)
+    text = service("own", "ok.example", allow="GET /a")
+    both.hostile.open(text, f"{AMPLE}dns_per_second = 100000", ok_example=server)
+    both.ordinary.open(text, ok_example=server)
+    words = both.hostile.namespace.command(sys.executable, "-I", "-c", QUESTIONS, "no.example")
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"flooding\n"
+        try:
+            both.hostile.watch.until("no-rule", type="A")
+            asked = len(both.hostile.watch.events)
+            for _ in range(20):
+                began = time.monotonic()
+                both.ordinary.visit()
+                assert time.monotonic() - began < SOON
+            assert len(both.hostile.watch.events) > asked
+        finally:
+            process.kill()
+
+
+# ── judges ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BusyJudge(FakeJudge):
+    """As the jail's when a session has its whole share."""
+
+    async def judge(self, *_: object) -> tuple[Finding, ...]:
+        raise Unheard("judges: 16 of this session wait already")
+
+
+def test_a_push_over_its_session_s_share_of_judges_is_refused_by_name(
+    both: Two, tls: ssl.SSLContext, origin: Callable[..., Origin]
+) -> None:
+    """I8: a stable reason, and the share as the rule. The jail itself is tried, with two sessions,
+    in tests/sandbox/test_jail.py. Control: the other session's push is taken."""
+    git = GitOrigin()
+    server = origin(git.service, tls)
+    for stage, judge in ((both.hostile, BusyJudge()), (both.ordinary, FakeJudge())):
+        stage.services = replace(stage.services, judge=judge)
+        stage.open(POLICY, ok_example=server)
+    answer = both.hostile.ask(*push(1000)).answer()
+    assert b"this sandbox has too many pushes that wait; try again" in answer.body
+    event = both.hostile.watch.until("over-share", ref="refs/heads/agent/x")
+    assert (event.rule, event.verdict) == ("shares.judges", Verdict.DENY)
+    assert both.ordinary.ask(*push(1000)).answer().status == 200
+    assert len(git.pushes) == 1
 
 
 # ── room for pushes ───────────────────────────────────────────────────────────────────────────────
