@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway import fetches
 from keyhole.gateway import quarantine as quarantine_module
 from keyhole.gateway.session import SessionState
 from keyhole.gateway.slots import FEW, Slots
@@ -35,6 +36,7 @@ from tests.gateway.stage import AMPLE, SECRET, Stage, make_services, service
 from tests.gateway.talk import get, head, ok
 from tests.gateway.test_inspected_git import (
     CAPABILITIES,
+    FETCH_TYPE,
     NEW,
     OLD,
     POLICY,
@@ -297,6 +299,50 @@ def test_a_flood_of_questions_leaves_names_to_others(
             assert len(both.hostile.watch.events) > asked
         finally:
             process.kill()
+
+
+# ── large fetches ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_large_fetches_of_one_session_are_read_in_turns_with_another_s(
+    both: Two, tls: ssl.SSLContext, origin: Callable[..., Origin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread reads them. Attack: a queue of the largest, each of which takes half a second."""
+    go, read = threading.Semaphore(0), list[int]()
+
+    def reading(body: bytes, _: int) -> bytes:
+        read.append(len(body))
+        assert go.acquire(timeout=PATIENCE)
+        return body
+
+    monkeypatch.setattr(fetches, "read_fetch", reading)
+    server = origin(GitOrigin().service, tls)
+    for stage in (both.hostile, both.ordinary):
+        stage.services = replace(stage.services, judge=FakeJudge())
+        stage.open(POLICY, ok_example=server)
+
+    def fetch(size: int) -> bytes:
+        words = (FETCH_TYPE, "Git-Protocol: version=2", f"Content-Length: {size}")
+        return head("POST", f"{REPOSITORY}/git-upload-pack", *words) + bytes(size)
+
+    size = fetches.LARGE + 1
+    for _ in range(10):
+        both.hostile.ask(fetch(size))
+    deadline = time.monotonic() + PATIENCE
+    while not read or len(both.rig.gateway._shared.fetches._waiting) < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    talk = both.ordinary.ask(fetch(size + 1))
+    while len(both.rig.gateway._shared.fetches._waiting) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(3):
+        go.release()
+    assert talk.answer().status == 200
+    # Behind the one that was being read, and one more of the other's at most.
+    assert size + 1 in read[:3]
+    for _ in range(20):
+        go.release()
 
 
 # ── judges ────────────────────────────────────────────────────────────────────────────────────────

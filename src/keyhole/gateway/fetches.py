@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.gathering import Gathered, Gathering
@@ -38,7 +39,6 @@ _GZIP = 31  # a window of 15 and gzip's own frame
 # take turns, so that one with many to read does not keep another's waiting (I12).
 _reader = ThreadPoolExecutor(1, thread_name_prefix="fetch")
 PLACES = Bounds(total=1, each=1, waiting=256)
-_places = Places(PLACES)
 
 
 class FetchBody(Gathering):
@@ -65,21 +65,21 @@ class FetchBody(Gathering):
         """The fetch as it goes on, uncompressed."""
         return Gathered(self.asked, self._set_length(self._read()))
 
-    async def finish_apart(self, loop: asyncio.AbstractEventLoop) -> Gathered:
+    async def finish_apart(self, loop: asyncio.AbstractEventLoop, places: Places) -> Gathered:
         """The same, read in a thread; what it belongs to may change meanwhile."""
         try:
-            await _places.take(self._state)
+            await places.take(self._state)
         except OverShare as error:
             raise Unfit(Reason.OVER_SHARE, f"large fetches: {error}", "shares.fetches") from None
         reading = loop.run_in_executor(_reader, self._read)
-        reading.add_done_callback(self._was_read)
+        reading.add_done_callback(partial(self._was_read, places))
         # Shielded: a client that leaves does not end the thread's work, which has its place.
         plain = await asyncio.shield(reading)
         return Gathered(self.asked, self._set_length(plain))
 
-    def _was_read(self, reading: asyncio.Future[bytes]) -> None:
+    def _was_read(self, places: Places, reading: asyncio.Future[bytes]) -> None:
         reading.exception()  # seen, also where nobody waits any more
-        _places.leave(self._state)
+        places.leave(self._state)
 
     def _read(self) -> bytes:
         # Taken only now: what was forgotten while it waited for its turn takes no memory (I9).

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.gateway import fetches
 from keyhole.gateway.budgets import Commons
 from keyhole.gateway.door import namespace_cookie
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
 from keyhole.policy.budget import GatewayLimits
 from keyhole.system.dialler import AddressRefused, Dialler, Unreachable
+from keyhole.system.places import Places
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,6 +61,7 @@ class Gateway:
             Dialler(loop, resolver),
             Slots(self._limits.connections),
             Commons(self._limits, loop.time()),
+            Places(fetches.PLACES),
         )
         self._doors: set[DoorHandle] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant
     from keyhole.system.dialler import Dialler
+    from keyhole.system.places import Places
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -76,6 +77,8 @@ class Shared:
     upstream: Dialler
     slots: Slots
     commons: Commons
+    fetches: Places
+    """For those that are read in a thread."""
 
 
 class DoorHandle:

@@ -354,7 +354,7 @@ class Inspected(Arrival):
     async def _read_apart(self, body: FetchBody) -> None:
         """Read a long body where it holds nobody up; the connection is not read from meanwhile."""
         try:
-            whole = await body.finish_apart(self._loop)
+            whole = await body.finish_apart(self._loop, self._shared.fetches)
         except Unfit as error:
             self.go_on_with(partial(self._refuse_gathered, body, error))
             return
