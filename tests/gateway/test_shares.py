@@ -7,6 +7,7 @@ ordinary session is seen to be served in the same way without it.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from keyhole.gateway import fetches
 from keyhole.gateway import quarantine as quarantine_module
 from keyhole.gateway.session import SessionState
 from keyhole.gateway.slots import FEW, Slots
+from keyhole.inject import encoded
 from keyhole.model.decision import Verdict
 from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.trial import Unheard
@@ -33,7 +35,7 @@ from tests.gateway.namespace import Namespace
 from tests.gateway.origins import Origin, Service
 from tests.gateway.rig import PATIENCE, FakeResolver, Rig, policy
 from tests.gateway.stage import AMPLE, SECRET, Stage, make_services, service
-from tests.gateway.talk import get, head, ok
+from tests.gateway.talk import Message, get, head, ok
 from tests.gateway.test_inspected_git import (
     CAPABILITIES,
     FETCH_TYPE,
@@ -234,6 +236,27 @@ def test_tunnels_that_carry_all_they_can_leave_the_loop_to_others(
         carried = handle.usage[0]
         assert slowest(both.ordinary, 3.0) < SOON
         assert handle.usage[0] > carried
+
+
+def test_compressed_answers_that_decode_to_much_leave_the_loop_to_others(
+    both: Two, tls: ssl.SSLContext, origin: Callable[..., Origin]
+) -> None:
+    """Just below what is cut as out of proportion: 130 times."""
+    bomb = gzip.compress(b"".join(os.urandom(1024) + bytes(150 * 1024) for _ in range(600)))
+    assert 100 < 600 * 151 * 1024 / len(bomb) < encoded.MAX_RATIO
+
+    def answer(message: Message) -> bytes:
+        return ok(bomb, b"Content-Encoding: gzip") if "/bomb" in message.start else ok(b"fine")
+
+    server = origin(Service(answer), tls)
+    text = service("own", "ok.example", allow="GET /**")
+    both.hostile.open(text, f'{AMPLE}download = "1TiB"', ok_example=server)
+    both.ordinary.open(text, ok_example=server)
+    alone = both.ordinary.ask(get("/bomb")).answer()
+    assert gzip.decompress(alone.body)[1024:2048] == bytes(1024)
+    with flooding(both.hostile, "ok.example", 443, "GET /bomb HTTP/1.1", 8):
+        both.hostile.watch.until("rule", path="/bomb")
+        assert slowest(both.ordinary, 3.0) < SOON
 
 
 def test_what_is_put_off_arrives_whole_and_in_order(

@@ -50,17 +50,17 @@ _RECEIVED = memoryview(bytearray(2 * PORTION))
 _PLAIN = memoryview(bytearray(17 * RECORD))
 _PLAIN_FULL = len(_PLAIN) - RECORD
 
-_LITTLE = memoryview(bytearray(4096))
-"""Where a connection whose session has had its turn puts what it is handed nevertheless: as little
-as can be, since it is kept until the next turn."""
+_LITTLE = _RECEIVED[:RECORD]
+"""For a connection whose session has had its turn: what it reads is kept until the next one. And
+for one of which little may be read at a time, since it may become much."""
 
 
 class TlsSide(asyncio.BufferedProtocol):
     """A protocol whose subclass is handed plain bytes and sends them."""
 
     __slots__ = (
-        "_due", "_established", "_in", "_out", "_paused", "_put_off", "_soon", "_tls", "slow",
-        "sock", "transport", "turn",
+        "_due", "_established", "_in", "_out", "_paused", "_put_off", "_soon", "_tls", "careful",
+        "slow", "sock", "transport", "turn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -77,6 +77,8 @@ class TlsSide(asyncio.BufferedProtocol):
         self._soon = asyncio.get_running_loop().call_soon
         self._put_off = b""
         """What came when the session had had its turn; nothing more is read meanwhile."""
+        self.careful = False
+        """Whether little is read at a time."""
         self.turn: Turn = UNBOUNDED
         """The session's share of the loop's time."""
 
@@ -249,7 +251,7 @@ class TlsSide(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts what arrives."""
-        return _RECEIVED if self.turn.left > 0 else _LITTLE
+        return _LITTLE if self.careful or self.turn.left <= 0 else _RECEIVED
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
@@ -259,19 +261,24 @@ class TlsSide(asyncio.BufferedProtocol):
             self._take(nbytes)
             turn.spend(began)
         elif self.transport is not None:
-            self._put_off = bytes(_LITTLE[:nbytes])
+            self._put_off = bytes(_RECEIVED[:nbytes])
             self.transport.pause_reading()
             turn.later(self._take_up)
 
     def _take_up(self) -> None:
         """It is the session's turn again."""
-        data, self._put_off = self._put_off, b""
         if self.transport is None or self.transport.is_closing():
+            self._put_off = b""
             return
         if not self._paused:
             self.transport.resume_reading()
-        _RECEIVED[: len(data)] = data
-        self._take(len(data))
+        self._take_put_off()
+
+    def _take_put_off(self) -> None:
+        data, self._put_off = self._put_off, b""
+        if data:
+            _RECEIVED[: len(data)] = data
+            self._take(len(data))
 
     def _take(self, nbytes: int) -> None:
         tls = self._tls
