@@ -125,8 +125,8 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
-    "over-share": "the session has its whole share of what all sessions share (lookups, judges, "
-    "room for pushes); `why` or the rule says of what",
+    "over-share": "the session has its whole share of what all sessions share; the rule says of "
+    "what: `shares.lookups`, `shares.judges`, `shares.fetches` or `shares.spool`",
     "name-unresolved": "the name does not resolve",
     "upstream-unreachable": "no address of the name can be reached",
     "proxy-failed": "the proxy refused, or cannot be reached",

@@ -49,9 +49,10 @@ async def serve(
         tunnel.cut(error.decision.reason)
         return
     except Unreachable as error:
-        # Policy said yes; the network did not.
+        # Policy said yes; the network did not, or the session's share is used up.
         allowed = Decision(Verdict.ALLOW, bound.decision.reason, bound.decision.rule)
-        tunnel.deny(allowed, error.reason, why=str(error))
+        said = allowed if error.decision is None else error.decision
+        tunnel.deny(said, error.reason, why=str(error))
         tunnel.cut(error.reason)
         return
     # 4. Join.

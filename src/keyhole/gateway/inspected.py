@@ -564,7 +564,10 @@ class Inspected(Arrival):
         except AddressRefused as error:
             exchange.failed(error.decision.reason, "", error.decision)
             return
-        except (Unreachable, Insecure) as error:
+        except Unreachable as error:
+            exchange.failed(error.reason, str(error), error.decision)
+            return
+        except Insecure as error:
             exchange.failed(error.reason, str(error))
             return
         if self._exchange is not exchange:

@@ -11,7 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from keyhole.model.decision import AddressDecision, Reason
+from keyhole.model.decision import AddressDecision, Decision, Reason
 from keyhole.model.value import dataclass
 from keyhole.policy.address import decide_address
 from keyhole.system import proxy
@@ -38,6 +38,10 @@ MAX_ADDRESSES = 8
 """Addresses of a name that are tried."""
 
 
+OVER = Decision(reason=Reason.OVER_SHARE, rule="shares.lookups")
+"""A session asks for more names at a time than it may."""
+
+
 class AddressRefused(Exception):
     """Every address that the name resolved to is one that policy does not let the gateway dial."""
 
@@ -47,11 +51,13 @@ class AddressRefused(Exception):
 
 
 class Unreachable(Exception):
-    """The network's or the origin's fault; `reason` is a stable code."""
+    """The network's or the origin's fault, or the session's share is used up, which is then the
+    `decision`; `reason` is a stable code."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, decision: Decision | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.decision = decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Dialler:
         except Unresolved as error:
             raise Unreachable(Reason.NAME_UNRESOLVED, str(error)) from None
         except OverShare as error:
-            raise Unreachable(Reason.OVER_SHARE, f"lookups: {error}") from None
+            raise Unreachable(Reason.OVER_SHARE, f"lookups: {error}", OVER) from None
         except proxy.ProxyFailed as error:
             raise Unreachable(Reason.PROXY_FAILED, str(error)) from None
         except OSError as error:
