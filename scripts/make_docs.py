@@ -43,7 +43,6 @@ from keyhole.gateway import (
     refusal,
     session,
     synthetic,
-    upstream,
 )
 from keyhole.inject import encoded, sigv4, stubs
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
@@ -65,6 +64,7 @@ from keyhole.sandbox.files import (
     system,
     triggers,
 )
+from keyhole.system import dialler, resolver
 from keyhole.vault import child, custody
 from keyhole.wire import (
     clienthello,
@@ -130,6 +130,11 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
+    "over-share": "the session has its whole share of what all sessions share; the rule says of "
+    "what: `shares.lookups`, `shares.judges`, `shares.fetches` or `shares.spool`",
+    "name-unresolved": "the name does not resolve",
+    "upstream-unreachable": "no address of the name can be reached",
+    "proxy-failed": "the proxy refused, or cannot be reached",
     "ref-moved": "the client believes the branch to be somewhere else than it is",
     "denied-path": "the push adds or changes a file that `deny_paths` protects",
     "push-malformed": "the list of a push's commands, or its pack, is not in the one form that "
@@ -163,7 +168,8 @@ def reason_table() -> str:
         meaning = SAID.get(reason) or _FURTHER_MEANINGS.get(reason)
         if meaning is None:
             raise Stale(f"scripts/make_docs.py has no meaning for the reason '{reason}'")
-        verdict = "allow" if reason in _ALLOWING else "deny"
+        failed = "allow, failed" if reason in refusal._FAILURES else "deny"
+        verdict = "allow" if reason in _ALLOWING else failed
         rows.append(f"| `{reason}` | {verdict} | {meaning} |")
     return "\n".join(rows)
 
@@ -258,8 +264,10 @@ def bound_table() -> str:
     rows = [
         ("a connection without a byte", _seconds(gateway.IDLE_TIMEOUT), "cut"),
         ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
-        ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
+        ("resolving and dialling an origin", _seconds(dialler.CONNECT_TIMEOUT), "failed"),
         ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
+        ("names looked up at once for a sandbox", f"{resolver.PLACES.each}", "wait"),
+        ("waiting for one of them", _seconds(resolver.PLACE_WAIT), "`over-share`"),
         ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
         ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
@@ -278,7 +286,10 @@ def bound_table() -> str:
         ("judging a push, with what the origin is asked", _seconds(jail.MAX_SECONDS), "refused"),
         ("processor time of a judge", _seconds(judge.MAX_CPU_SECONDS), "refused"),
         ("memory of a judge", _size(judge.MAX_MEMORY), "refused"),
-        ("judges at work", f"{jail.MAX_AT_ONCE}", "wait"),
+        ("judges at work", f"{jail.PLACES.total}", "wait"),
+        ("of them for one sandbox", f"{jail.PLACES.each}", "wait"),
+        ("pushes of a sandbox that wait for one", f"{jail.PLACES.waiting}", "`over-share`"),
+        ("waiting for one", _seconds(jail.PLACE_WAIT), "`over-share`"),
         ("objects of a pushed pack", f"{pack.Bounds().objects:,}", "refused"),
         ("room that a push leaves on the disk", _size(quarantine.KEEP_FREE), "507"),
         ("addresses of large files in a session", f"{lfs.MAX_ADDRESSES:,}", "oldest forgotten"),

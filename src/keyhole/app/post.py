@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.gateway import Gateway
     from keyhole.gateway.pushes import Judge
     from keyhole.policy.budget import GatewayLimits
+    from keyhole.sandbox.jail import Jail
     from keyhole.sandbox.launch import Launch
 
 
@@ -83,7 +84,7 @@ class OwnGateway:
         self._door: list[socket.socket] = []
         self._gateway: Gateway | None = None
         self._live: LiveSession | None = None
-        self._judge: Judge | None = None
+        self._judge: Jail | None = None
         self._follower: _Follower | None = None
 
     def begin(self, launch: Launch) -> None:
@@ -102,7 +103,7 @@ class OwnGateway:
         from keyhole.app.live import House, LiveSession
         from keyhole.gateway.door import Door
         from keyhole.gateway.gateway import Gateway
-        from keyhole.gateway.resolver import SystemResolver
+        from keyhole.system.resolver import SystemResolver
 
         loop = asyncio.get_running_loop()
         self._gateway = Gateway(loop, SystemResolver(loop), limits=self._limits)
@@ -141,12 +142,12 @@ class OwnGateway:
             raise RuntimeError("the log is opened before the sandbox starts")
         return self._log
 
-    def _make_judge(self) -> Judge:
+    def _make_judge(self, session: str) -> Judge:
         if self._judge is None:
             from keyhole.sandbox.jail import Jail
 
             self._judge = Jail()
-        return self._judge
+        return self._judge.for_session(session)
 
 
 class _Follower:

@@ -13,11 +13,11 @@ from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.largefiles import Elsewhere, TransferReading
 from keyhole.gateway.relay import FrameScan
 from keyhole.gateway.session import OverLimit
-from keyhole.gateway.upstream import still_allowed
 from keyhole.inject.encoded import Reflected, Undecodable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.rule import BODILESS
+from keyhole.system.dialler import still_allowed
 from keyhole.wire.httpfield import Malformed
 from keyhole.wire.websocket import accept_for
 

@@ -103,6 +103,10 @@ class Unjudged(Exception):
         self.why = why
 
 
+class Unheard(Unjudged):
+    """It was not tried at all: its session has its whole share of judges."""
+
+
 class Unsound(Unjudged):
     """The pack is malformed or beyond a bound."""
 
