@@ -1,7 +1,7 @@
-"""Processes of this very program beside a long-lived gateway, which die with it.
+"""Processes of this very program beside the one that starts them, which die with it.
 
-Started by the gateway before it locks itself down: the keeper (`kept.py`), and, where a sandbox is
-made by others, the doorkeeper (`doorway.py`).
+A long-lived gateway starts the keeper (`kept.py`) and, where a sandbox is made by others, the
+doorkeeper (`doorway.py`), before it locks itself down. A run starts its data plane (`plane.py`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,17 @@ main()
 """
 
 
-def start(module: str, sockets: Sequence[socket.socket], env: Mapping[str, str]) -> int:
+def start(
+    module: str,
+    sockets: Sequence[socket.socket],
+    env: Mapping[str, str],
+    *,
+    apart: bool = False,
+) -> int:
     """Start `main` of a module with these sockets, which are its alone from then on; its process.
 
-    Their numbers are its arguments.
+    Their numbers are its arguments. One that is `apart` writes nothing to standard error and is in
+    a process group of its own, so that the terminal's signals do not reach it.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -38,8 +45,11 @@ def start(module: str, sockets: Sequence[socket.socket], env: Mapping[str, str])
             os.set_inheritable(each.fileno(), True)
         words = [sys.executable, "-I", "-c", _PROGRAM.format(module=module), _ROOT]
         words += [str(each.fileno()) for each in sockets]
-        actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1)]
-        return os.posix_spawn(sys.executable, words, dict(env), file_actions=actions)
+        silent = (0, 1, 2) if apart else (0, 1)
+        actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in silent]
+        if not apart:
+            return os.posix_spawn(sys.executable, words, dict(env), file_actions=actions)
+        return os.posix_spawn(sys.executable, words, dict(env), file_actions=actions, setpgroup=0)
     finally:
         os.close(null)
         for each in sockets:

@@ -15,5 +15,7 @@ class Ending(enum.StrEnum):
     """`limits.ttl` is over."""
     STOPPED = "stopped"
     """A person ended it, or the gateway."""
+    LOST = "lost"
+    """The process that served its door has ended."""
     DONE = "done"
     """Its sandbox has ended."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-MAX_MESSAGE = 16 * 1024
-"""Bytes of one message."""
+MAX_MESSAGE = 64 * 1024
+"""Bytes of one message: twice what the longest lists of grants and budgets take."""
 
 MAX_WAITING = 512
 """Messages that wait for a reader who is stopped (Ctrl-Z): more than a session may report."""
@@ -43,7 +43,7 @@ class Line:
         sock.setblocking(False)
         loop.add_reader(sock, self._readable)
 
-    def say(self, **message: str | int) -> None:
+    def say(self, **message: object) -> None:
         """Say something; what cannot be sent at once waits."""
         if self._open:
             self._waiting.append(json.dumps(message).encode()[:MAX_MESSAGE])
