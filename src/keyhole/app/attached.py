@@ -14,7 +14,7 @@ from keyhole.app.kit import inspects
 from keyhole.app.leftovers import SUPERVISOR
 from keyhole.app.line import Line
 from keyhole.app.post import Served
-from keyhole.app.prepare import Intent, Prepared, prepare, survey
+from keyhole.app.prepare import Intent, Prepared, label_of, prepare, survey
 from keyhole.app.provision import granted
 from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
 from keyhole.control.values import Opening, StandIn
@@ -99,7 +99,7 @@ def open_session(
     opening = Opening(
         policy=str(intent.dossier.file.path),
         trusted=intent.dossier.digest,
-        label=_label(intent.name or intent.command[0]),
+        label=label_of(intent),
         granted=granted(intent.joined.policy),
         stand_ins=tuple(StandIn(name, texts) for name, texts in stand_ins.texts().items()),
         search_path=intent.env.get("PATH", ""),
@@ -113,11 +113,6 @@ def open_session(
         raise
     except ControlFailed as failed:
         raise Refused(str(failed)) from None
-
-
-def _label(program: str) -> str:
-    name = program.rpartition("/")[2] or program
-    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
 
 
 class Attached(Served):

@@ -99,11 +99,6 @@ class _Loading:
         try:
             import uvloop  # noqa: F401
 
-            import keyhole.app.heartbeat
-            import keyhole.app.live
-            import keyhole.audit.log
-            import keyhole.gateway.gateway
-            import keyhole.gateway.resolver
         except BaseException as raised:  # noqa: BLE001 - it is raised again where it is waited for
             self.error = raised
         os.eventfd_write(self.done, 1)

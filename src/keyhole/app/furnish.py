@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from keyhole.app.kit import inspects
 from keyhole.app.plane import DataPlane
 from keyhole.app.policyfile import open_gateway_limits
-from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
+from keyhole.app.prepare import Intent, Prepared, Site, label_of, prepare, survey
 from keyhole.app.provision import Provision
 from keyhole.model.value import dataclass
 from keyhole.sandbox.helper import FAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from keyhole.app.owngateway import OwnGateway, Sourced
     from keyhole.app.places import Places
@@ -33,6 +34,9 @@ class Furnished:
     prepared: Prepared
     session: str
     """Its id."""
+    label: str
+    """What it is called in a list."""
+    policy: Path
     provision: Provision
     places: Places
     stand_ins: Mapping[str, tuple[str, ...]]
@@ -61,7 +65,9 @@ class Furnished:
         """A gateway for it; `log` is open where the helper was let go on ahead."""
         from keyhole.app.owngateway import OwnGateway, Tenancy
 
-        tenancy = Tenancy(self.session, self.provision, self.places, self.sourced)
+        tenancy = Tenancy(
+            self.session, self.label, self.policy, self.provision, self.places, self.sourced
+        )
         return OwnGateway(self.plane, tenancy, report, log)
 
 
@@ -93,12 +99,13 @@ def _furnish(
 ) -> Furnished:
     policy, dossier, places = intent.joined.policy, intent.dossier, intent.places
     limits, fault = open_gateway_limits(places), intent.env.get(FAULT, "")
+    known = session, label_of(intent), dossier.file.path
     if not inspects(policy):
         provision = Provision(dossier.digest, policy, None, {})
         plane.open(session, provision, {}, limits, fault)
         prepared = prepare(intent, site)
         return Furnished(
-            prepared, session, provision, places, {}, plane, lambda: _read(intent, site, ask)
+            prepared, *known, provision, places, {}, plane, lambda: _read(intent, site, ask)
         )
     from keyhole.app.roots import Vouched
 
@@ -108,7 +115,7 @@ def _furnish(
     authority = plane.open(session, provision, stand_ins, limits, fault)
     vouched = Vouched(authority, provision.roots) if provision.roots else None
     prepared = prepare(intent, site, vouched)
-    return Furnished(prepared, session, provision, places, stand_ins, plane, lambda: sourced)
+    return Furnished(prepared, *known, provision, places, stand_ins, plane, lambda: sourced)
 
 
 def _read(intent: Intent, site: Site, ask: Ask | None) -> Sourced:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.ahead import begin_session
@@ -18,14 +19,17 @@ from keyhole.app.ending import Ending
 from keyhole.app.heartbeat import STUCK_SECONDS, Watch, make_pulse
 from keyhole.app.plane import ANSWER_SECONDS, failure
 from keyhole.app.post import FAREWELL_SECONDS, Served
-from keyhole.app.session import session_event
+from keyhole.app.runendpoint import RunEndpoint
+from keyhole.app.session import refused_event, session_event
 from keyhole.audit.line import is_digest
+from keyhole.model.secret import Source
 from keyhole.model.value import dataclass
-from keyhole.sandbox.helper import SetupFailed
+from keyhole.sandbox.helper import SandboxLost
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from pathlib import Path
 
     from keyhole.app.places import Places
     from keyhole.app.plane import DataPlane
@@ -33,12 +37,16 @@ if TYPE_CHECKING:
     from keyhole.app.provision import Provision
     from keyhole.audit.log import AuditLog
     from keyhole.control.values import Grant
+    from keyhole.model.event import Event
     from keyhole.sandbox.bailiff import Bailiff
     from keyhole.sandbox.launch import Launch
 
 CLOSE_SECONDS = 0.075
 """How long the data plane may take to close its door before it is ended: a healthy one takes a
 millisecond, and `keyhole revoke` is to be done within 0.2 s."""
+
+GONE_SECONDS = 0.1
+"""How long the end of a data plane that was killed is waited for."""
 
 LOOK_SECONDS = 0.3
 """How long it may take to say its figures; after that, those that it said last are shown."""
@@ -70,6 +78,9 @@ class Tenancy:
     """The session that is served."""
 
     id: str
+    label: str
+    """What it is called in a list: the program, never its arguments."""
+    policy: Path
     provision: Provision
     places: Places
     sourced: Callable[[], Sourced]
@@ -94,16 +105,25 @@ class OwnGateway(Served):
         self._plane = plane
         self._tenancy = tenancy
         self._log = log
+        self._endpoint: RunEndpoint | None = None
+        self.provision = tenancy.provision
+        """What it stands on now."""
+        self.stored: set[str] = set()
+        """What it has had of the store."""
+        self._born = now()
         self._pulse = -1
         self._opened: asyncio.Future[None] | None = None
         self._watch: Watch | None = None
         self._follower: _Follower | None = None
         self._bailiff: Bailiff | None = None
-        self._why = ""
-        """Why this process ended the data plane."""
+        self._why, self._why_closed = "", Ending.LOST
+        """Why this process ended the data plane, and what that means for the session."""
         self._number = 0
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._shut = asyncio.Event()
+        """The door is closed, or about to be."""
+        self._gone = asyncio.Event()
+        """The data plane has ended."""
         self._figures: dict[str, Any] = {}
         self.over = asyncio.Event()
         """The sandbox has ended."""
@@ -116,6 +136,8 @@ class OwnGateway(Served):
             rate = self._tenancy.provision.policy.limits.audit_per_second
             audit = self._tenancy.places.audit
             self._log = begin_session(self._tenancy.id, audit, launch, rate)
+        # Before the door is served: what can be reached can be closed.
+        self._endpoint = RunEndpoint.claim(self._tenancy, self._plane.pid, self._report)
 
     def admit(self, door: list[socket.socket]) -> None:
         """Hand the door over. What connects waits in its sockets until the data plane is loaded; if
@@ -128,13 +150,17 @@ class OwnGateway(Served):
         loop = self._attend(ended)
         self._opened = loop.create_future()
         self._line = self._plane.attach(loop, self._heard, self._plane_ended)
+        if self._endpoint is not None:
+            self._endpoint.serve(self)
         try:
             await asyncio.wait_for(asyncio.shield(self._opened), ANSWER_SECONDS)
         except TimeoutError:
-            raise SetupFailed("the data plane does not serve the door") from None
+            raise SandboxLost("the data plane does not serve the door") from None
+        if self._gone.is_set():
+            return
         pulse, self._pulse = self._pulse, -1
         self._watch = Watch(loop, pulse, self._stuck)
-        self._follower = _Follower(self._tenancy.sourced(), self._plane.tell, loop)
+        self._follower = _Follower(self._tenancy.sourced(), self._tell, loop)
 
     def note(self, what: str, **details: str | int) -> None:
         """In the log."""
@@ -148,22 +174,26 @@ class OwnGateway(Served):
             self._watch.close()
         if self._pulse >= 0:
             os.close(self._pulse)
-        served = self._line is not None and not self._lost_already
+        served = self._line is not None and not self._gone.is_set()
         head = await self._farewell(code)
         if self._bailiff is not None:
             self._bailiff.close()
         self._plane.close()
+        last = ""
+        if self._log is not None:
+            with self._log as log:
+                if head is None and served:
+                    why = f"no answer within {FAREWELL_SECONDS:g} s"
+                    log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
+                if head and is_digest(head):
+                    log.join(head)
+                self.note("ended", code=code)
+                log.finish(self._tenancy.id)
+            last = log.head()
         self.over.set()
-        if self._log is None:
-            return ""
-        with self._log as log:
-            if head is None and served:
-                self.note("data-plane-ended", why=f"no answer within {FAREWELL_SECONDS:g} s")
-            if head and is_digest(head):
-                log.join(head)
-            self.note("ended", code=code)
-            log.finish(self._tenancy.id)
-        return log.head()
+        if self._endpoint is not None:
+            await self._endpoint.close()
+        return last
 
     # ── as the control endpoint sees it ───────────────────────────────────────────────────────────
 
@@ -171,6 +201,32 @@ class OwnGateway(Served):
     def is_open(self) -> bool:
         """Whether its door is."""
         return not self._shut.is_set()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the data plane has taken it."""
+        return self._opened is not None and self._opened.done()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the data plane has not turned for longer than a busy host explains."""
+        return self._watch is not None and self._watch.quiet
+
+    @property
+    def admits(self) -> bool:
+        """Whether what happens can be written down."""
+        return self._log is not None and self._log.admitting
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds until the session ends at the latest."""
+        return max(0.0, self._born + self.provision.policy.limits.ttl - now())
+
+    def record(self, session: str, event: Event) -> None:
+        """Have an event written, as long as the log is open."""
+        if self._log is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: the run is about to end
+                self._log.record(session, event)
 
     async def shut(self, ending: Ending, by: int) -> bool:
         """Close the door for good, whatever the data plane does; whether it was open."""
@@ -180,9 +236,10 @@ class OwnGateway(Served):
         try:
             await asyncio.wait_for(self._shut.wait(), CLOSE_SECONDS)
         except TimeoutError:
-            self._end_plane(f"it did not close its door within {CLOSE_SECONDS * 1000:g} ms")
             self.note("closed", why=ending.value, by=by)
-            self._ended(ending)
+            self._end_plane(f"it did not close its door within {CLOSE_SECONDS * 1000:g} ms", ending)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), GONE_SECONDS)
         return True
 
     async def stop(self, by: int) -> None:
@@ -201,7 +258,7 @@ class OwnGateway(Served):
 
     async def figures(self) -> dict[str, Any]:
         """What the session has done, as far as the data plane says."""
-        if not self._lost_already:
+        if not self._gone.is_set():
             with contextlib.suppress(Unanswered):
                 self._figures = await self._ask("look", seconds=LOOK_SECONDS)
         return self._figures
@@ -214,6 +271,13 @@ class OwnGateway(Served):
         """Read a secret now that has changed. It may take long."""
         if self._follower is not None:
             self._follower.touch(reference)
+
+    def _tell(self, what: str, *values: Any) -> None:  # noqa: ANN401 - by what is said
+        """Pass on what has changed under the session."""
+        if what == "reloaded":
+            self.stored |= stored_in(self.provision)
+            self.provision = values[0]
+        self._plane.tell(what, *values)
 
     # ── the data plane ────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +298,7 @@ class OwnGateway(Served):
             case {"opened": True} if self._opened is not None and not self._opened.done():
                 self._opened.set_result(None)
             case {"failed": str()} if self._opened is not None and not self._opened.done():
-                self._opened.set_exception(SetupFailed(failure(message)))
+                self._opened.set_exception(SandboxLost(failure(message)))
             case {"looked": int(number)} | {"granted": int(number)}:
                 if number in self._asked and not self._asked[number].done():
                     self._asked[number].set_result(message)
@@ -268,40 +332,50 @@ class OwnGateway(Served):
         os.close(pidfd)
 
     def _stuck(self) -> None:
-        self._end_plane(f"it has not turned for {STUCK_SECONDS:g} s")
+        self._end_plane(f"it has not turned for {STUCK_SECONDS:g} s", Ending.LOST)
 
-    def _end_plane(self, why: str) -> None:
-        self._why = self._why or why
+    def _end_plane(self, why: str, ending: Ending) -> None:
+        self._why, self._why_closed = why, ending
         self._shut.set()
         self._plane.kill()
 
-    @property
-    def _lost_already(self) -> bool:
-        return self._plane.has_ended
-
     def _plane_ended(self) -> None:
-        """Its line is closed: it has ended, or is about to."""
+        """Its line is closed: it has ended, and its sockets with it."""
         self._shut.set()
-        why = self._why or self._plane.cause()
+        self._gone.set()
+        why, ending = self._why or self._plane.cause(), self._why_closed
+        told = f"the data plane was ended: {why}"
         if self._opened is not None and not self._opened.done():
-            self._opened.set_exception(SetupFailed(f"the data plane has ended: {why}"))
+            if ending is Ending.LOST:
+                self._opened.set_exception(SandboxLost(told))
+            else:
+                self._opened.set_result(None)
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(Unanswered("the data plane has ended"))
-        if self._closing:
-            self._lost("")
-            return
-        self.note("data-plane-ended", why=why)
-        self._lost(
-            f"the data plane was ended: {why}; {REACHES_NOTHING.format(id=self._tenancy.id)}"
-        )
-        self._ended(Ending.LOST)
+        if not self._closing:
+            self._opened_log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
+            self._ended(ending)
+        if ending is Ending.LOST:
+            told += "; " + REACHES_NOTHING.format(id=self._tenancy.id)
+        self._lost(told)
 
     @property
     def _opened_log(self) -> AuditLog:
         if self._log is None:
             raise RuntimeError("the log is opened before the sandbox starts")
         return self._log
+
+
+def stored_in(provision: Provision) -> set[str]:
+    """The secrets of the store that a policy names."""
+    refs = {each.secret for each in provision.policy.services if each.secret}
+    return {each.locator for each in refs if each.source is Source.STORE}
+
+
+def now() -> float:
+    """Seconds since boot, those of sleep included, as a session's age is counted."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class _Follower:

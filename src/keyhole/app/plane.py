@@ -175,11 +175,6 @@ class DataPlane:
 
     # ── its end ───────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is gone."""
-        return self.pidfd < 0 or self._gone(0)
-
     def cause(self) -> str:
         """How it ended; its line is closed a moment before it is seen as ended."""
         if self.pidfd < 0 or not self._gone(END_SECONDS):
