@@ -177,8 +177,10 @@ def test_verbs_know_plain_runs_and_revoking_one_leaves_the_other(
     assert found[one.id]["pid"] == one.main
     said = project("revoke", one.id[:8])
     assert (said.code, said.out) == (0, f"{one.id} closed; its connections are cut\n")
+    until_gone(one.plane)  # whatever it says, it serves nothing any more
     assert (one.ask(), two.ask()) == ("nothing", "got 200")
-    assert listed(project)[one.id]["state"] == "revoked"
+    after = listed(project)[one.id]
+    assert (after["state"], after["down"] > 0) == ("revoked", True)
     said = project("stop", two.id)
     assert (said.code, said.out) == (0, f"{two.id} ended\n")
     assert two.process.wait(PATIENCE) == 128 + 15

@@ -267,7 +267,7 @@ class DataPlane:
         self._line.say(say=text[:MAX_SAID])
 
     def _closed(self, ending: str) -> None:
-        self._line.say(closed=str(ending))
+        self._line.say(closed=str(ending), **self._figures())
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What broke, without its words: they may hold what a request held."""
@@ -276,7 +276,7 @@ class DataPlane:
         self._say(f"a fault in the data plane ({kind}): {context.get('message')}")
 
     def _grant(self, number: int, pattern: Any, seconds: int, uses: int, by: int) -> None:  # noqa: ANN401
-        from keyhole.app.entry import shown
+        from keyhole.app.views import shown
         from keyhole.policy.grants import Ungrantable
 
         try:
@@ -287,7 +287,7 @@ class DataPlane:
         self._line.say(granted=number, host=given.host, expires=given.expires, uses=given.uses)
 
     def _figures(self) -> dict[str, object]:
-        from keyhole.app.entry import budgets, shown
+        from keyhole.app.views import budgets, shown
 
         live, figures = self._live, self._live.handle.figures
         used = budgets(live.handle.budgets)

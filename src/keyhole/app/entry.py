@@ -78,7 +78,7 @@ class Entry:
             stored=tuple(sorted(self.stored)[:MAX_OF_SESSION]),
             secrets=tuple(sorted(provision.secrets)[:MAX_OF_SESSION]),
             grants=tuple(map(shown, live.handle.grants)) if live and not live.ending else (),
-            budgets=budgets(live.handle.budgets) if live else (),
+            budgets=_budgets(live.handle.budgets) if live else (),
         )
 
 
@@ -89,7 +89,7 @@ def shown(grant: Granted) -> GrantView:
     return values.GrantView(f"{grant.host.name}{port}", int(time.time() + left), grant.uses)
 
 
-def budgets(uses: Iterable[BudgetUse]) -> tuple[values.BudgetView, ...]:
+def _budgets(uses: Iterable[BudgetUse]) -> tuple[values.BudgetView, ...]:
     """As many as an answer has room for; `keyhole check` names all."""
     found = [values.BudgetView(use.name, use.used, use.limit) for use in uses]
     return tuple(found[:MAX_OF_SESSION])

@@ -118,6 +118,8 @@ class OwnGateway(Served):
         self._bailiff: Bailiff | None = None
         self._why, self._why_closed = "", Ending.LOST
         """Why this process ended the data plane, and what that means for the session."""
+        self._retired = False
+        """The data plane was told to go."""
         self._number = 0
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._shut = asyncio.Event()
@@ -307,9 +309,11 @@ class OwnGateway(Served):
                     self._asked[number].set_exception(Unanswered(why))
             case {"judge": True}:
                 self._start_judge()
-            case {"closed": _}:
+            case {"closed": str(why)} if why in tuple(Ending) and not self._shut.is_set():
+                self._figures = message
                 self._shut.set()
-                super()._heard(message)
+                self._ended(Ending(why))
+                self._retire()
             case _:
                 super()._heard(message)
 
@@ -339,6 +343,15 @@ class OwnGateway(Served):
         self._shut.set()
         self._plane.kill()
 
+    def _retire(self) -> None:
+        """The door is closed for good, as the data plane says: have it write the end of its log and
+        go. Attack: one that was taken over says so and goes on."""
+        if self._line is None or self._closing:
+            return
+        self._retired = True
+        self._line.say(ended=True)
+        asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._plane.kill)
+
     def _plane_ended(self) -> None:
         """Its line is closed: it has ended, and its sockets with it."""
         self._shut.set()
@@ -353,6 +366,9 @@ class OwnGateway(Served):
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(Unanswered("the data plane has ended"))
+        if self._retired:
+            self._lost("")
+            return
         if not self._closing:
             self._opened_log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
             self._ended(ending)

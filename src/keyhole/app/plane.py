@@ -43,12 +43,16 @@ class DataPlane:
     """A child of the thread that made it, with which it ends (PDEATHSIG)."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        """Raises SetupFailed."""
         self._link, their_link = socket.socketpair()
         self._line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         given = {name: env[name] for name in _INHERITED if name in env}
         module = "keyhole.app.dataplane"
-        self.pid = start(module, (their_link, their_line), given, apart=True)
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pid = start(module, (their_link, their_line), given, apart=True)
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError as error:
+            raise SetupFailed(f"no data plane can be started: {error.strerror}") from None
         self._confined = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = bytearray()

@@ -94,7 +94,8 @@ class Served:
             self._head.set_result("")
         if self._closing:
             return
-        self._report(why)
+        if why:
+            self._report(why)
         loop = asyncio.get_running_loop()
         left = max(0.0, self._opened_at + self._ttl - loop.time())
         self._timer = loop.call_later(left, self._ended, Ending.EXPIRED)

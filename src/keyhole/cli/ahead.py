@@ -10,7 +10,7 @@ import os
 
 from keyhole.app.lodging import SOCKET
 from keyhole.app.plane import DataPlane
-from keyhole.sandbox.helper import FAULT, Helper
+from keyhole.sandbox.helper import FAULT, Helper, SetupFailed
 
 
 def begin_helper() -> Helper:
@@ -24,4 +24,7 @@ def begin_plane(*, alone: bool) -> DataPlane | None:
 
     if not alone and os.path.lexists(find_places().runtime / SOCKET):
         return None
-    return DataPlane(os.environ)
+    try:
+        return DataPlane(os.environ)
+    except SetupFailed:
+        return None  # it is tried again when the policy is read, and told of

@@ -97,12 +97,16 @@ def _watch(*, as_json: bool) -> None:
 def _listed(sessions: Sequence[Listed], named: Sequence[Sandbox]) -> list[dict[str, object]]:
     """Sessions, with the names of those that have one; then sandboxes that are no session here."""
     names = {each.session: each for each in named if each.session}
-    own = [session_json(each.view) | {"own_gateway": each.own} for each in sessions]
-    for each in own:
-        sandbox = names.pop(str(each["id"]), None)
-        each |= {"name": sandbox.name if sandbox else None}
-    shown = {str(each["id"]) for each in own}
-    return own + [each.as_json() for each in named if each.session not in shown]
+    rows = []
+    for each in sessions:
+        row = session_json(each.view) | {"own_gateway": each.own, "name": None}
+        sandbox = names.get(each.view.id)
+        if sandbox is not None:
+            # Of its own run a sandbox knows as much; a shared gateway knows more.
+            row |= sandbox.as_json() if each.own else {"name": sandbox.name}
+        rows.append(row)
+    shown = {each.view.id for each in sessions}
+    return rows + [each.as_json() for each in named if each.session not in shown]
 
 
 def session_json(session: SessionView) -> dict[str, object]:
