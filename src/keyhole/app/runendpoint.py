@@ -72,7 +72,6 @@ class RunEndpoint:
         if self._server is not None:
             await self._server.close()
             return
-        self._claim.listener.close()
         self._claim.release()
 
     async def _serve(self, gateway: OwnGateway) -> None:

@@ -195,7 +195,8 @@ def _rows(said: object, longest: int) -> list[tuple[str, int, int]]:
         match row:
             case [str(name), int(one), int(two)]:
                 plain = "".join(c for c in name if "!" <= c <= "~")[:longest]
-                found.append((plain, _count(one), _count(two)))
+                if plain:
+                    found.append((plain, _count(one), _count(two)))
     return found
 
 

@@ -109,9 +109,10 @@ class RunClaim:
         self.listener = listener
 
     def release(self) -> None:
-        """Remove both files. A second time does nothing."""
+        """Listen no longer, and remove both files. A second time does nothing."""
         if self._lock < 0:
             return
+        self.listener.close()
         _remove(self._directory, self._session)
         os.close(self._lock)
         os.close(self._directory)
