@@ -205,6 +205,24 @@ def test_one_that_says_it_closed_the_door_is_ended_nevertheless(
     play(scene)
 
 
+def test_one_that_hangs_up_is_ended(fake: FakePlane, stage: Stage) -> None:
+    """I2, I12: it was taken over, and would go on serving without being seen."""
+
+    async def scene() -> None:
+        opening = await stage.open(fake)
+        fake.say({"opened": True})
+        await opening
+        fake.line.close()
+        await until(lambda: stage.endings == [Ending.LOST])
+        assert fake.process.wait(20) == -9
+        assert await stage.gateway.close(0)
+
+    play(scene)
+    assert stage.reasons() == ["started", "data-plane-ended", "ended"]
+    (said,) = stage.said
+    assert said.endswith("(Ctrl-C, or `keyhole stop 0123456789ab`) and run it again")
+
+
 def test_one_that_does_not_close_the_door_is_ended_at_once(fake: FakePlane, stage: Stage) -> None:
     async def scene() -> None:
         opening = await stage.open(fake)

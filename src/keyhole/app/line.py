@@ -49,6 +49,12 @@ class Line:
             self._waiting.append(json.dumps(message).encode()[:MAX_MESSAGE])
             self._writable()
 
+    def hear(self) -> None:
+        """Take what has been said by now, rather than when the loop comes to it."""
+        for _ in range(MAX_WAITING):
+            if not self._open or not self._read():
+                return
+
     def close(self) -> None:
         """Hang up; nobody is told on this side."""
         if self._open:
@@ -70,19 +76,24 @@ class Line:
         self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """One message; False where there is none."""
         try:
             data = self._sock.recv(MAX_MESSAGE)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.close()
             self._ended()
-            return
+            return False
         try:
             message = json.loads(data)
         except (ValueError, RecursionError):
-            return  # cut at its bound, or none of ours
+            return True  # cut at its bound, or none of ours
         if isinstance(message, dict):
             self._heard(message)
+        return True

@@ -176,26 +176,41 @@ class OwnGateway(Served):
             self._watch.close()
         if self._pulse >= 0:
             os.close(self._pulse)
-        served = self._line is not None and not self._gone.is_set()
-        head = await self._farewell(code)
+        head = await self._last_word(code)
         if self._bailiff is not None:
             self._bailiff.close()
-        self._plane.close()
         last = ""
         if self._log is not None:
             with self._log as log:
-                if head is None and served:
+                if head is None:
                     why = f"no answer within {FAREWELL_SECONDS:g} s"
                     log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
-                if head and is_digest(head):
+                elif is_digest(head):
                     log.join(head)
                 self.note("ended", code=code)
                 log.finish(self._tenancy.id)
             last = log.head()
+        self._plane.close()
         self.over.set()
         if self._endpoint is not None:
             await self._endpoint.close()
         return last
+
+    async def _last_word(self, code: int) -> str | None:
+        """The digest that the data plane's log ends with, empty where it has none; None where it
+        does not answer. It is ended, or about to be."""
+        if self._line is not None:
+            self._line.hear()
+        if self.is_served:
+            head = await self._farewell(code)
+            return "" if head is None and self._gone.is_set() else head
+        # It says that it serves before it takes the first connection: there is nothing to write
+        # down, and a short command does not wait for it.
+        self._closing = True
+        self._plane.kill()
+        if self._line is not None:
+            self._line.close()
+        return ""
 
     # ── as the control endpoint sees it ───────────────────────────────────────────────────────────
 
@@ -353,13 +368,17 @@ class OwnGateway(Served):
         asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._plane.kill)
 
     def _plane_ended(self) -> None:
-        """Its line is closed: it has ended, and its sockets with it."""
+        """Its line is closed: it has ended, and its sockets with it. Attack: one that was taken
+        over closes the line and goes on serving."""
+        self._plane.kill()
         self._shut.set()
         self._gone.set()
         why, ending = self._why or self._plane.cause(), self._why_closed
         told = f"the data plane was ended: {why}"
         if self._opened is not None and not self._opened.done():
-            if ending is Ending.LOST:
+            if self._closing:
+                self._opened.cancel()
+            elif ending is Ending.LOST:
                 self._opened.set_exception(SandboxLost(told))
             else:
                 self._opened.set_result(None)

@@ -181,9 +181,10 @@ class DataPlane:
 
     def cause(self) -> str:
         """How it ended; its line is closed a moment before it is seen as ended."""
-        if self.pidfd < 0 or not self._gone(END_SECONDS):
-            return "it hung up"
-        found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        found = None
+        if self.pidfd >= 0 and self._gone(END_SECONDS):
+            with contextlib.suppress(ChildProcessError):
+                found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if found is None:
             return "it hung up"
         if found.si_code == os.CLD_EXITED:

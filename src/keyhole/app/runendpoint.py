@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keyhole.control.runs import RunClaim, RunRecord
     from keyhole.control.server import Server
 
-DELAY_SECONDS = 0.05
+DELAY_SECONDS = 0.1
 """Before anything is imported for it: most short commands have ended by then."""
 
 _MODULES = ("keyhole.control.server", "keyhole.app.runoperations")
