@@ -237,7 +237,7 @@ def test_one_that_does_not_close_the_door_is_ended_at_once(fake: FakePlane, stag
 
     play(scene)
     assert stage.reasons() == ["started", "closed", "data-plane-ended", "ended"]
-    assert stage.said == ["the data plane was ended: it did not close its door within 75 ms"]
+    assert stage.said == ["the data plane was ended: it did not close its door within 50 ms"]
     assert stage.is_whole()
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.bailiff import Bailiff
     from keyhole.sandbox.launch import Launch
 
-CLOSE_SECONDS = 0.075
+CLOSE_SECONDS = 0.05
 """How long the data plane may take to close its door before it is ended: a healthy one takes a
 millisecond, and `keyhole revoke` is to be done within 0.2 s."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIST_SECONDS = 1.0
 """How long a run may take to say what it does: it lists one session."""
 
-CLOSE_SECONDS = 0.15
+CLOSE_SECONDS = 0.1
 """How long a run may take to close its door before its data plane is ended from here: longer than
 the run itself gives it, and so short that all is closed within 0.2 s."""
 
