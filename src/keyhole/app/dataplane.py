@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from keyhole.app.live import LiveSession
     from keyhole.app.tenant import Tenant
-    from keyhole.audit.log import AuditLog
     from keyhole.policy.budget import GatewayLimits
     from keyhole.sandbox.jail import Jail
 
@@ -198,21 +197,21 @@ class DataPlane:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, begun: Beginning, tenant: Tenant, line: socket.socket
     ) -> None:
-        """Raises Refused, AuditUnusable, SameNamespace, GatewayFull or OSError."""
+        """Raises Refused, SameNamespace, GatewayFull or OSError."""
         from keyhole.app.heartbeat import Pulse
+        from keyhole.app.latelog import LateLog
         from keyhole.app.live import House, LiveSession
-        from keyhole.audit.log import AuditLog
         from keyhole.gateway.door import Door
         from keyhole.gateway.gateway import Gateway
         from keyhole.gateway.resolver import SystemResolver
 
         self._loop = loop
-        self._id = tenant.id
         self._link = begun.link
         self._line = Line(loop, line, self._heard, lambda: os._exit(0))
         self._judge: Jail | None = None
         self._judges: list[asyncio.Future[tuple[socket.socket, int]]] = []
-        self._log: AuditLog = AuditLog(begun.audit)
+        self._id = tenant.id
+        self._log = LateLog(begun.audit)
         self._log.begin(self._id, tenant.provision.policy.limits.audit_per_second)
         self._gateway = Gateway(loop, SystemResolver(loop), limits=begun.limits)
         house = House(loop, self._gateway, self._log, self._make_judge, begun.quarantine)
@@ -363,10 +362,9 @@ def main() -> None:
 
 
 def _give_up(line: socket.socket, error: Exception) -> NoReturn:
-    from keyhole.audit.directory import AuditUnusable
     from keyhole.sandbox.files.fileplan import Refused
 
-    known = isinstance(error, Refused | AuditUnusable | OSError)
+    known = isinstance(error, Refused | OSError)
     words = str(error) if known else f"a fault of Keyhole's ({type(error).__name__})"
     line.setblocking(True)
     with contextlib.suppress(OSError):
