@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from keyhole.app import latelog
 from keyhole.app.latelog import LateLog
 from tests.audit.writing import checked, denied
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_what_has_nothing_to_write_leaves_no_file(tmp_path: Path) -> None:
