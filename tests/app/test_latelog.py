@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app import latelog
 from keyhole.app.latelog import LateLog
 from tests.audit.writing import checked, denied
 
@@ -39,21 +38,25 @@ def test_it_is_open_before_anything_is_admitted(tmp_path: Path) -> None:
     assert checked(path, log.head()).whole
 
 
+def admits(log: LateLog) -> bool:
+    return log.admitting
+
+
 def test_nothing_is_admitted_while_it_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was refused meanwhile is written when it can be."""
     clock = [100.0]
-    monkeypatch.setattr(latelog.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("keyhole.app.latelog.time.monotonic", lambda: clock[0])
     path = tmp_path / "audit"
     path.write_text("in the way")
     log = LateLog(path)
-    assert not log.admitting
+    assert not admits(log)
     log.record("s1", denied("early.example"))
     path.unlink()
-    assert not log.admitting  # it is not tried again at once
+    assert not admits(log)  # it is not tried again at once
     clock[0] += 2
-    assert log.admitting
+    assert admits(log)
     log.close()
     (file,) = path.iterdir()
     assert b"early.example" in file.read_bytes()
