@@ -16,6 +16,6 @@ class Ending(enum.StrEnum):
     STOPPED = "stopped"
     """A person ended it, or the gateway."""
     LOST = "lost"
-    """The process that served its door has ended."""
+    """The data plane that served it ended, or was ended because it did not turn any more."""
     DONE = "done"
     """Its sandbox has ended."""

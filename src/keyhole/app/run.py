@@ -154,7 +154,7 @@ def _close(run: Run, running: Running, ending: Ending) -> bool:
             running.forward(signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
         case Ending.LOST:
-            pass  # the person was told why
+            pass  # the gateway has said what happened
         case Ending.IDLE:
             run.report("limits.idle is over: the session is closed, nothing is reached any more")
         case _:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _STYLES = {
     State.OPEN: "green",
     State.REVOKED: "red",
-    State.PREPARED: "yellow",
     State.SILENT: "red",
+    State.PREPARED: "yellow",
 }
 
 _NAMED_STYLES = {"running": "green", "closed": "red", "starting": "yellow"}
