@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from keyhole.app.latelog import LateLog
     from keyhole.app.provision import Provision
     from keyhole.app.tenant import Tenant
     from keyhole.audit.log import AuditLog
@@ -49,7 +50,7 @@ class House:
 
     loop: asyncio.AbstractEventLoop
     gateway: Gateway
-    log: AuditLog
+    log: AuditLog | LateLog
     judge: Callable[[str], Judge]
     """Who looks into a session's pushes; made when the first session needs it."""
     quarantine: Path

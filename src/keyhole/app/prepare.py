@@ -97,6 +97,13 @@ class Intent:
     """Shows how an image is pulled that the engine does not have; None: none is."""
 
 
+def label_of(intent: Intent) -> str:
+    """What a run is called in a list: its name or its program, never the arguments."""
+    program = intent.name or intent.command[0]
+    name = program.rpartition("/")[2] or program
+    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """What is known of a sandbox before anybody vouches for its certificates."""

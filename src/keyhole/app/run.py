@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import resource
 import signal
 from collections import deque
 from typing import TYPE_CHECKING
@@ -37,9 +36,6 @@ GRACE_SECONDS = 5.0
 
 MAX_PATH = 1024
 """Characters of a path in an audit event."""
-
-DESCRIPTORS = 20_000
-"""Two for each of the gateway's connections, and some for everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +78,12 @@ class Outcome:
 
 def execute(run: Run) -> Outcome:
     """Run to the end on an event loop of its own."""
-    _raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_execute(run))
     finally:
         let_signals_come()
         run.runtime.close()
-
-
-def _raise_descriptor_limit() -> None:
-    """Each connection takes two descriptors; the soft limit of a shell is often 1,024."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _execute(run: Run) -> Outcome:
@@ -187,6 +175,8 @@ def _close(run: Run, running: Running, ending: Ending) -> bool:
             run.report("the session was stopped: the command is ended")
             running.forward(signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
+        case Ending.LOST:
+            pass  # the gateway has said what happened
         case Ending.IDLE:
             run.report("limits.idle is over: the session is closed, nothing is reached any more")
         case _:

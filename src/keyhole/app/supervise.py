@@ -108,7 +108,7 @@ def _supervise(
     for line in (*joined.notes, *lodging.notes):
         watched.say(line)
     # 3. Touch. What is known of the session is on disk before anything of it is in the engine.
-    life = new_life(lodging.session, shared=not hasattr(lodging, "tenant"))
+    life = new_life(lodging.session, shared=lodging.shared)
     named.write_life(life)
     console = Unattended()
     launch = prepared.launch(interactive=True, lasting=True)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from keyhole.audit.directory import Directory
 
 OPENED, ROTATED, CLOSED = "opened", "rotated", "closed"
+JOINED = "joined"
+"""Another chain has ended, and this one has the digest of its last line."""
 
 _ROTATION_ROOM = 1024
 """Bytes that a file keeps free for its last line."""

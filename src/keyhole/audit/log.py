@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from keyhole.audit.chain import Chain
+from keyhole.audit.chain import JOINED, Chain
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Draft, Fold, draft, own_event
 from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota, is_change
@@ -189,6 +189,11 @@ class AuditLog:
         """Give a session the rate of its policy's `limits.audit_per_second`."""
         with self._lock:
             self._intake.begun.append((session, per_second))
+
+    def join(self, head: str) -> None:
+        """Write down the last digest of another process's log, which has ended: whoever knows the
+        end of this one sees by it when that one is cut."""
+        self.record("", own_event(JOINED, good=True, details=[("head", head)]))
 
     def finish(self, session: str) -> None:
         """No more comes from this session: write its counts and forget it."""

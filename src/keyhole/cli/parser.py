@@ -342,11 +342,13 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     if unknown:
         parser.error(_unrecognised(options.verb, unknown))
     if options.verb == "run" and options.command:
-        from keyhole.cli.ahead import begin
+        from keyhole.cli.ahead import begin_helper, begin_plane
 
         # An engine makes a container's network, so no helper has to.
-        needed = options.runtime in (None, "bwrap") and not options.unsafe_no_isolation
-        options.helper = begin() if needed else None
+        isolated = not options.unsafe_no_isolation
+        needed = options.runtime in (None, "bwrap") and isolated
+        options.helper = begin_helper() if needed else None
+        options.plane = begin_plane(alone=options.own_gateway) if isolated else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)

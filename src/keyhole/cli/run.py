@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.kit import inspects
 from keyhole.app.leaving import Leaving
 from keyhole.app.lodging import find_lodging
 from keyhole.app.policyfile import Unreadable, with_presets
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
     finally:
-        for begun in (options.helper, options.berth, options.leaving):
+        for begun in (options.helper, options.berth, options.leaving, options.plane):
             if begun is not None:
                 begun.close()
 
@@ -91,11 +92,13 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         guard_memory()
     joined = _as_typed(with_presets(file, env, places.home), options)
     policy = joined.policy
+    if options.plane is not None:
+        options.plane.confine(places.audit, places.quarantine, inspects=inspects(policy))
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     intent = Intent(
         dossier, joined, places, env, command, Path.cwd(), pulling=shown(quiet=options.quiet)
     )
-    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked)
+    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked, plane=options.plane)
     session, prepared = lodging.session, lodging.prepared
     options.berth = prepared.berth
 
