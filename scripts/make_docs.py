@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app import kit
+from keyhole.app import findings, kit
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.audit import log as audit_log
 from keyhole.cli.parser import build_parser
@@ -43,7 +43,6 @@ from keyhole.gateway import (
     refusal,
     session,
     synthetic,
-    upstream,
 )
 from keyhole.inject import encoded, sigv4, stubs
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
@@ -57,12 +56,15 @@ from keyhole.sandbox.files import (
     comparison,
     credentialfiles,
     danger,
+    digests,
+    executed,
     overlay,
     planning,
     survey,
     system,
     triggers,
 )
+from keyhole.system import dialler, resolver
 from keyhole.vault import child, custody
 from keyhole.wire import (
     clienthello,
@@ -96,6 +98,9 @@ COMMAND_SECONDS = 60
 """No documented command waits for anything; one that does is a mistake."""
 
 
+_BY_IDENTITY = "compared by number, size and time of change"
+
+
 class Stale(Exception):
     """A document that cannot be renewed: a marker is missing, a command ended as it should not."""
 
@@ -125,6 +130,11 @@ _FURTHER_MEANINGS = {
     "create-not-granted": "new branches are not granted",
     "ancestry-unknown": "it was not proven that the branch moves forward",
     "over-limit": "a limit is reached; the rule names it",
+    "over-share": "the session has its whole share of what all sessions share; the rule says of "
+    "what: `shares.lookups`, `shares.judges`, `shares.fetches` or `shares.spool`",
+    "name-unresolved": "the name does not resolve",
+    "upstream-unreachable": "no address of the name can be reached",
+    "proxy-failed": "the proxy refused, or cannot be reached",
     "ref-moved": "the client believes the branch to be somewhere else than it is",
     "denied-path": "the push adds or changes a file that `deny_paths` protects",
     "push-malformed": "the list of a push's commands, or its pack, is not in the one form that "
@@ -158,7 +168,8 @@ def reason_table() -> str:
         meaning = SAID.get(reason) or _FURTHER_MEANINGS.get(reason)
         if meaning is None:
             raise Stale(f"scripts/make_docs.py has no meaning for the reason '{reason}'")
-        verdict = "allow" if reason in _ALLOWING else "deny"
+        failed = "allow, failed" if reason in refusal._FAILURES else "deny"
+        verdict = "allow" if reason in _ALLOWING else failed
         rows.append(f"| `{reason}` | {verdict} | {meaning} |")
     return "\n".join(rows)
 
@@ -253,8 +264,10 @@ def bound_table() -> str:
     rows = [
         ("a connection without a byte", _seconds(gateway.IDLE_TIMEOUT), "cut"),
         ("a client's hello or request head", _seconds(connection.HELLO_TIMEOUT), "cut"),
-        ("resolving and dialling an origin", _seconds(upstream.CONNECT_TIMEOUT), "failed"),
+        ("resolving and dialling an origin", _seconds(dialler.CONNECT_TIMEOUT), "failed"),
         ("origins dialled at once by a sandbox", f"{handle.DIALS_AT_ONCE}", "wait"),
+        ("names looked up at once for a sandbox", f"{resolver.PLACES.each}", "wait"),
+        ("waiting for one of them", _seconds(resolver.PLACE_WAIT), "`over-share`"),
         ("names a session may learn", f"{synthetic.MAX_NAMES:,}", "SERVFAIL"),
         ("a DNS question", _size(dns.MAX_MESSAGE), "refused"),
         ("a TLS hello", _size(clienthello.MAX_HELLO), "refused"),
@@ -273,7 +286,10 @@ def bound_table() -> str:
         ("judging a push, with what the origin is asked", _seconds(jail.MAX_SECONDS), "refused"),
         ("processor time of a judge", _seconds(judge.MAX_CPU_SECONDS), "refused"),
         ("memory of a judge", _size(judge.MAX_MEMORY), "refused"),
-        ("judges at work", f"{jail.MAX_AT_ONCE}", "wait"),
+        ("judges at work", f"{jail.PLACES.total}", "wait"),
+        ("of them for one sandbox", f"{jail.PLACES.each}", "wait"),
+        ("pushes of a sandbox that wait for one", f"{jail.PLACES.waiting}", "`over-share`"),
+        ("waiting for one", _seconds(jail.PLACE_WAIT), "`over-share`"),
         ("objects of a pushed pack", f"{pack.Bounds().objects:,}", "refused"),
         ("room that a push leaves on the disk", _size(quarantine.KEEP_FREE), "507"),
         ("addresses of large files in a session", f"{lfs.MAX_ADDRESSES:,}", "oldest forgotten"),
@@ -289,6 +305,11 @@ def bound_table() -> str:
         ("looking through them", _seconds(survey.MAX_SECONDS), "the run is refused"),
         ("masks and protected files", f"{overlay.MAX_MOUNTS:,}", "the run is refused"),
         ("findings named after a run", f"{comparison.MAX_LINES}", "counted"),
+        ("findings kept for a project", f"{findings.MAX_OPEN}", "counted"),
+        ("a file that is compared by content", _size(digests.MAX_DIGEST), _BY_IDENTITY),
+        ("files that are read for that", _size(digests.HASH_BYTES), _BY_IDENTITY),
+        ("reading them", _seconds(digests.HASH_SECONDS), _BY_IDENTITY),
+        ("links to directories looked through", f"{executed.MAX_DETOURS:,}", "said"),
         ("setting a sandbox up", _seconds(helper.SETUP_SECONDS), "the run is refused"),
         ("audit lines of a session", _size(audit.session), "counted"),
         ("the whole audit log", _size(audit.total), "oldest files are removed"),
@@ -417,13 +438,21 @@ def mask_table() -> str:
 
 
 def trigger_table() -> str:
-    """Files that the host executes: read-only inside, and reported when they are new."""
-    by_reason: dict[str, list[str]] = {}
-    for trigger in (*triggers.TRIGGERS, triggers._WORKSPACE):
+    """Files that the host executes: what is read-only inside, and what is only reported."""
+    inside = {
+        triggers.Guard.READ_ONLY: "read-only",
+        triggers.Guard.ENTRIES: "what is in it is read-only, new files can be made",
+        triggers.Guard.REPORTED: "writable",
+    }
+    rows: dict[tuple[str, str], list[str]] = {}
+    for trigger in (*triggers.TRIGGERS, triggers.WORKSPACE):
         name = f"{trigger.parent}/{trigger.name}" if trigger.parent else trigger.name
         slash = "/" if trigger.kind == "dir" else ""
-        by_reason.setdefault(trigger.why, []).append(f"{name}{slash}")
-    return _two_columns(("because", "files"), tuple(by_reason.items()))
+        rows.setdefault((trigger.why, inside[trigger.guard]), []).append(f"`{name}{slash}`")
+    lines = ["| because | inside | files |", "|---|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {why} | {how} | {', '.join(names)} |" for (why, how), names in rows.items())]
+    )
 
 
 def _two_columns(head: tuple[str, str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:

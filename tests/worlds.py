@@ -22,6 +22,7 @@ inject = { header = "x-api-key", value = "{secret}" }
 strip  = ["header:x-model-org"]
 allow  = ["POST /v1/messages", "GET /v1/models/**"]
 deny   = ["* /v1/keys/**", "POST /v1/files/**", "PATCH /v1/**", "PATCH /v1/jobs/*/run"]
+bodies = ["DELETE+body /v1/bulk/**", "DELETE+body /v1/keys/*"]
 [[host]]
 hosts  = ["cdn.model.example"]
 allow  = ["GET /**"]

@@ -34,7 +34,7 @@ def main() -> int:
         return wrapped
 
     replaced: tuple[tuple[Any, str, str], ...] = (
-        (setting, "find_places", "imported"),
+        (setting, "environment", "imported"),
         (Helper, "tell", "planned"),
         (Helper, "let_go_on", "door"),
         (Helper, "let_go", "walls"),

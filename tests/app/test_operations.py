@@ -62,7 +62,7 @@ async def race(
     kept, loop = SlowKept(), asyncio.get_running_loop()
     peer = Peer(os.getpid(), os.geteuid(), os.getegid(), 1, os.pidfd_open(os.getpid()))
     with AuditLog(directory / "audit") as log:
-        house = House(loop, cast("Gateway", None), log, lambda: pytest.fail("none"), directory)
+        house = House(loop, cast("Gateway", None), log, lambda _: pytest.fail("none"), directory)
         register, metrics = Register(directory / "sessions"), Metrics(log)
         operations = GatewayOperations(
             house, cast("Kept", kept), register, metrics, lambda: None, 10

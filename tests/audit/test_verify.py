@@ -198,3 +198,32 @@ def test_a_flood_of_problems_is_told_in_part(tmp_path: Path) -> None:
     """I9."""
     found = tampered(tmp_path / "audit", lambda lines: [*lines, *[b"#\n"] * 500])
     assert len(found) == 100
+
+
+def test_a_log_that_another_one_joined_cannot_be_cut(tmp_path: Path) -> None:
+    """A run's data plane writes a log of its own; whoever knows the run's head knows both ends."""
+    path = tmp_path / "audit"
+    first = write(path, 4, session="s1")
+    (other,) = path.glob("*.jsonl")
+    with AuditLog(path, Hands().clock()) as log:
+        log.join(first)
+    assert checked(path, log.head()).whole
+    whole = other.read_bytes()
+    other.write_bytes(b"".join(whole.splitlines(keepends=True)[:-2]))
+    (found,) = checked(path, log.head()).problems
+    assert found.text == f"no file ends with {first}, as it says: one was cut, or is gone"
+    other.unlink()
+    (found,) = checked(path, log.head()).problems
+    assert first in found.text
+
+
+def test_a_joined_log_may_have_been_removed_to_keep_the_log_small(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    first = write(path, 4)
+    with AuditLog(path, Hands().clock()) as log:
+        log.join(first)
+        log.flush()
+        # It is the oldest that nobody writes, and the bound is met by it alone.
+        write(path, 1, Bounds(files=2))
+    assert len(list(path.glob("*.jsonl"))) == 2
+    assert checked(path, log.head()).whole

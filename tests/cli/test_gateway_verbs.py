@@ -77,19 +77,40 @@ def test_commands_look_where_the_gateway_is(
 # without a gateway
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("ps",), ("ps", "--json"), ("revoke", "--all"), ("revoke", KNOWN), ("stop", "5e"),
-        ("allow", KNOWN, "billing.example"), ("reload",), ("status", "--metrics"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [("reload",), ("status", "--metrics")])
 def test_without_a_gateway_it_is_said_how_to_start_one(
     keyhole: Keyhole, runtime: Path, words: tuple[str, ...]
 ) -> None:
     ran = keyhole(*words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "keyhole: no gateway is running; `keyhole up` starts one\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ps",), "no session is open; `keyhole run -- CMD` opens one\n"),
+        (("ps", "--json"), "[]\n"),
+        (("revoke", "--all"), "no session is open, so there is none to close\n"),
+    ],
+)
+def test_without_a_gateway_and_a_run_there_is_no_session(
+    keyhole: Keyhole, runtime: Path, words: tuple[str, ...], said: str
+) -> None:
+    """A run needs no gateway, so that none is there is no failure."""
+    ran = keyhole(*words)
+    assert (ran.code, ran.out, ran.err) == (0, said, "")
+
+
+@pytest.mark.parametrize(
+    "words", [("revoke", KNOWN), ("stop", "5e"), ("allow", KNOWN, "billing.example")]
+)
+def test_without_a_gateway_and_a_run_no_id_is_known(
+    keyhole: Keyhole, runtime: Path, words: tuple[str, ...]
+) -> None:
+    ran = keyhole(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"keyhole: there is no session '{words[1]}'; `keyhole ps` lists them\n"
 
 
 def test_status_answers_also_when_there_is_none(keyhole: Keyhole, runtime: Path) -> None:
@@ -198,8 +219,8 @@ def test_ps_lists_use_against_budget_and_grants(
     assert (ran.code, ran.err) == (0, "")
     table, budgets, grants = ran.out.rstrip().split("\n\n")
     head, first, second = table.splitlines()
-    assert head.startswith("ID            STATE  PROGRAM    POLICY")
-    assert first.startswith(f"{OTHER}  open   [red]x[/]  ")  # the oldest first; no markup
+    assert head.startswith("ID            STATE  GATEWAY  PROGRAM    POLICY")
+    assert first.startswith(f"{OTHER}  open   shared   [red]x[/]  ")  # the oldest first; no markup
     assert re.search(r"  1h +2h +3 +1204 +2 +4\.9 KiB +2\.9 MiB$", second)
     assert [line.split() for line in budgets.splitlines()[1:]] == [
         [KNOWN, "anthropic.tokens", "90", "100"],
@@ -286,7 +307,7 @@ def test_a_name_of_nothing_is_no_matter_of_a_gateways(keyhole: Keyhole) -> None:
     ran = keyhole("stop", "buidl")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "keyhole: there is no sandbox 'buidl'; `keyhole ps` lists them\n"
-    assert "no gateway is running" in keyhole("stop", "5e55").err
+    assert "there is no session '5e55'" in keyhole("stop", "5e55").err
 
 
 def test_ids_may_be_cut_short_where_one_session_has_them(keyhole: Keyhole, rig: Rig) -> None:
@@ -429,7 +450,8 @@ def test_a_secret_is_replaced_where_it_is_kept_and_the_gateway_told(
     assert keyhole("secret", "set", "gh", "--plain", stdin=OLD).code == 0
     ran = keyhole("secret", "rotate", "gh", stdin=NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "replaced gh (plain)\nthe gateway was told, and reads it again\n"
+    told = "the sessions that use it were told, and read it again\n"
+    assert ran.out == f"replaced gh (plain)\n{told}"
     assert read(keyhole, "gh") == NEW
     assert called(rig) == [("secret_changed", "gh")]
 
@@ -458,8 +480,8 @@ def test_rotation_needs_a_secret_to_replace_and_no_gateway(keyhole: Keyhole, run
     keyhole("secret", "set", "gh", "--plain", stdin=OLD)
     ran = keyhole("secret", "rotate", "gh", "--end-sessions", stdin=NEW)
     assert ran.code == 0
-    assert ran.out.endswith("no gateway is running, so there is none to tell\n")
-    assert "runs that have no gateway are not ended" in ran.err
+    assert "\nno session is open, so there is none to tell\n" in ran.out
+    assert ran.out.endswith("\n0 sessions that had the old one ended\n")
     assert read(keyhole, "gh") == NEW
     # I1: a value is not an argument, and what was typed there is not repeated.
     ran = keyhole("secret", "rotate", "gh", NEW)

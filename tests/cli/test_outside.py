@@ -251,6 +251,9 @@ def test_services_lists_and_shows(keyhole: Keyhole) -> None:
     assert shown.code == 0
     assert "Basic x-access-token:{secret}" in shown.out
     assert json.loads(keyhole("services", "show", "github", "--json").out)["id"] == "github"
+    hub = json.loads(keyhole("services", "show", "huggingface", "--json").out)["hosts"][0]
+    assert "header:x-xet-*" in hub["returned"]
+    assert "returned       header:x-xet-*" in keyhole("services", "show", "huggingface").out
     assert json.loads(keyhole("services", "--json", "show", "github").out)["id"] == "github"
     wrong = keyhole("services", "show", "githb")
     assert wrong.code == 2

@@ -25,7 +25,7 @@ secret = "exec:KEY_PROGRAM --for openai"
 hosts = ["billing.example", "pinned.example", "untrusted.example"]
 inject = { header = "Authorization", value = "Bearer {secret}" }
 secret = "file:~/secrets/billing"
-allow = ["GET,POST /v1/**"]
+allow = ["GET,POST /v1/**", "WEBSOCKET /v1/talk"]
 unsafe_passthrough = ["pinned.example"]
 [services.forge]
 hosts = ["git.example"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import resource
 import signal
@@ -47,7 +48,7 @@ allow = ["GET /v1/**"]
 """
 
 LOAD = """
-ask() { curl -sS -o /dev/null "https://$1" || true; }
+ask() { curl -sS -A load/1 -o /dev/null "https://$1" || true; }
 round() { ask billing.example/v1/x; ask api.anthropic.com/v1/models; ask api.openai.com/v1/models;
           ask billing.example/denied; ask nowhere.example/; }
 round; round
@@ -70,6 +71,12 @@ class Loaded:
     search: Search
 
     @property
+    def plane(self) -> int:
+        """The data plane's process, which uses the secrets that the run's own reads."""
+        (lock,) = (self.state / "run" / "runs").glob("*.lock")
+        return int(json.loads(lock.read_text())["plane"][0])
+
+    @property
     def state(self) -> Path:
         return self.household.project.home / "state" / "keyhole"
 
@@ -77,6 +84,19 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded(somebody: Person, services: Services) -> Iterator[Loaded]:
     """As root, and as an ordinary user."""
+    with under_load(somebody, services) as made:
+        yield made
+
+
+@pytest.fixture
+def doomed(somebody: Person, services: Services) -> Iterator[Loaded]:
+    """One that a test may end."""
+    with under_load(somebody, services) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def under_load(somebody: Person, services: Services) -> Iterator[Loaded]:
     household = Household(Project.make(somebody, next(_numbers)), services, inside_for(somebody))
     program = household.project.home / "secrets" / "key-program"
     household.policy(POLICY.replace("KEY_PROGRAM", str(program)))
@@ -94,6 +114,7 @@ def test_the_load_reaches_the_services_with_the_secrets(loaded: Loaded, services
     assert dict(seen["headers"])["authorization"] == f"Bearer {services.keys.git}"
     if os.geteuid() == 0:
         assert loaded.search.in_memory(loaded.process.pid)
+        assert loaded.search.in_memory(loaded.plane)
 
 
 def test_no_process_has_a_secret_in_its_environment_arguments_or_files(loaded: Loaded) -> None:
@@ -107,7 +128,7 @@ def test_no_process_has_a_secret_in_its_environment_arguments_or_files(loaded: L
 def test_no_other_process_has_a_secret_in_its_memory(loaded: Loaded) -> None:
     """I1: the helper, bubblewrap, process 1 inside, the command and its clients."""
     searched = 0
-    for pid in family(loaded.process.pid):
+    for pid in set(family(loaded.process.pid)) - {loaded.plane}:
         with contextlib.suppress(OSError):  # clients come and go
             assert not loaded.search.in_memory(pid), pid
             searched += 1
@@ -125,7 +146,8 @@ def test_no_file_that_keyhole_writes_has_a_secret_but_the_store(loaded: Loaded) 
 
 
 def test_another_process_of_the_same_user_cannot_read_the_gateway(loaded: Loaded) -> None:
-    """Nor trace it; root can, and is trusted. The control is a process that is not guarded."""
+    """Neither of its processes, nor trace it; root can, and is trusted. The control is a process
+    that is not guarded."""
     if loaded.person.is_root:
         pytest.skip("root reads every process")
     other = subprocess.Popen(["/bin/sleep", "60"], env={}, **loaded.person.become())
@@ -133,8 +155,8 @@ def test_another_process_of_the_same_user_cannot_read_the_gateway(loaded: Loaded
         for name in ("environ", "mem", "maps", "fd/0"):
             read = ["/usr/bin/head", "-c", "0"]
             seen = [_may(loaded.person, *read, f"/proc/{pid}/{name}")
-                    for pid in (other.pid, loaded.process.pid)]  # fmt: skip
-            assert seen == [True, False], name
+                    for pid in (other.pid, loaded.process.pid, loaded.plane)]  # fmt: skip
+            assert seen == [True, False, False], name
     finally:
         other.kill()
         other.wait()
@@ -171,7 +193,7 @@ def test_what_is_planted_is_found(tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-# ── the end of it: last in this file, since nothing is left afterwards ────────────────────────────
+# ── the end of it ─────────────────────────────────────────────────────────────────────────────────
 
 
 def crash(process: subprocess.Popen[bytes], number: int) -> None:
@@ -187,16 +209,16 @@ def cores(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if path.name.startswith("core")]
 
 
-def test_a_crash_leaves_no_core_and_says_no_secret(loaded: Loaded) -> None:
+def test_a_crash_leaves_no_core_and_says_no_secret(doomed: Loaded) -> None:
     """I1, I8: although the limit was raised from outside, and Python tells of its threads."""
-    project = loaded.household.project
-    crash(loaded.process, signal.SIGSEGV)
-    assert loaded.process.stderr is not None
-    said = _rest(loaded.process.stderr.fileno())
+    project = doomed.household.project
+    crash(doomed.process, signal.SIGSEGV)
+    assert doomed.process.stderr is not None
+    said = _rest(doomed.process.stderr.fileno())
     assert b"Segmentation fault" in said  # the control: it did crash, and did say so
-    assert not loaded.search.holds(said)
+    assert not doomed.search.holds(said)
     assert cores(project.directory) == []
-    assert loaded.search.in_files(project.directory) == []
+    assert doomed.search.in_files(project.directory) == []
 
 
 def test_a_crash_of_what_is_not_guarded_leaves_a_core(tmp_path: Path) -> None:

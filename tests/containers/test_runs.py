@@ -164,6 +164,32 @@ def test_the_policy_and_what_holds_credentials_stay_covered_in_a_project(
     assert done.lines == ["hello", "kept", "kept"], done
 
 
+def test_what_the_host_may_execute_is_guarded_and_told_as_with_bubblewrap(
+    new_project: Callable[..., Boxed],
+) -> None:
+    """I11: links, an agent's directory, and findings that are kept. Control: new files are made."""
+    project = new_project()
+    script = project.write("env/common.sh", "echo mine\n")
+    project.write(".claude/settings.json", "{}\n")
+    (project.directory / ".envrc").symlink_to("env/common.sh")
+    for name in (".claude/plans/old", "new/old", "sub/old"):
+        project.write(name, "old\n")
+    (project.directory / ".nextagent").symlink_to("new")
+    done = project.shell(
+        "echo evil > env/common.sh || echo kept; echo evil > .claude/settings.json || echo kept; "
+        "echo x > .claude/settings.local.json; echo x > .claude/plans/x; echo x > new/mcp.json; "
+        "echo 'gitdir: new' > sub/.git"
+    )
+    assert done.lines == ["kept", "kept"], done
+    assert script.read_text() == "echo mine\n"
+    names = (".claude/settings.local.json", ".claude/plans/x", "new/mcp.json", "sub/.git")
+    for name in names:
+        assert f"new: {project.directory / name} (" in done.err
+    assert f"{len(names)} findings are open" in project.shell("true").err
+    listed = json.loads(project("findings", "--json").out)
+    assert {row["path"] for row in listed} == {str(project.directory / name) for name in names}
+
+
 @pytest.mark.parametrize(
     ("flags", "env", "words"),
     [

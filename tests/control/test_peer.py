@@ -194,9 +194,9 @@ def test_a_name_with_parentheses_does_not_change_when_a_process_started() -> Non
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as named:  # fmt: skip
         assert named.stdout is not None
-        assert peer._started(named.pid) == int(named.stdout.readline())
+        assert peer.started_ticks(named.pid) == int(named.stdout.readline())
         named.kill()
-    assert peer._started(named.pid) is None
+    assert peer.started_ticks(named.pid) is None
 
 
 # ── the client's side ─────────────────────────────────────────────────────────────────────────────

@@ -134,7 +134,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Watched:
     return Watched(clocks, gateway.handle, session, endings)
 
 
-def _no_judge() -> Any:  # noqa: ANN401 - never called
+def _no_judge(_: str) -> Any:  # noqa: ANN401 - never called
     raise AssertionError
 
 

@@ -75,7 +75,7 @@ def test_a_run_may_have_a_gateway_of_its_own_and_follows_its_policy_there(
     project = quarters.project(ONE)
     wider = ONE.replace("GET /v1/**", "GET /v2/**")
     with quarters.agent(project, "--own-gateway") as agent:
-        assert agent.process.pid not in quarters.sessions()
+        assert quarters.sessions()[agent.process.pid]["own_gateway"] is True
         assert agent.do("again", "one.example", "/v1/x")[0] == 200
         quarters.rewrite(project, "[services")
         agent.until_said("the policy is not valid, the old one holds:")

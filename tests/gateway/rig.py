@@ -17,14 +17,14 @@ from keyhole.app.roots import Roots
 from keyhole.certs.authority import Authority
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.pushes import Judge
-from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.session import Session
 from keyhole.model.event import Event
 from keyhole.model.secret import Secret
+from keyhole.system.resolver import Unresolved
 from tests.worlds import book
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from keyhole.gateway.door import Door
     from keyhole.gateway.handle import DoorHandle
@@ -51,7 +51,7 @@ class FakeResolver:
         self.table = table or {}
         self.asked: list[str] = []
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
         """The next answer."""
         self.asked.append(host.name)
         answers = self.table.get(host.name)

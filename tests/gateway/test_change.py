@@ -157,10 +157,11 @@ def test_a_websocket_that_began_before_ends_at_the_new_secret(
             talk.send(data)
 
     server = origin(chat, tls)
-    stage.open(OWN, ok_example=server)
+    own = service("own", "ok.example", allow="WEBSOCKET /chat")
+    stage.open(own, ok_example=server)
     talk = stage.ask(get("/chat", *OFFER))
     assert talk.answer().status == 101
-    stage.change(OWN, secrets={"own": NEW}, ok_example=server)
+    stage.change(own, secrets={"own": NEW}, ok_example=server)
     say.put(frame(b"hello"))
     assert talk.exactly(len(frame(b"hello"))) == frame(b"hello")
     say.put(frame(NEW.encode()))

@@ -45,7 +45,7 @@ def model(budget: str, *, secret: str = KEPT) -> str:
     """A language model's service, by the catalogue's entry."""
     return (
         f'[services.own]\nuse = "model"\nhosts = ["ok.example"]\ninject = {BEARER}\n{secret}\n'
-        f'allow = ["{ALL}"]\nbudget = {{ {budget} }}\n'
+        f'allow = ["{ALL}", "WEBSOCKET /v1/responses"]\nbudget = {{ {budget} }}\n'
     )
 
 

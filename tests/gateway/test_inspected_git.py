@@ -448,7 +448,8 @@ def test_a_secret_that_packets_cut_in_two_does_not_come_whole(
 def test_a_forge_is_asked_without_a_body(stage: Stage, origin: GitOrigin) -> None:
     """I3: frameworks take a form in a GET for fields of its query. The control is without one."""
     target = f"{REPOSITORY}/info/refs?service=git-upload-pack"
-    assert stage.ask(get(target, "Content-Length: 3") + b"a=b").answer().status == 400
+    assert stage.ask(get(target, "Content-Length: 3") + b"a=b").answer().status == 403
+    assert stage.watch.until("git-endpoint-refused", method="GET+body")
     assert stage.ask(get(target)).answer().status == 200
 
 

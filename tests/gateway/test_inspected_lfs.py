@@ -628,18 +628,18 @@ def test_a_credential_that_the_forge_refuses_is_no_question_to_the_client(
 def test_an_address_of_the_repository_itself_gets_the_credential(
     stage: Stage, forge: Forge
 ) -> None:
-    """I4: where the forge lends nothing; another repository of the same host gets none."""
+    """I3, I4: where the forge lends nothing; another repository of the same host is not asked."""
     forge.action = {"href": "https://ok.example/acme/widgets.git/objects/x"}
     path = links(stage)["download"]
     forge.action = {"href": "https://ok.example/acme/docs.git/objects/x"}
-    other = links(stage)["download"]
+    refused = stage.ask(batch()).answer()
+    assert refused.status == 502
+    assert "another repository" in words(refused)
     asked = len(forge.service.seen)
     forge.reply = lambda _: ok(CONTENT)
     assert stage.ask(get(path)).answer().body == CONTENT
-    assert stage.ask(get(other)).answer().body == CONTENT
-    mine, foreign = forge.service.seen[asked:]
+    (mine,) = forge.service.seen[asked:]
     assert mine.one("authorization").startswith("Basic ")  # type: ignore[union-attr]
-    assert foreign.all("authorization") == []
 
 
 # ── connections ───────────────────────────────────────────────────────────────────────────────────

@@ -21,16 +21,16 @@ from keyhole.gateway import arrival, inspected, refusal, session
 from keyhole.gateway.exchange import Exchange
 from keyhole.gateway.inspected import Inspected
 from keyhole.gateway.origin import Origin as OriginSide
-from keyhole.gateway.resolver import Unresolved
 from keyhole.gateway.tlsside import SEND_AT_ONCE, WRITE_BUFFER
 from keyhole.model.decision import Verdict
+from keyhole.system.resolver import Unresolved
 from tests.gateway.memory import Peak
 from tests.gateway.origins import Handler, Origin, Service
 from tests.gateway.stage import AMPLE, Stage, service
 from tests.gateway.talk import END, Message, Talk, get, head, ok
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
@@ -524,7 +524,7 @@ class StuckResolver:
         self.asked: list[str] = []
         self.table: dict[str, list[list[str]]] = {}
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
         self.waiting += 1
         try:
             await asyncio.Event().wait()

@@ -124,11 +124,13 @@ def test_a_pipelined_request_waits_for_the_one_that_is_sent_again(
 
 
 REUSED = {
-    "an answer to a body": (head("POST", "/1", "Content-Length: 5") + b"hello", ok(b"x")),
+    "an answer to no body": (head("POST", "/1", "Content-Length: 0"), ok(b"x")),
+    "a redirect without a body": (get("/1"), ok(b"x", b"Location: /3", status=b"302 Found")),
     "an error without a body": (get("/1"), ok(b"x", status=b"404 Not Found")),
     "chunks": (get("/1"), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
 }
 NOT_REUSED = {
+    "an answer to a body": (head("POST", "/1", "Content-Length: 5") + b"hello", ok(b"x")),
     "an error to a body": (
         head("POST", "/1", "Content-Length: 5") + b"hello",
         ok(b"x", status=b"400 Bad Request"),

@@ -50,6 +50,14 @@ RENDERINGS = {
     "HEX": RAW.hex().upper().encode(),
     "percent": "".join(f"%{byte:02X}" for byte in RAW).encode(),
     "quoted": quote(SECRET).encode(),
+    "JSON": "".join(f"\\u{byte:04x}" for byte in RAW).encode(),
+    "JSON, every other": "".join(
+        f"\\u{byte:04X}" if at % 2 else chr(byte) for at, byte in enumerate(RAW)
+    ).encode(),
+    "HTML": "".join(f"&#{byte};" for byte in RAW).encode(),
+    "HTML, mixed": "".join(
+        (f"&#x{byte:X};", f"&#0{byte}", chr(byte))[at % 3] for at, byte in enumerate(RAW)
+    ).encode(),
 }
 
 
@@ -70,6 +78,23 @@ def test_a_reflected_secret_is_replaced_wherever_it_stands(play: Play, name: str
     assert len(answer.body) == len(b'{"you sent": ""} ') + 2 * len(text)
     assert answer.body.startswith(b'{"you sent": "')
     assert play.stage.watch.until("secret-scrubbed", path="/a")
+
+
+@pytest.mark.parametrize("name", ["JSON", "JSON, every other", "HTML", "HTML, mixed"])
+def test_a_secret_in_escapes_is_replaced_in_pieces_and_in_trailers(play: Play, name: str) -> None:
+    """I7: over the boundaries of chunks, and behind them; compressed, the answer is cut."""
+    text = RENDERINGS[name]
+    for cut in range(1, len(text), 9):
+        framed = chunks_of(b"before " + text + b" after", 7 + cut)
+        answer = play.answer(CHUNKED + framed[:-2] + b"X-Last: %b\r\n\r\n" % text).answer()
+        assert answer.body.startswith(b"before " + STAND_IN[:20].encode())
+        assert answer.body.endswith(b" after")
+        assert len(answer.body) == len(text) + len(b"before  after")
+        assert not holds_secret(answer.body + answer.trailers)
+        assert b"X-Last: " in answer.trailers
+    packed = gzip.compress(text)
+    fields = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    assert packed[10:] not in play.answer(HEAD_200 + fields + packed).cut()
 
 
 def test_what_stands_there_instead_is_the_placeholder(play: Play) -> None:

@@ -60,7 +60,8 @@ def test_a_signed_request_is_checked_and_signed_anew(amazon: tuple[Stage, Servic
         assert verified(REAL, seen)
         assert not verified(STAND, seen)
         assert STAND.id.encode() not in seen.head
-    assert {seen.connection for seen in origin.seen} == {1}
+    # A server of the user's own may leave a body unread, so it gets no request behind one (I4).
+    assert [seen.connection for seen in origin.seen] == [1, 2, 2]
 
 
 def test_a_body_whose_hash_is_not_signed_passes_as_it_comes(
@@ -333,7 +334,12 @@ def test_each_plain_request_to_a_service_is_judged(stage: Stage) -> None:
         (get("/a/1", "Authorization: Bearer x"), "credential-in-the-clear"),
         (get("/a/1", "Cookie: a=b"), "credential-in-the-clear"),
         (get("/a/1?access_token=x"), "credential-in-the-clear"),
-        (get("/a/1", "X-HTTP-Method-Override: DELETE"), "credential-in-the-clear"),
+        (get("/a/1", "X-HTTP-Method-Override: DELETE"), "method-override"),
+        (get("/a/1", "X_HTTP_Method: DELETE"), "method-override"),
+        (get("/a/1?_method=DELETE"), "method-override"),
+        (get("/a/1", "X-Forwarded-For: 127.0.0.1"), "credential-in-the-clear"),
+        (get("/a/1", "X_Acme_Api_Key: x"), "credential-in-the-clear"),
+        (get("/a/1", "Content-Length: 3") + b"a=b", "body-not-granted"),
         (get("/a/1").replace(b"GET", b"POST", 1), "method-refused"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import json
 import queue
 import struct
 import threading
@@ -91,7 +92,8 @@ def play(authority: trustme.CA, tls: ssl.SSLContext) -> Iterator[Play]:
     with set_up(authority) as stage:
         made = Play(stage)
         with serving(made, tls) as server:
-            stage.open(service("own", "ok.example", more='deny = ["* /no"]'), ok_example=server)
+            own = service("own", "ok.example", allow="GET,WEBSOCKET /**", more='deny = ["* /no"]')
+            stage.open(own, ok_example=server)
             yield made
             stage.close_talks()
 
@@ -175,14 +177,48 @@ def test_a_handshake_is_judged_like_any_request(play: Play) -> None:
     assert play.stage.ask(get("/no", *OFFER)).answer().status == 403
     assert not play.heads
     play.shake()
+    event = play.stage.watch.until("rule", method="WEBSOCKET")
+    assert (event.rule, dict(event.details)["status"]) == ("services.own.allow[0]", 101)
+
+
+@pytest.mark.parametrize(
+    ("allow", "reason"),
+    [
+        ("GET /**", "websocket-not-granted"),
+        ("* /**", "websocket-not-granted"),
+        ("GET,POST,GET+body /chat", "websocket-not-granted"),
+        ("WEBSOCKET /other", "no-rule"),
+        ("WEBSOCKET /chat", ""),
+        ("WEBSOCKET /**", ""),
+    ],
+)
+def test_a_websocket_is_a_grant_of_its_own(
+    authority: trustme.CA, tls: ssl.SSLContext, allow: str, reason: str
+) -> None:
+    """I3: neither a `GET` nor a `*` covers messages that no rule sees."""
+    with set_up(authority) as stage:
+        made = Play(stage)
+        with serving(made, tls) as server:
+            stage.open(service("own", "ok.example", allow=allow), ok_example=server)
+            if not reason:
+                made.shake()
+                return
+            answer = stage.ask(get("/chat", *OFFER)).answer()
+            said = json.loads(answer.body)
+            assert (answer.status, said["error"], said["reason"]) == (403, "denied", reason)
+            assert "--method WEBSOCKET https://ok.example/chat" in said["why"]
+            assert stage.watch.until(reason, method="WEBSOCKET", path="/chat")
+            assert not made.heads
+            stage.close_talks()
 
 
 def test_a_handshake_with_a_body_is_no_handshake(play: Play) -> None:
     """I4: where a body ends and frames begin, two readers need not agree."""
     play.reply = ok(b"plain", b"Connection: close")
+    bodied = head("GET", "/chat", *OFFER, "Content-Length: 5") + b"hello"
+    assert play.stage.ask(bodied).answer().status == 403
+    assert not play.heads
     for raw in (
-        head("GET", "/chat", *OFFER, "Content-Length: 5") + b"hello",
-        head("POST", "/chat", *OFFER),
         b"GET /chat HTTP/1.0\r\nHost: ok.example\r\n" + "\r\n".join(OFFER).encode() + b"\r\n\r\n",
     ):
         talk = play.stage.ask(raw)
@@ -218,6 +254,11 @@ SPLIT = {
     "one frame": [frame(b"you sent " + RAW)],
     "binary": [frame(b"you sent " + RAW, BINARY)],
     "base64": [frame(base64.b64encode(b"me:" + RAW))],
+    "escapes": [frame("".join(f"\\u{byte:04x}" for byte in RAW).encode())],
+    "escapes in two fragments": [
+        frame("".join(f"&#{byte};" for byte in RAW[:9]).encode(), fin=False),
+        frame("".join(f"&#x{byte:x};" for byte in RAW[9:]).encode(), 0),
+    ],
     "two fragments": [frame(RAW[:9], fin=False), frame(RAW[9:], 0)],
     "a fragment a byte": [
         frame(RAW[:1], fin=False),

@@ -30,7 +30,7 @@ from keyhole.gateway.lfs import (
 )
 from keyhole.gateway.storage import redirected, tidy
 from keyhole.inject.scrub import Needles
-from keyhole.model.host import Host
+from keyhole.model.host import Host, HostPattern
 from keyhole.model.path import RequestPath
 from keyhole.model.repository import Forge, Repository
 from keyhole.model.value import replace
@@ -212,7 +212,6 @@ def test_an_answer_without_end_is_cut() -> None:
         (S3, {"Authorization": f"token {INJECTED}"}),
         (S3, {"X-Other": base64.b64encode(f"x:{INJECTED}".encode()).decode()}),
         (f"https://media.storage.example/x?t={INJECTED}", {}),
-        ("https://git.example/other/repo.git/info/lfs/x", {"Authorization": f"token {INJECTED}"}),
         ("https://git.example:8443/acme/widgets.git/x", {"Authorization": f"token {INJECTED}"}),
     ],
 )
@@ -224,6 +223,59 @@ def test_the_service_s_own_credential_goes_to_the_repository_alone(
         rewritten(said(href=href, header=header))
     home = "https://git.example/acme/widgets.git/info/lfs/objects/x"
     rewritten(said(href=home, header={"Authorization": f"token {INJECTED}"}))
+
+
+ASTRAY = [
+    "https://git.example/other/repo.git/info/lfs/objects/x",
+    "https://git.example/acme/docs.git/gitlab-lfs/objects/x/5",
+    "https://git.example/acme/widgets/nested.git/info/lfs/objects/x",
+    "https://git.example/acme/widgets%2F..%2Fdocs.git/info/lfs/objects/x",
+    "https://git.example/acme/widgets.git",
+    "https://git.example/api/v3/repos/acme/docs/contents/x",
+    "https://git.example/",
+    "https://api.example/repos/acme/widgets/contents/x",
+]
+"""On a host that the forge's credential goes to, and not in the repository."""
+
+AT_HOME = [
+    S3,
+    "https://git.example/acme/widgets.git/info/lfs/objects/x",
+    "https://git.example/acme/widgets/gitlab-lfs/objects/x/5",
+    "https://git.example:9000/bucket/x",
+    "https://api.example:9000/bucket/x",
+]
+FORGE = replace(REPO, credentialed=(HostPattern.parse("api.example"),))
+
+
+@pytest.mark.parametrize("verb", ["download", "upload", "verify"])
+@pytest.mark.parametrize("href", ASTRAY)
+def test_an_address_of_another_repository_of_the_forge_is_refused(href: str, verb: str) -> None:
+    """I3, I4: whatever the answer lends for it. The control is below."""
+    operation = Operation.DOWNLOAD if verb == "download" else Operation.UPLOAD
+    for header in ({}, {"Authorization": f"Basic {TOKEN}"}):
+        with pytest.raises(Malformed, match="another repository"):
+            rewritten(said(verb, href, header=header), operation, repo=FORGE)
+
+
+@pytest.mark.parametrize("href", AT_HOME)
+def test_an_address_of_the_repository_or_of_a_storage_host_is_kept(href: str) -> None:
+    assert link(rewritten(said(href=href), repo=FORGE))
+
+
+@pytest.mark.parametrize("href", [*ASTRAY, *AT_HOME])
+def test_a_redirect_leads_to_no_other_repository_of_the_forge(href: str) -> None:
+    """I3: nor does what a storage host says."""
+    files = LargeFiles()
+    opaque = files.keep(FORGE, LARGE, Verb.DOWNLOAD, action(), NOW, 60)
+    first = opened(files, opaque, "GET", repo=FORGE)
+    moved = answered(302, b"Location: " + href.encode())
+    if href in AT_HOME:
+        onward = redirected(first, moved)
+        assert onward is not None
+        assert fields(onward.message).keys().isdisjoint({"authorization"})
+        return
+    with pytest.raises(Malformed, match="another place of the forge"):
+        redirected(first, moved)
 
 
 @pytest.mark.parametrize(
@@ -495,11 +547,12 @@ def test_what_was_lent_must_not_come_back() -> None:
 
 
 def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
-    """I1: what would hand out a credential or a place stays outside."""
+    """I1, I7: what would hand out a credential or a place stays outside, and so do digests."""
     head = answered(
         200,
         b"Content-Type: text/plain; charset=utf-16le",
         b"ETag: x",
+        b"Last-Modified: Tue, 17 Nov 2026 06:59:36 GMT",
         b"Set-Cookie: session=1",
         b"Location: https://elsewhere.example",
         b"WWW-Authenticate: Basic",
@@ -507,7 +560,10 @@ def test_an_object_passes_with_what_the_client_has_a_use_for() -> None:
         b"Link: <https://elsewhere.example>",
     )
     assert tidy(transfer(action()), head) is None
-    assert head.lines == [b"ETag: x\r\n", b"Content-Type: application/octet-stream\r\n"]
+    assert head.lines == [
+        b"Last-Modified: Tue, 17 Nov 2026 06:59:36 GMT\r\n",
+        b"Content-Type: application/octet-stream\r\n",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -605,9 +661,10 @@ def test_a_redirected_download_is_followed_without_what_was_lent_before() -> Non
 )
 def test_a_redirect_to_an_odd_place_is_refused(places: list[bytes]) -> None:
     """I4; the control is above."""
-    head = answered(307, *(b"Location: %b" % place for place in places))
+    lines = [b"Location: %b" % place for place in places]
+    there = transfer(action(Authorization=f"RemoteAuth {TOKEN}"))
     with pytest.raises(Malformed):
-        redirected(transfer(action(Authorization=f"RemoteAuth {TOKEN}")), head)
+        redirected(there, answered(307, *lines))
 
 
 @pytest.mark.parametrize("verb", [Verb.UPLOAD, Verb.VERIFY])

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.gateway import resolver as resolver_module
-from keyhole.gateway import upstream as upstream_module
-from keyhole.gateway.proxy import ProxyFailed, parse
-from keyhole.gateway.resolver import SystemResolver, Unresolved
-from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream, interleave
 from keyhole.model.decision import AddressDecision, Reason, Verdict
 from keyhole.model.host import Host
+from keyhole.system import dialler as dialler_module
+from keyhole.system import resolver as resolver_module
+from keyhole.system.dialler import AddressRefused, Dialler, Unreachable, interleave
+from keyhole.system.proxy import ProxyFailed, parse
+from keyhole.system.resolver import SystemResolver, Unresolved
 from tests.gateway.clients import CONVERSE
 from tests.gateway.origins import Origin, greet
 from tests.gateway.rig import FakeResolver, Rig, policy
@@ -95,12 +95,12 @@ def dialling(
     monkeypatch: pytest.MonkeyPatch,
     ends: dict[str, float | OSError],
     table: dict[str, list[list[str]]],
-) -> Iterator[tuple[Upstream, Sockets, asyncio.AbstractEventLoop]]:
-    """An Upstream whose network is made up."""
+) -> Iterator[tuple[Dialler, Sockets, asyncio.AbstractEventLoop]]:
+    """A Dialler whose network is made up."""
     loop = asyncio.new_event_loop()
     sockets = Sockets(ends)
-    monkeypatch.setattr(Upstream, "_reach", lambda _, sock, where: sockets.connect(sock, where))
-    yield Upstream(loop, FakeResolver(table)), sockets, loop
+    monkeypatch.setattr(Dialler, "_reach", lambda _, sock, where: sockets.connect(sock, where))
+    yield Dialler(loop, FakeResolver(table)), sockets, loop
     loop.close()
 
 
@@ -133,7 +133,7 @@ def test_of_several_addresses_only_the_public_ones_are_dialled(
 def test_a_refused_address_is_followed_by_the_next_and_a_slow_one_gets_company(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upstream_module, "ATTEMPT_DELAY", 0.01)
+    monkeypatch.setattr(dialler_module, "ATTEMPT_DELAY", 0.01)
     table = {"ok.example": [["2606:2800::1", "93.184.216.34", "2606:2800::2", "93.184.216.35"]]}
     ends: dict[str, float | OSError] = {
         "2606:2800::1": OSError("no route"), "93.184.216.34": 30.0, "2606:2800::2": 30.0,
@@ -148,7 +148,7 @@ def test_a_refused_address_is_followed_by_the_next_and_a_slow_one_gets_company(
 
 
 def test_failures_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_module, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(dialler_module, "CONNECT_TIMEOUT", 0.05)
     table: dict[str, list[list[str]]] = {
         "ok.example": [["93.184.216.34"]], "two.example": [["93.184.216.34", "93.184.216.35"]],
         "slow.example": [["93.184.216.36"]], "empty.example": [[]],
@@ -266,16 +266,15 @@ def test_the_system_resolver_caches_asks_once_and_bounds_its_memory(
 
     async def conversation() -> None:
         system = SystemResolver(asyncio.get_running_loop())
-        both = await asyncio.gather(system.resolve(HOST), system.resolve(HOST))
+        both = await asyncio.gather(system.resolve(HOST, "s1"), system.resolve(HOST, "s1"))
         assert both[0] == both[1] == (ip_address("93.184.216.34"), ip_address("fe80::1"))
-        await system.resolve(HOST)
+        await system.resolve(HOST, "s1")
         assert asked == ["ok.example."]
         with pytest.raises(Unresolved):
-            await system.resolve(Host("bad.example"))
-        await system.resolve(Host("b.example"))
-        await system.resolve(HOST)
+            await system.resolve(Host("bad.example"), "s1")
+        await system.resolve(Host("b.example"), "s1")
+        await system.resolve(HOST, "s1")
         assert asked == ["ok.example.", "bad.example.", "b.example.", "ok.example."]
-        system.close()
 
     asyncio.run(conversation())
 
@@ -297,20 +296,19 @@ def test_the_hosts_file_speaks_before_dns_and_names_there_are_exact(
 
     async def conversation() -> None:
         system = SystemResolver(asyncio.get_running_loop())
-        assert await system.resolve(HOST) == (ip_address("192.0.2.1"), ip_address("fe80::1"))
+        assert await system.resolve(HOST, "s1") == (ip_address("192.0.2.1"), ip_address("fe80::1"))
         with pytest.raises(Unresolved, match=r"sub\.ok\.example\.$"):
-            await system.resolve(Host("sub.ok.example"))
+            await system.resolve(Host("sub.ok.example"), "s1")
         monkeypatch.setattr(resolver_module, "HOSTS_FILE", tmp_path / "none")
         with pytest.raises(Unresolved):
-            await system.resolve(Host("third.example"))
-        system.close()
+            await system.resolve(Host("third.example"), "s1")
 
     asyncio.run(conversation())
 
 
 OWN = """
 from ipaddress import ip_address
-from keyhole.gateway.upstream import is_own
+from keyhole.system.dialler import is_own
 print([is_own(ip_address(text)) for text in ("203.0.113.9", "2001:db8::9", "203.0.113.10")])
 """
 
@@ -327,4 +325,4 @@ def test_a_public_address_of_this_host_is_known_as_its_own() -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         seen.append(done.stdout.strip())
     assert seen == ["[True, True, False]", "[False, False, False]"]
-    assert not upstream_module.is_own(ip_address("203.0.113.9"))
+    assert not dialler_module.is_own(ip_address("203.0.113.9"))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import gzip
+import resource
 import threading
 import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.wire.gitobject import Kind, parse_tree
 from tests.gateway.stage import AMPLE
 from tests.gateway.talk import head
 from tests.git.errands import WORKFLOW, furnish
@@ -36,6 +38,8 @@ from tests.git.rawpush import (
     unlinked_files,
     until_nothing_is_held,
 )
+from tests.git.repositories import run_git
+from tests.wire.packing import PackWriter, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -542,3 +546,120 @@ def test_many_pushes_at_once_all_arrive(table: Bench, kit: Kit) -> None:
     refs = kit.bare.refs()
     assert {refs[f"refs/heads/agent/n{number}"] for number in range(12)} == {kit.new}
     until_nothing_is_held()
+
+
+# ── trees that say something else than is there ───────────────────────────────────────────────────
+
+Entries = dict[bytes, tuple[bytes, bytes]]
+"""Mode and oid by name."""
+
+
+class Crafted:
+    """Objects that no git makes, and packs of them."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._objects: list[tuple[Kind, bytes]] = []
+
+    def put(self, kind: Kind, content: bytes) -> bytes:
+        """Add an object to the next pack; its oid."""
+        self._objects.append((kind, content))
+        return name_of(kind, content)
+
+    def tree(self, entries: Entries) -> bytes:
+        """Add a tree."""
+        ends = {name: name + b"/" * (mode == b"40000") for name, (mode, _) in entries.items()}
+        lines = (
+            b"%b %b\0%b" % (entries[n][0], n, entries[n][1])
+            for n in sorted(ends, key=ends.__getitem__)
+        )
+        return self.put(Kind.TREE, b"".join(lines))
+
+    def root(self) -> Entries:
+        """What is in the root of the branch."""
+        content = run_git(self._kit.scratch.path, "cat-file", "tree", f"{self._kit.old}^{{tree}}")
+        return {name: (mode, oid) for mode, name, oid in parse_tree(content, 20)}
+
+    def push(self, tree: bytes, parent: str) -> tuple[str, bytes]:
+        """A commit of a tree, and the body of a push of all that was added."""
+        lines = f"tree {tree.hex()}\nparent {parent}\n"
+        lines += "".join(f"{who} A <a@example.com> 1 +0000\n" for who in ("author", "committer"))
+        new = self.put(Kind.COMMIT, lines.encode() + b"\nx\n").hex()
+        writer = PackWriter()
+        for kind, content in self._objects:
+            writer.add(kind, content)
+        self._objects.clear()
+        return new, first(parent, new, AGENT) + FLUSH + writer.done()
+
+
+def _workflow(made: Crafted) -> bytes:
+    """A directory with a workflow in it."""
+    blob = made.put(Kind.BLOB, b"on: push\n")
+    return made.tree({b"workflows": (b"40000", made.tree({b"x.yml": (b"100644", blob)}))})
+
+
+@pytest.mark.parametrize("mode", [b"100644", b"100755", b"100664", b"120000", b"160000"])
+def test_a_directory_is_not_pushed_as_something_else(
+    table: Bench, kit: Kit, untouched: Untouched, mode: bytes
+) -> None:
+    """I3: `.gitea` as a file, whose object is a directory with a workflow."""
+    made = Crafted(kit)
+    _, body = made.push(made.tree(made.root() | {b".gitea": (mode, _workflow(made))}), kit.old)
+    assert f"ng {AGENT}" in report(table.post(body))
+    untouched.check()
+
+
+@pytest.mark.parametrize("mode", [b"100644", b"100755", b"100664", b"120000"])
+def test_a_directory_that_the_server_has_is_not_pushed_as_something_else(
+    table: Bench, kit: Kit, git_server: GitServer, mode: bytes
+) -> None:
+    """I3: pushed first where nothing is denied, which is the control; then named as a file."""
+    made = Crafted(kit)
+    directory = _workflow(made)
+    root = made.root() | {b"lib": (b"40000", directory)}
+    there, body = made.push(made.tree(root), kit.old)
+    table.post(body)
+    assert kit.bare.branch("agent/forward") == there
+    git_server.asked()
+    _, body = made.push(made.tree(root | {b".gitea": (mode, directory)}), there)
+    assert f"ng {AGENT}" in report(table.post(body))
+    assert kit.bare.branch("agent/forward") == there
+    assert not [each for each in git_server.asked() if each.pushes]
+
+
+@pytest.mark.parametrize("mode", [b"100644", b"100755", b"100664"])
+def test_a_file_is_pushed_in_each_mode_that_git_has_written(
+    table: Bench, kit: Kit, mode: bytes
+) -> None:
+    """The control: also where a directory would be looked into."""
+    made = Crafted(kit)
+    file = (mode, made.put(Kind.BLOB, b"a file\n"))
+    new, body = made.push(made.tree(made.root() | {b".gitea": file, b"new": file}), kit.old)
+    table.post(body)
+    assert kit.bare.branch("agent/forward") == new
+
+
+@pytest.mark.parametrize("mode", [b"100666", b"100600", b"040000", b"0100644", b"20000", b"100744"])
+def test_a_mode_that_git_does_not_write_is_refused(
+    table: Bench, kit: Kit, untouched: Untouched, mode: bytes
+) -> None:
+    made = Crafted(kit)
+    file = (mode, made.put(Kind.BLOB, b"a file\n"))
+    _, body = made.push(made.tree(made.root() | {b"new": file}), kit.old)
+    assert "plain mode" in report(table.post(body))
+    untouched.check()
+
+
+@pytest.mark.parametrize("piece", [b"40000 ", b"40000 a", b"100644 \xcc\x81\xcc\xa3"])
+def test_a_tree_takes_the_judge_no_longer_than_its_size(
+    table: Bench, kit: Kit, untouched: Untouched, piece: bytes
+) -> None:
+    """I12: some kilobytes that inflate to twelve megabytes; each byte of them looked like the start
+    of an entry, and the judge was killed after a minute."""
+    made = Crafted(kit)
+    _, body = made.push(made.put(Kind.TREE, piece * ((12 << 20) // len(piece))), kit.old)
+    assert len(body) < 64 << 10
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    assert "plain mode" in report(table.post(body))
+    untouched.check()
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 10

@@ -52,6 +52,7 @@ allow         = ["GET /a"]
 deny          = ["* /b/**"]
 api_read      = ["GET /c/{repo}"]
 api_write     = ["POST /d/{repo}"]
+bodies        = ["DELETE+body /e/*"]
 
 [[host]]
 hosts  = ["api.git.example"]
@@ -91,6 +92,7 @@ def test_every_key_of_a_file_is_read() -> None:
     assert git.deny == (AccessRule.parse("* /b/**"),)
     assert git.api_read == (AccessRule.parse("GET /c/{repo}"),)
     assert git.api_write == (AccessRule.parse("POST /d/{repo}"),)
+    assert (git.bodies, api.bodies) == ((AccessRule.parse("DELETE+body /e/*"),), ())
     assert api.inject == (HeaderInjection("A", "{secret:1}"), HeaderInjection("B", "{secret:2}"))
 
 
@@ -109,6 +111,28 @@ def test_a_service_whose_users_have_hosts_of_their_own_gives_an_example() -> Non
     template = parse_template("tenant", TOP + '[[host]]\nexample = "YOURS.tenant.example"\n')
     assert template.needs_hosts
     assert template.hosts[0].example == "YOURS.tenant.example"
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "knows"),
+    [
+        ('example = "YOURS.tenant.example"', "mine.tenant.example", True),
+        ('example = "YOURS.tenant.example"', "*.tenant.example", True),
+        ('example = "YOURS.tenant.example"', "tenant.example", False),
+        ('example = "YOURS.tenant.example"', "a.b.tenant.example", False),
+        ('example = "YOURS.tenant.example"', "mine.tenantxexample", False),
+        ('example = "YOURS.tenant.example"', "mine.tenant.example.evil.example", False),
+        ('example = "B.s3.REGION.aws.example"', "my-b.s3.eu-west-1.aws.example", True),
+        # What stands for a server of one's own says nothing of it.
+        ('example = "git.corp.example"', "git.corp.example", False),
+        ('hosts = ["api.example"]', "api.example", True),
+        ('hosts = ["api.example"]', "api.corp.example", False),
+    ],
+)
+def test_a_host_is_known_where_it_is_the_vendors(host: str, name: str, knows: bool) -> None:
+    """I4: what a server does with a body is known of no other."""
+    (entry,) = parse_template("x", f"{TOP}[[host]]\n{host}\n").hosts
+    assert entry.knows(HostPattern.parse(name)) is knows
 
 
 SHAPE = '\nplaceholder = "{hex:32}"'
@@ -185,6 +209,7 @@ IN_A_HOST = [
     (HOST + 'allow = "GET /"', "x.host[0].allow: a list is expected"),
     (HOST + 'allow = ["GET /", "get /"]', "x.host[0].allow[1]: 'get' is not a method"),
     (HOST + "allow = [1]", "x.host[0].allow[0]: a text is missing"),
+    (HOST + 'bodies = ["DELETE /"]', "x.host[0].bodies[0]: a request with a body is named"),
     (HOST + 'deny = ["* a"]', "x.host[0].deny[0]: a rule's path starts with '/'"),
     (HOST + 'api_read = ["GET"]', "x.host[0].api_read[0]: a rule is methods"),
     (HOST + 'api_write = ["TRACE /"]', "x.host[0].api_write[0]: 'TRACE' is not a method"),

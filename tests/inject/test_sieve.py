@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyhole.inject.renderings import renderings, searchable
 from keyhole.inject.sieve import MAX_BEGINNING, Sieve
+from keyhole.inject.spelled import MARKS, Spelled
 
 TEXTS = [b"a-token-of-28-characters-abc", b"YS10b2tlbi1vZi0yOC1jaGFyYWN0", b"612d746f6b656e2d"]
 
@@ -49,3 +51,21 @@ def test_of_a_long_text_the_beginning_counts() -> None:
     assert sieve.catches(b"x" + text[:MAX_BEGINNING])
     assert not sieve.catches(text[1:MAX_BEGINNING])
     assert not sieve.catches(b"")
+
+
+def test_short_and_long_texts_are_caught_together_at_every_place() -> None:
+    """I7: those that are really searched for. Patterns were missed in texts of some lengths, which
+    is why there are none; so every length and place is tried."""
+    token = "sk-ant-api03-Yb3_x9-Q2vKc81mT-y7LwRj2sUd94hGfPeAo6iXzzAA"
+    hints = Spelled(token, searchable(token)).hints
+    probes = {rendering.probe for rendering in renderings(token, "x" * 56)}
+    for texts in ([*probes, *MARKS], [*probes, *hints]):
+        sieve = Sieve(texts)
+        for text in texts:
+            for size in (0, 3, 15, 16, 31, 33, 63, 65, 100, 129, 1000, 5000):
+                filling = (b"The quick brown fox jumps over it. " * 150)[:size]
+                for after in (0, 1, 17, 70):
+                    data = filling + text + filling[:after]
+                    assert sieve.catches(data), (text, size, after)
+                # The control.
+                assert not sieve.catches(filling)

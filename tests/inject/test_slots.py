@@ -23,8 +23,8 @@ QUERY = """
 key api_key apikey access_token private_token job_token token auth application_key sentry_key sig
 X-Amz-*
 """
-TRICKS = "$httpHeaders $httpMethod _method"
-"""By these a query says what a header or the method should: Google's front ends, Rack, Laravel."""
+TRICKS = "$httpHeaders"
+"""By this a query says what a header should, to Google's front ends."""
 
 PROXIED = """
 X-Serverless-Authorization X-Authorization X-Access-Token X-Vault-Token CF-Access-Client-Id

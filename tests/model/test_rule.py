@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -10,11 +11,23 @@ from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
-from keyhole.model.rule import METHODS, AccessRule
-
-METHOD_WORDS = st.lists(st.sampled_from(["GET", "HEAD", "POST", "*"]), min_size=1, max_size=3).map(
-    ",".join
+from keyhole.model.rule import (
+    BODILESS,
+    METHODS,
+    PATTERN,
+    WEBSOCKET,
+    WORDS,
+    AccessRule,
+    plain_method,
+    request_word,
+    spelled,
 )
+
+METHOD_WORDS = st.lists(
+    st.sampled_from(["GET", "HEAD", "POST", "*", "GET+body", "HEAD+body", "WEBSOCKET"]),
+    min_size=1,
+    max_size=3,
+).map(",".join)
 PATHS = st.lists(st.sampled_from(["a", "b", "A", "*", "**", "a*"]), max_size=4).map(
     lambda segments: "/" + "/".join(segments)
 )
@@ -31,6 +44,9 @@ RULES = st.builds("{} {}".format, METHOD_WORDS, PATHS).map(AccessRule.parse)
         ("* /v1/keys/**", {"*"}, ("v1", "keys", "**")),
         ("DELETE,PATCH,PUT /x", {"DELETE", "PATCH", "PUT"}, ("x",)),
         ("PROPFIND /dav/**", {"PROPFIND"}, ("dav", "**")),
+        ("GET+body /_search", {"GET+body", "HEAD+body"}, ("_search",)),
+        ("DELETE+body,POST /x", {"DELETE+body", "POST"}, ("x",)),
+        ("WEBSOCKET /v1/realtime", {"WEBSOCKET"}, ("v1", "realtime")),
     ],
 )
 def test_a_rule_is_methods_and_a_path(
@@ -53,7 +69,69 @@ def test_get_implies_head_and_nothing_implies_get() -> None:
 
 def test_a_star_speaks_of_every_method() -> None:
     rule = AccessRule.parse("* /x")
-    assert all(rule.speaks_of(method) for method in METHODS)
+    assert all(rule.allows(method) for method in METHODS)
+    assert all(rule.speaks_of(word) for word in WORDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "denied"),
+    [
+        ("GET /x", {"GET", "HEAD"}, {"GET", "HEAD", "GET+body", "HEAD+body", "WEBSOCKET"}),
+        ("* /x", METHODS, WORDS),
+        ("GET+body /x", {"GET", "HEAD", "GET+body", "HEAD+body"}, {"GET+body", "HEAD+body"}),
+        ("DELETE+body /x", {"DELETE", "DELETE+body"}, {"DELETE+body"}),
+        ("DELETE /x", {"DELETE"}, {"DELETE", "DELETE+body"}),
+        ("POST /x", {"POST"}, {"POST"}),
+        ("WEBSOCKET /x", {"WEBSOCKET"}, {"WEBSOCKET"}),
+    ],
+)
+def test_a_body_or_a_websocket_is_allowed_by_name_and_denied_by_any_wider_word(
+    text: str, allowed: set[str], denied: set[str]
+) -> None:
+    """I3: neither `GET` nor `*` allows them, and both forbid them."""
+    rule = AccessRule.parse(text)
+    assert {word for word in WORDS if rule.allows(word)} == allowed
+    assert {word for word in WORDS if rule.speaks_of(word)} == denied
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "websocket", "word"),
+    [
+        ("GET", False, False, "GET"),
+        ("GET", True, False, "GET+body"),
+        ("DELETE", True, False, "DELETE+body"),
+        ("POST", True, False, "POST"),
+        ("PROPFIND", True, False, "PROPFIND"),
+        ("GET", False, True, WEBSOCKET),
+        ("GET+body", False, False, ""),
+        ("WEBSOCKET", False, False, ""),
+        ("CONNECT", False, True, ""),
+        ("get", False, False, ""),
+    ],
+)
+def test_a_request_has_one_word(method: str, body: bool, websocket: bool, word: str) -> None:
+    """I3: and what a client calls its method is never taken for a word of the rules."""
+    assert request_word(method, body=body, websocket=websocket) == word
+
+
+def test_a_word_has_one_method_and_one_spelling() -> None:
+    assert {plain_method(word) for word in WORDS} == METHODS
+    assert {word for word in WORDS if plain_method(word) != word} == {
+        *(f"{method}+body" for method in BODILESS),
+        WEBSOCKET,
+    }
+    for word in WORDS:
+        assert spelled(word) == spelled(word.lower()) == spelled(word.upper()) == word
+
+
+def test_the_pattern_for_editors_knows_the_same_words() -> None:
+    for word in (*WORDS, "*", "GET,DELETE+body", "POST+body", "get", "FETCH", "GET,", "GETS"):
+        try:
+            AccessRule.parse(f"{word} /x")
+            known = True
+        except Unparsable:
+            known = False
+        assert bool(re.search(PATTERN, f"{word} /x")) is known, word
 
 
 def test_methods_are_compared_as_they_are_sent() -> None:
@@ -90,6 +168,11 @@ def test_every_listed_method_can_be_named(method: str) -> None:
         ("get /v1", "'get' is not a method", "GET"),
         ("GET,post /v1", "'post' is not a method", "POST"),
         ("FETCH /v1", "'FETCH' is not a method", None),
+        ("websocket /v1", "'websocket' is not a method", "WEBSOCKET"),
+        ("get+BODY /v1", "'get+BODY' is not a method", "GET+body"),
+        ("POST+body /v1", "'POST+body' is not a method", "POST"),
+        ("FETCH+body /v1", "'FETCH+body' is not a method", None),
+        ("*+body /v1", "'*+body' is not a method", None),
         ("GET,, /v1", "'' is not a method", None),
         ("GET|POST /v1", "'GET|POST' is not a method", None),
         ("GET v1", "starts with '/'", "/v1"),
@@ -112,6 +195,10 @@ def test_a_rule_in_any_other_form_is_refused(text: str, why: str, hint: str | No
         ("GET,POST /v1/*", "GET /v1/x"),
         ("GET /v1/x", "HEAD /v1/x"),
         ("GET,POST /v1/**", "POST,GET /v1/x"),
+        ("* /v1/**", "WEBSOCKET /v1/x"),
+        ("GET /v1/**", "WEBSOCKET /v1/x"),
+        ("WEBSOCKET /v1/**", "WEBSOCKET /v1/x"),
+        ("DELETE /v1/**", "DELETE+body /v1/x"),
         # Guards are matched without regard to case, so they cover another case too.
         ("* /v1/keys/**", "POST /V1/KEYS"),
     ],
@@ -126,6 +213,10 @@ def test_a_wide_rule_covers_a_narrow_one(wide: str, narrow: str) -> None:
         ("GET /v1/**", "* /v1/x"),
         ("GET /v1/**", "POST /v1/x"),
         ("HEAD /v1/**", "GET /v1/x"),
+        ("POST /v1/**", "WEBSOCKET /v1/x"),
+        # It allows a GET without a body, too.
+        ("GET+body /v1/**", "GET+body /v1/x"),
+        ("WEBSOCKET /v1/**", "GET /v1/x"),
         ("GET /v1/x", "GET /v1/*"),
         ("* /v1/keys/**", "* /v1/**"),
         ("* /v1/keys/**", "POST /v1/key*"),
@@ -137,21 +228,21 @@ def test_a_rule_does_not_cover_what_says_more(one: str, two: str) -> None:
 
 
 REQUESTS = [
-    (method, path)
-    for method in ("GET", "HEAD", "POST")
+    (word, path)
+    for word in ("GET", "HEAD", "POST", "GET+body", "HEAD+body", "WEBSOCKET")
     for depth in range(4)
     for path in product("ab", repeat=depth)
 ]
 
 
 @given(RULES, RULES)
-def test_whoever_covers_a_rule_speaks_of_each_of_its_requests(
+def test_a_deny_that_covers_a_rule_forbids_each_request_that_it_would_allow(
     one: AccessRule, two: AccessRule
 ) -> None:
     if one.covers(two):
-        for method, path in REQUESTS:
-            if two.speaks_of(method) and two.path.folded().matches(path):
-                assert one.speaks_of(method)
+        for word, path in REQUESTS:
+            if two.allows(word) and two.path.folded().matches(path):
+                assert one.speaks_of(word)
                 assert one.path.folded().matches(path)
 
 
@@ -177,4 +268,4 @@ def test_any_text_is_a_rule_or_refused(methods: str, path: str) -> None:
         except Unparsable:
             continue
         assert rule.text == typed
-        assert rule.methods <= METHODS | {"*"}
+        assert rule.methods <= WORDS | {"*"}

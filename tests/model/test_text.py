@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.model.text import visible
+from keyhole.model.errors import Unparsable
+from keyhole.model.text import MAX_MARKS, check_marks, visible
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,21 @@ def test_what_is_shown_is_one_line_of_printable_text(text: str) -> None:
 @given(st.text(st.characters(), max_size=30))
 def test_showing_twice_is_showing_once(text: str) -> None:
     assert visible(visible(text)) == visible(text)
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u0323", "\u0f73", "\uff9e"])
+def test_combining_marks_in_a_row_are_bounded(mark: str) -> None:
+    """I12: to put a run of them in order takes quadratic time."""
+    check_marks(("a" + mark * MAX_MARKS) * 3)
+    check_marks("a" * 1000)
+    with pytest.raises(Unparsable, match="marks in a row"):
+        check_marks("a" + mark * (MAX_MARKS + 1))
+
+
+def test_every_character_that_becomes_a_mark_counts_as_one() -> None:
+    """Attack: one that does not would join two runs of thirty to one of sixty, and so on."""
+    for code in range(0x110000):
+        char = chr(code)
+        if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]):
+            with pytest.raises(Unparsable):
+                check_marks(char * (MAX_MARKS + 1))

@@ -67,13 +67,14 @@ allow = ["GET /v1/**", "POST /v1/keys/mine"]
 deny = ["GET /v1/admin/**"]
 """
     api, storage = service(policy, "model")["hosts"]
-    assert list(api) == ["hosts", "deny", "opened", "guarded", "allow"]
+    assert list(api) == ["hosts", "deny", "opened", "guarded", "allow", "bodies"]
     assert api == {
         "hosts": ["api.model.example"],
         "deny": ["GET /v1/admin/**"],
         "opened": ["POST /v1/keys/mine"],
         "guarded": ["* /v1/keys/**", "POST /v1/files/**", "PATCH /v1/**", "PATCH /v1/jobs/*/run"],
         "allow": ["GET /v1/**"],
+        "bodies": ["DELETE+body /v1/bulk/**", "DELETE+body /v1/keys/*"],
     }
     assert storage["allow"] == ["GET /**"]
 

@@ -172,3 +172,52 @@ def test_every_reason_for_a_denial_has_words() -> None:
 
 def test_the_line_of_the_rule_is_found() -> None:
     assert loaded(POLICY).place("services.plain.deny[0]") == "keyhole.toml:17"
+
+
+WORDED = book(
+    """
+[egress]
+allow = ["plain.example:80", "example.org"]
+[services.own]
+hosts = ["own.example"]
+allow = ["GET,DELETE /x", "GET+body /_search", "WEBSOCKET /live"]
+[services.forge]
+repos = ["a/b"]
+api = "read"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "fix"),
+    [
+        ("GET+body https://own.example/_search", Reason.RULE, None),
+        ("wss://own.example/live", Reason.RULE, None),
+        ("GET+body https://own.example/x", Reason.BODY_NOT_GRANTED, '["GET+body /x"]'),
+        ("DELETE+body https://own.example/x", Reason.BODY_NOT_GRANTED, '["DELETE+body /x"]'),
+        ("wss://own.example/x", Reason.WEBSOCKET_NOT_GRANTED, '["WEBSOCKET /x"]'),
+        ("wss://own.example/nowhere", Reason.NO_RULE, '["WEBSOCKET /nowhere"]'),
+        ("https://own.example/x?_method=PUT", Reason.METHOD_OVERRIDE, None),
+        (
+            "wss://api.git.example/rate_limit",
+            Reason.WEBSOCKET_NOT_GRANTED,
+            '["WEBSOCKET /rate_limit"]',
+        ),
+        ("wss://api.git.example/x", Reason.NO_RULE, '["WEBSOCKET /x"]'),
+        # A tunnel on 443 is not read; one on 80 is.
+        ("wss://example.org/x", Reason.RULE, None),
+        ("http://plain.example/x", Reason.RULE, None),
+        ("GET+body http://plain.example/x", Reason.BODY_NOT_GRANTED, None),
+        ("ws://plain.example/x", Reason.WEBSOCKET_NOT_GRANTED, None),
+    ],
+)
+def test_a_body_or_a_websocket_is_explained(text: str, reason: Reason, fix: str | None) -> None:
+    found = explain(WORDED, parse_target((text,), "GET"))
+    assert found.decision.reason is reason
+    assert found.decision.allowed is (reason is Reason.RULE)
+    assert (found.fix.value if found.fix else None) == fix
+
+
+def test_a_method_that_does_not_exist_is_refused_in_a_plain_tunnel_too() -> None:
+    found = explain(WORDED, parse_target(("http://plain.example/x",), "FETCH"))
+    assert found.decision.reason is Reason.METHOD_REFUSED

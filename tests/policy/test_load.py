@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyhole.inject.injection import BasicInjection, HeaderInjection
+from keyhole.inject.slots import Slot
 from keyhole.inject.usage import Usage
 from keyhole.model.glob import Glob
 from keyhole.model.rule import AccessRule
@@ -57,10 +58,12 @@ secret = "file:~/.secrets/billing"
 allow = ["GET /v1/**", "POST /v1/quotes"]
 deny = ["GET /v1/admin/**"]
 strip = ["header:x-corp"]
+unsafe_keep = ["header:x-user-id"]
 env = ["BILLING_KEY"]
 placeholder = "bk-{hex:32}"
 encoded_slash = true
 unsafe_passthrough = ["billing.corp.example"]
+unsafe_return = ["cookie:billing_sid", "header:ETag"]
 [limits]
 requests_per_second = 7
 concurrent_requests = 6
@@ -109,6 +112,11 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert forge.git.user == "token-user"
     assert billing.hosts[0].inject == (HeaderInjection("Authorization", "Bearer {secret}"),)
     assert billing.hosts[0].encoded_slash
+    named = (Slot.parse("cookie:billing_sid"), Slot.parse("header:etag"))
+    assert billing.returned == billing.hosts[0].returned == named
+    # A cookie that comes back must be able to go.
+    assert billing.hosts[0].keep == named[:1]
+    assert model.returned == model.hosts[0].returned == ()
     assert billing.placeholder is not None
     assert model.limits == ServiceLimits(
         3, 2, ((AccessRule.parse("POST /v1/messages"), 2**20),),
@@ -239,6 +247,9 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[services.model]\nrepos = ['a/b']", "'repos' is for git services", 'forge = "github"'),
         ("[services.model]\nunsafe_passthrough = ['z.example']", "is not one of its hosts", None),
         ("[services.model]\nunsafe_passthrough = ['api.model.example:8443']", "not one of", None),
+        ("[services.model]\nunsafe_return = ['query:token']", "an answer has no query", "cookie:"),
+        ("[services.model]\nunsafe_return = ['header:Set-Cookie']", "one by one", "cookie:NAME"),
+        ("[services.model]\nunsafe_return = ['cookie:*']", "at the end of its name", None),
         ("[services.forge]\nrepos = ['a/b', 'A/B.git']", "named twice", None),
         ("[services.forge]\nrepos = ['a']", "not a repository of the forge kind", "acme/widgets"),
         ("[services.forge]\npush = ['refs/heads/x']", "written without", "x"),
@@ -253,6 +264,11 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[services.model]\ninject = 'Bearer'", "a table is expected, not a text", "header"),
         ("[services.model]\ninject = { heder = 'a' }", "'inject' has no 'heder'", "header"),
         ("[services.model]\nstrip = ['x-org']", "a slot is", "header:x-org"),
+        ("[services.model]\nunsafe_keep = ['query:x']", "by its whole name", "header:x-user-id"),
+        ("[services.model]\nunsafe_keep = ['header:x-*']", "by its whole name", "header:x-user-id"),
+        ("[services.model]\nunsafe_keep = ['header:Authorization']", "never travels", None),
+        ("[services.model]\nallow = ['websocket /x']", "is not a method", "WEBSOCKET"),
+        ("[services.model]\nallow = ['PUT+body /x']", "is not a method", "PUT"),
         ("[services.model]\nplaceholder = 'x'", "a shape has a run", None),
         # overlaps
         ("[egress]\nallow = ['api.model.example']\n[services.model]", "overlaps", "passthrough"),

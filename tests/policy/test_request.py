@@ -25,6 +25,12 @@ deny = ["* /pkg/secret/**"]
 use = "model"
 hosts = ["wide.example"]
 allow = ["GET,POST /v1/**", "DELETE /v1/keys/mine", "PATCH /v1/**", "PATCH /v1/jobs/7/run"]
+[services.worded]
+use = "model"
+hosts = ["worded.example"]
+allow = ["* /open/**", "GET+body /_search", "WEBSOCKET /v1/**", "WEBSOCKET /v1/keys/live",
+         "DELETE /v1/bulk/**", "DELETE /v1/keys/mine", "DELETE+body /v1/keys/bodied"]
+deny = ["* /v1/admin/**", "GET /v1/quiet", "GET+body /open/small"]
 """
 )
 
@@ -96,14 +102,87 @@ def test_what_no_rule_names_or_nobody_can_read_is_denied(
         ("dns=AAABAAABAAAAAAAAA3d3dwdleGFtcGxlA2NvbQAAAQAB", Reason.DNS_OVER_HTTPS),
         ("a=1&%64NS=AAAB", Reason.DNS_OVER_HTTPS),
         ("a=1;dns=x", Reason.DNS_OVER_HTTPS),
+        ("_method=DELETE", Reason.METHOD_OVERRIDE),
+        ("a=1&_METHOD=DELETE", Reason.METHOD_OVERRIDE),
+        ("a=1;%5Fmethod=DELETE", Reason.METHOD_OVERRIDE),
+        (".method=DELETE", Reason.METHOD_OVERRIDE),
+        ("+_method=DELETE", Reason.METHOD_OVERRIDE),
+        ("[method=DELETE", Reason.METHOD_OVERRIDE),
+        ("_method[]=DELETE", Reason.METHOD_OVERRIDE),
+        ("_method[x]=DELETE", Reason.METHOD_OVERRIDE),
+        ("_method%00.js=DELETE", Reason.METHOD_OVERRIDE),
+        ("$httpMethod=DELETE", Reason.METHOD_OVERRIDE),
+        ("_HttpMethod=PATCH", Reason.METHOD_OVERRIDE),
+        ("X-HTTP-Method-Override=DELETE", Reason.METHOD_OVERRIDE),
+        ("method=flickr.photos.search", Reason.RULE),
+        ("method[]=x&methods=y&payment_method=z&a=_method", Reason.RULE),
         ("q=%zz", Reason.QUERY_MALFORMED),
         ("q=a b", Reason.QUERY_MALFORMED),
         ("q=\x00", Reason.QUERY_MALFORMED),
         ("q=" + "a" * 20000, Reason.QUERY_MALFORMED),
     ],
 )
-def test_a_query_is_well_formed_and_no_dns_question(query: str, reason: Reason) -> None:
+def test_a_query_is_well_formed_and_neither_a_dns_question_nor_another_method(
+    query: str, reason: Reason
+) -> None:
     assert decide("billing.corp.example", "GET", "/v1/x", query)[1] is reason
+
+
+@pytest.mark.parametrize(
+    ("word", "path", "reason"),
+    [
+        # A body where HTTP defines none.
+        ("GET", "/open/x", Reason.RULE),
+        ("GET+body", "/open/x", Reason.BODY_NOT_GRANTED),
+        ("HEAD+body", "/open/x", Reason.BODY_NOT_GRANTED),
+        ("DELETE+body", "/open/x", Reason.BODY_NOT_GRANTED),
+        ("OPTIONS+body", "/open/x", Reason.BODY_NOT_GRANTED),
+        ("POST", "/open/x", Reason.RULE),
+        ("GET+body", "/_search", Reason.RULE),
+        ("GET", "/_search", Reason.RULE),
+        ("HEAD", "/_search", Reason.RULE),
+        ("DELETE+body", "/_search", Reason.NO_RULE),
+        ("GET+body", "/nowhere", Reason.NO_RULE),
+        ("GET+body", "/open/small", Reason.DENIED_BY_RULE),
+        ("GET", "/open/small", Reason.RULE),
+        # Where the catalogue knows that a body is read, the method alone allows it.
+        ("DELETE+body", "/v1/bulk/x", Reason.RULE),
+        ("GET+body", "/v1/bulk/x", Reason.NO_RULE),
+        ("DELETE+body", "/v1/keys/mine", Reason.RULE),
+        ("DELETE+body", "/v1/keys/other", Reason.GUARDED_ENDPOINT),
+        ("DELETE+body", "/v1/keys/bodied", Reason.RULE),
+        ("DELETE", "/v1/keys/bodied", Reason.RULE),
+        # A WebSocket.
+        ("WEBSOCKET", "/open/x", Reason.WEBSOCKET_NOT_GRANTED),
+        ("WEBSOCKET", "/nowhere", Reason.NO_RULE),
+        ("WEBSOCKET", "/v1/realtime", Reason.RULE),
+        ("GET", "/v1/realtime", Reason.NO_RULE),
+        # Wider denies, and the catalogue's guards, forbid it; an opening by name opens it.
+        ("WEBSOCKET", "/v1/admin/x", Reason.DENIED_BY_RULE),
+        ("WEBSOCKET", "/v1/quiet", Reason.DENIED_BY_RULE),
+        ("WEBSOCKET", "/v1/keys/x", Reason.GUARDED_ENDPOINT),
+        ("WEBSOCKET", "/v1/keys/live", Reason.RULE),
+        ("GET", "/v1/keys/live", Reason.GUARDED_ENDPOINT),
+    ],
+)
+def test_a_body_or_a_websocket_is_a_grant_of_its_own(word: str, path: str, reason: Reason) -> None:
+    """I3."""
+    allowed, said, _ = decide("worded.example", word, path)
+    assert (allowed, said) == (reason is Reason.RULE, reason)
+
+
+def test_gits_own_endpoints_take_neither() -> None:
+    """I3: their queries are compared whole, and a form in a GET is a query to some servers."""
+    forge = book('[services.forge]\nrepos = ["a/b"]\nallow = ["GET+body,WEBSOCKET /**"]')
+    path, query = "/a/b/info/refs", "service=git-upload-pack"
+    found = {
+        word: decide_request(
+            forge, Host.parse("git.example"), 443, Request(word, path, query)
+        ).reason
+        for word in ("GET", "GET+body", "WEBSOCKET")
+    }
+    refused = Reason.ENDPOINT_REFUSED
+    assert found == {"GET": Reason.RULE, "GET+body": refused, "WEBSOCKET": refused}
 
 
 def test_the_catalogues_rules_hold_where_the_policy_says_nothing() -> None:

@@ -33,6 +33,33 @@ def test_a_url_is_a_request(text: str, host: str, port: int, path: str, query: s
 
 
 @pytest.mark.parametrize(
+    ("words", "method", "word", "port"),
+    [
+        (("GET+body https://example.org/x",), "GET", "GET+body", 443),
+        (("delete+BODY", "https://example.org/x"), "GET", "DELETE+body", 443),
+        (("https://example.org/x",), "get+body", "GET+body", 443),
+        (("https://example.org/x",), "websocket", "WEBSOCKET", 443),
+        (("WEBSOCKET https://example.org/x",), "GET", "WEBSOCKET", 443),
+        (("wss://example.org/x",), "GET", "WEBSOCKET", 443),
+        (("ws://example.org/x",), "GET", "WEBSOCKET", 80),
+        (("POST https://example.org/x",), "GET", "POST", 443),
+    ],
+)
+def test_a_request_is_asked_about_as_a_rule_names_it(
+    words: tuple[str, ...], method: str, word: str, port: int
+) -> None:
+    target = parse_target(words, method)
+    assert isinstance(target, RequestTarget)
+    assert (target.port, target.request) == (port, Request(word, "/x"))
+
+
+@pytest.mark.parametrize("text", ["GET example.org", "FETCH https://example.org/", "GET+body"])
+def test_a_method_stands_before_a_url_alone(text: str) -> None:
+    with pytest.raises(Unparsable):
+        parse_target((text,), "GET")
+
+
+@pytest.mark.parametrize(
     ("text", "port"), [("example.org", 443), ("example.org:22", 22), ("example.org/", 443)]
 )
 def test_a_name_is_a_connection(text: str, port: int) -> None:

@@ -29,8 +29,11 @@ from tests.policy.trying import (
     update,
 )
 from tests.wire.packing import (
+    FILE,
     LINK,
     MODULE,
+    PROGRAM,
+    TREE,
     History,
     PackWriter,
     Upstream,
@@ -145,6 +148,140 @@ def test_many_ends_of_history_leave_ancestry_unknown(monkeypatch: pytest.MonkeyP
         assert found.change is change
 
 
+# ── modes ─────────────────────────────────────────────────────────────────────────────────────────
+
+EVIL = {"workflows": {"evil.yml": "on: push"}}
+
+
+def _kinds(history: History) -> dict[str, bytes]:
+    """An object of each kind."""
+    tree = history.tree(EVIL)
+    commit = history.commit(EVIL)
+    return {
+        "tree": tree,
+        "commit": commit,
+        "tag": history.tag(commit),
+        "blob": history.put(Kind.BLOB, b"x"),
+    }
+
+
+WRONG_MODES = [
+    (mode, kind)
+    for mode, right in ((FILE, "blob"), (PROGRAM, "blob"), (b"100664", "blob"), (LINK, "blob"),
+                        (TREE, "tree"), (MODULE, "commit"))
+    for kind in ("tree", "commit", "tag", "blob")
+    if kind != right
+    and (mode, kind) != (MODULE, "blob")  # nobody looks for what it names in this repository
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "kind"), WRONG_MODES)
+@pytest.mark.parametrize("name", [".github", "src", "zz"])
+def test_an_entry_that_says_another_kind_than_its_object_has_is_refused(
+    mode: bytes, kind: str, name: str
+) -> None:
+    """I3: `.github` as a file, for an object that is a directory with a workflow in it, was a file
+    that nobody looked into. Wherever it stands, once its tree is read."""
+    history = History()
+    main = history.commit({"src": {"a": "1"}})
+    oid = _kinds(history)[kind]
+    new = history.commit({"src": {"a": "1"}, name: (mode, oid)}, main)
+    pushed = history.pack({*history.below(new), *history.below(oid), oid})
+    assert _is_refused(history, main, new, pushed)
+
+
+def _is_refused(history: History, main: bytes, new: bytes, pushed: bytes) -> bool:
+    try:
+        (found,) = try_all([update(main, new)], pushed, Upstream(history, main))
+    except Unsound as error:
+        return "mode" in error.why
+    return found.unproven or found.denied_path == ".github"
+
+
+@pytest.mark.parametrize("mode", [FILE, PROGRAM, b"100664", LINK])
+def test_a_directory_that_upstream_has_is_no_file(mode: bytes) -> None:
+    """I3: first pushed under a name that is not denied, and then named as a file where it is."""
+    history = History()
+    old = {"src": {"a": "1"}, "lib": EVIL}
+    main = history.commit(old)
+    for name in (".github", "z"):
+        files = {**old, name: (mode, history.tree(EVIL))}
+        new = history.commit(files, main)
+        pushed = history.pack([new, history.tree(files)])
+        assert _is_refused(history, main, new, pushed)
+        upstream = Upstream(history, main)
+        (control,) = try_all([update(main, new)], pushed, upstream, deny=globs(["other/**"]))
+        assert is_sound(control, Change.FAST_FORWARD), "no denied path leads there"
+
+
+def test_a_file_that_upstream_has_elsewhere_is_asked_for() -> None:
+    """A copy is not in the pack; a file that moves is seen in a parent's tree."""
+    history = History()
+    main = history.commit({**BASE, "docs": {"text": "long"}})
+    copy = history.commit({**BASE, "docs": {"text": "long"}, "copy": "long"}, main)
+    upstream = Upstream(history, main)
+    (found,) = try_all([update(main, copy)], history.push([copy], [main]), upstream)
+    assert is_sound(found, Change.FAST_FORWARD)
+    assert upstream.asked[-1].wants == (history.put(Kind.BLOB, b"long").hex(),)
+    moved = history.commit({**BASE, "elsewhere": {"text": "long"}}, main)
+    upstream = Upstream(history, main)
+    (found,) = try_all([update(main, moved)], history.push([moved], [main]), upstream)
+    assert is_sound(found, Change.FAST_FORWARD)
+    files = history.put(Kind.BLOB, b"long").hex()
+    assert not [question for question in upstream.asked if files in question.wants]
+
+
+def test_a_file_that_nobody_shows_is_not_one() -> None:
+    history = History()
+    main = history.commit(BASE)
+    new = history.commit({**BASE, "x": (FILE, b"\x11" * 20)}, main)
+    pushed = history.push([new], [main])
+    (found,) = try_all([update(main, new)], pushed, Upstream(history, main))
+    assert found.unproven
+    assert "could not be compared" in found.why
+    control = history.commit({**BASE, "x": "new"}, main)
+    assert is_sound(try_one(history, control, main, old=main), Change.FAST_FORWARD)
+
+
+def test_a_file_may_be_a_delta() -> None:
+    history = History()
+    main = history.commit(BASE)
+    old, text = b"some words " * 20, b"some words " * 20 + b"and more"
+    files = {**BASE, "x": old, "y": text}
+    new = history.commit(files, main)
+    writer = PackWriter()
+    place = writer.add(Kind.BLOB, old)
+    writer.on_place(place, delta(old, text))
+    for oid in (new, history.tree(files)):
+        writer.add(*history.objects[oid])
+    upstream = Upstream(history, main)
+    (found,) = try_all([update(main, new)], writer.done(), upstream)
+    assert is_sound(found, Change.FAST_FORWARD)
+    assert asks(upstream) == [Ask.OBJECTS, Ask.OBJECTS]
+
+
+def test_a_merge_needs_no_proof_of_what_a_parent_has() -> None:
+    """Files of the other side are not in the pack, and nobody has to ask for them."""
+    history = History()
+    base = history.commit(BASE)
+    one = history.commit({**BASE, "one": "1st"}, base)
+    two = history.commit({**BASE, "two": "2nd"}, base)
+    merge = history.commit({**BASE, "one": "1st", "two": "2nd"}, one, two)
+    upstream = Upstream(history, one, two)
+    (found,) = try_all([update(one, merge)], history.push([merge], [one, two]), upstream)
+    assert is_sound(found, Change.FAST_FORWARD)
+    blobs = {history.put(Kind.BLOB, text).hex() for text in (b"1st", b"2nd")}
+    assert not [q for q in upstream.asked if blobs & set(q.wants)]
+
+
+def test_a_submodule_may_name_a_commit_of_the_push() -> None:
+    history = History()
+    main = history.commit(BASE)
+    below = history.commit({**BASE, "x": "new"}, main)
+    new = history.commit({**BASE, "x": "new", "self": (MODULE, below)}, below)
+    assert is_sound(try_one(history, new, main, old=main), Change.FAST_FORWARD)
+
+
 # ── trust ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -153,7 +290,7 @@ def test_a_commit_below_a_tip_is_trusted() -> None:
     history = History()
     below = history.commit(BASE)
     tip = history.commit(BASE, history.commit(BASE, below))
-    new = history.commit({**BASE, "x": "1"}, below)
+    new = history.commit({**BASE, "x": "new"}, below)
     upstream = Upstream(history, tip)
     (found,) = try_all([update(None, new)], history.push([new], [below]), upstream)
     assert is_sound(found, Change.CREATE)
@@ -282,7 +419,7 @@ def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound a trial ends, and what it does not know it does not grant (I9)."""
     history = History()
     main = history.commit(BASE)
-    new = history.commit({**BASE, "x": "1"}, main)
+    new = history.commit({**BASE, "x": "new"}, main)
     pushed = history.push([new], [main])
     for bound, sound in ((2, True), (1, False), (0, False)):
         monkeypatch.setattr(trial, "MAX_QUESTIONS", bound)
@@ -520,8 +657,9 @@ def test_all_that_many_commits_need_is_one_question() -> None:
     assert [len(question.wants) for question in upstream.asked] == [20, 20]
 
 
-def test_commits_and_trees_are_asked_for_apart() -> None:
-    """One branch lacks its parent's commit, the other a tree that upstream has."""
+def test_commits_trees_and_files_are_asked_for_apart() -> None:
+    """One branch lacks its parent's commit, the other a tree that upstream has, and both are of
+    files that upstream has elsewhere."""
     history = History()
     main, other = history.commit(BASE), history.commit({**BASE, "x": "1"})
     new = history.commit({**BASE, "x": "2"}, main)
@@ -530,7 +668,7 @@ def test_commits_and_trees_are_asked_for_apart() -> None:
     upstream = Upstream(history, main, other)
     (found,) = try_all([update(None, again)], history.pack([again, *below]), upstream)
     assert is_sound(found, Change.CREATE)
-    assert [len(question.wants) for question in upstream.asked] == [1, 2]
+    assert [len(question.wants) for question in upstream.asked] == [1, 2, 2]
 
 
 def test_a_tree_that_nobody_shows_is_unproven() -> None:

@@ -49,6 +49,8 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "forge: push options ci.skip",
         "billing: secret file:~/.secrets/billing",
         "billing: tunnels billing.corp.example",
+        "billing: returns cookie:billing_sid, header:etag",
+        "billing: keeps the client's x-user-id",
         "upstream: private addresses for *.corp.example",
         "upstream: billing.corp.example:443 is dialled at 10.0.3.7:8443",
         "upstream: example.org:443 is dialled at [2001:db8::1]:443",
@@ -125,6 +127,19 @@ def test_an_empty_policy_writes_the_project_and_grants_no_more() -> None:
     nothing = summary("[sandbox]\nwritable = []\n[services.forge]")
     assert "sandbox: bwrap, writes nothing" in nothing
     assert "forge: repositories nothing" in nothing
+
+
+def test_bodies_websockets_and_kept_headers_are_shown() -> None:
+    """I11: what is granted beside the methods is seen before it is accepted."""
+    text = (
+        "[services.own]\nhosts = ['own.example']\n"
+        "allow = ['GET /x', 'GET+body /_search', 'WEBSOCKET /live']\n"
+    )
+    assert "own: allows GET /x, GET+body /_search, WEBSOCKET /live" in summary(text)
+    assert values(text)["services.own.allow"][0] == "[GET /x, GET+body /_search, WEBSOCKET /live]"
+    kept = summary(text + "unsafe_keep = ['header:X-User-Id']")
+    assert kept["own: keeps the client's x-user-id"] == "it says itself who asks"
+    assert not any("keeps" in line for line in summary(text))
 
 
 def test_pushing_ci_definitions_is_marked() -> None:

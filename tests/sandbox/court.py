@@ -15,7 +15,7 @@ import uvloop
 from keyhole.model.glob import Glob
 from keyhole.policy.schema import DEFAULT_DENY_PATHS
 from keyhole.policy.trial import Case, Finding, Question, Unanswered
-from keyhole.sandbox.jail import Jail
+from keyhole.sandbox.jail import Jail, SessionJail
 from keyhole.sandbox.jailfilter import build_judge_filter
 from keyhole.wire.receivepack import Command
 from tests.wire.packing import History, Upstream
@@ -111,7 +111,7 @@ async def judged(
     ask: Callable[[Question], AsyncIterator[bytes]] = silent,
     *,
     offset: int = 0,
-    within: Jail | None = None,
+    within: Jail | SessionJail | None = None,
 ) -> tuple[Finding, ...]:
     """One push, in a jail of its own unless there is one."""
     place = within or Jail()
@@ -121,7 +121,7 @@ async def judged(
     finally:
         if descriptor is not None:
             os.close(descriptor)
-        if within is None:
+        if isinstance(place, Jail) and within is None:
             place.close()
 
 

@@ -33,7 +33,6 @@ from keyhole.audit.log import AuditLog, Bounds
 from keyhole.certs.authority import Authority
 from keyhole.control.peer import Own, identify
 from keyhole.gateway.door import SO_NETNS_COOKIE
-from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.host import Host
@@ -42,6 +41,7 @@ from keyhole.policy.trial import Case, Unjudged
 from keyhole.sandbox import bailiff, emptynet, syscalls
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import lock_down
+from keyhole.system.resolver import SystemResolver
 from keyhole.vault.memory import guard_memory
 from keyhole.wire.receivepack import Command
 
@@ -315,7 +315,7 @@ def resolves_names() -> Iterator[None]:
     async def main() -> list[str]:
         resolver = SystemResolver(asyncio.get_running_loop())
         names = map(Host.parse, ("hosted.example", "answered.example"))
-        return [str((await resolver.resolve(name))[0]) for name in names]
+        return [str((await resolver.resolve(name, "s1"))[0]) for name in names]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(main()) == [HOSTED, ANSWERED]

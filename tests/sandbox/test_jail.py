@@ -16,7 +16,7 @@ import pytest
 
 from keyhole.model.value import replace
 from keyhole.policy.push import Change
-from keyhole.policy.trial import Ask, Finding, Question, Unanswered, Unjudged, Unsound
+from keyhole.policy.trial import Ask, Finding, Question, Unanswered, Unheard, Unjudged, Unsound
 from keyhole.sandbox import jail
 from keyhole.sandbox.jail import Jail
 from keyhole.wire.gitobject import Kind
@@ -324,12 +324,54 @@ def test_judges_at_work_are_bounded(play: Callable[..., None]) -> None:
                 raise Unanswered
             yield b""
 
-        tasks = [asyncio.create_task(judged(pushed, case, ask, within=place)) for _ in range(7)]
-        await until(lambda: at_work == jail.MAX_AT_ONCE)
+        tasks = [
+            asyncio.create_task(judged(pushed, case, ask, within=place.for_session(f"s{number}")))
+            for number in range(7)
+        ]
+        await until(lambda: at_work == jail.PLACES.total)
         go.set()
         for (found,) in await asyncio.gather(*tasks):
             assert found.unproven
-        assert most <= jail.MAX_AT_ONCE
+        assert most <= jail.PLACES.total
+        place.close()
+
+    play(test)
+
+
+def test_one_session_cannot_keep_the_judges_from_another(play: Callable[..., None]) -> None:
+    """I12: pushes whose judging never ends take a session's share, and no more. What waits beyond
+    that is refused. Control: the other session's push is judged meanwhile, twice over."""
+
+    async def test() -> None:
+        history, main, new, pushed = simple()
+        case = case_of(update(main, new), tips=(main,))
+        place, at_work = Jail(), 0
+
+        async def never(question: Question) -> AsyncIterator[bytes]:
+            nonlocal at_work
+            at_work += 1
+            await asyncio.Event().wait()
+            yield b""
+
+        hostile, ordinary = place.for_session("hostile"), place.for_session("ordinary")
+        count = jail.PLACES.each + jail.PLACES.waiting
+        stuck = [
+            asyncio.create_task(judged(pushed, case, never, within=hostile)) for _ in range(count)
+        ]
+        await until(lambda: at_work == jail.PLACES.each)
+        with pytest.raises(Unheard, match="judges: 16 of this session wait"):
+            await judged(pushed, case, never, within=hostile)
+        ask = asker(Upstream(history, main))
+        for _ in range(2):
+            (found,) = await judged(pushed, case, ask, within=ordinary)
+            assert found.change is Change.FAST_FORWARD
+        assert at_work == jail.PLACES.each
+        for each in stuck:
+            each.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+        # What it gave back, it can have again.
+        (found,) = await judged(pushed, case, ask, within=hostile)
+        assert found.change is Change.FAST_FORWARD
         place.close()
 
     play(test)

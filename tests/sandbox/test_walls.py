@@ -109,12 +109,13 @@ def test_every_wall_that_the_probe_tries_holds(walled: Project, services: Servic
     tried = {row["id"] for row in rows}
     assert {
         "only-lo", "vsock", "io-uring", "raw-socket", "packet-socket", "ping-socket", "clone3",
-        "new-user-namespace", "new-net-namespace", "setns", "bpf", "tiocsti", "tiocsti-high-bits",
-        "ioctl-btrfs-snapshot", "ioctl-freeze", "ioctl-high-bits", "control-ioctl",
+        "new-user-namespace", "new-net-namespace", "new-time-namespace", "setns", "bpf", "tiocsti",
+        "tiocsti-high-bits", "ioctl-btrfs-snapshot", "ioctl-freeze", "ioctl-high-bits",
+        "control-ioctl",
         "literal-address", "literal-ipv6", "metadata-address", "udp-443", "host-loopback",
         "abstract-socket", "unknown-name", "path /run/docker.sock", "path /sys/class/net",
         "path /dev/net/tun", "host-process", "control-own-loopback", "control-allowed-name",
-        "control-unix-socket", "control-child",
+        "control-unix-socket", "control-unshare", "control-child",
     } <= tried  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import pytest
 import trustme
 
 from keyhole.model.secret import LOGINS
+from keyhole.system import dialler
 from keyhole.vault import loginfile, loginlock, logins
 from keyhole.vault.interface import Unavailable
 from keyhole.vault.lives import FRESH, now
@@ -29,7 +30,7 @@ from tests.vault.tokenserver import PATIENCE, Asked, TokenServer, answer, unsign
 from tests.worlds import book
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from keyhole.vault.interface import Given
@@ -700,16 +701,45 @@ def test_an_endpoint_with_another_certificate_gets_nothing(host: Host) -> None:
     assert not other.asked
 
 
-def test_an_endpoint_at_an_address_of_this_host_is_not_dialled(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1", "address-loopback"),
+        ("::1", "address-loopback"),
+        ("169.254.169.254", "address-metadata"),
+        ("169.254.7.7", "address-link-local"),
+        ("10.1.2.3", "address-private"),
+        ("64:ff9b::7f00:1", "address-embedded-ipv4"),
+    ],
+)
+def test_an_endpoint_whose_name_leads_inwards_is_not_dialled(
+    host: Host, address: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I4: whoever answers DNS cannot lead it to a neighbour. Control: `upstream.connect` can."""
-    monkeypatch.setattr(socket, "getaddrinfo", at_home)
+    monkeypatch.setattr(socket, "getaddrinfo", answers({"platform.claude.com": address}))
+    host.log_in(claude(0))
+    reach = replace_ground(host.server.reach(), book=lambda: book(""))
+    assert f"platform.claude.com is refused ({reason})" in host.refused(reach=reach)
+    assert not host.server.asked
+    assert shown(Host(host.world, host.server, Failures()).fetch()) == NEW
+
+
+def test_a_public_address_of_this_host_is_refused_as_loopback_is(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I4: the data plane's own check, which a dialler of the vault's own once forgot."""
+    monkeypatch.setattr(socket, "getaddrinfo", answers({"platform.claude.com": "203.0.113.9"}))
+    monkeypatch.setattr(dialler, "is_own", lambda address: str(address) == "203.0.113.9")
     host.log_in(claude(0))
     reach = replace_ground(host.server.reach(), book=lambda: book(""))
     assert "address-loopback" in host.refused(reach=reach)
-    assert not host.server.asked
-    assert shown(Host(host.world, host.server, Failures()).fetch()) == NEW
+
+
+def test_a_name_that_does_not_resolve_is_said(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", answers({}))
+    host.log_in(claude(0))
+    reach = replace_ground(host.server.reach(), book=lambda: book(""))
+    assert "(name-unresolved)" in host.refused(reach=reach)
 
 
 @pytest.mark.parametrize(
@@ -717,22 +747,26 @@ def test_an_endpoint_at_an_address_of_this_host_is_not_dialled(
     [
         ("HTTP/1.1 200 OK\r\n\r\n", ""),
         ("HTTP/1.1 403 no\r\n\r\n", "the proxy answered 403"),
-        ("", "it was cut off"),
+        ("", "the proxy's answer has no end"),
+        ("HTTP/1.1 200 OK\r\n\r\nearly", "before it was asked"),
         ("x" * 99999, "the proxy's answer has no end"),
     ],
 )
 def test_a_policy_s_proxy_is_gone_through(
     host: Host, reply: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And TLS is for the endpoint's name: the proxy sees none of it."""
-    monkeypatch.setattr(socket, "getaddrinfo", at_home)
+    """It is told the judged address, and TLS is for the endpoint's name: it sees none of it. The
+    endpoint's address is private here, which `upstream.private` names."""
+    table = {"platform.claude.com": "10.1.2.3", "proxy.example": "127.0.0.1"}
+    monkeypatch.setattr(socket, "getaddrinfo", answers(table))
     host.log_in(claude(0))
     listener = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
     listener.settimeout(PATIENCE)
     proxy = threading.Thread(target=relay, args=(listener, host.server.port, reply, heard))
     proxy.start()
-    text = f'upstream.proxy = "http://proxy.example:{listener.getsockname()[1]}"'
+    text = f'upstream.proxy = "http://proxy.example:{listener.getsockname()[1]}"\n'
+    text += 'upstream.private = ["*.claude.com"]'
     reach = replace_ground(host.server.reach(), book=lambda: book(text))
     if words:
         assert words in host.refused(reach=reach)
@@ -740,13 +774,20 @@ def test_a_policy_s_proxy_is_gone_through(
         assert shown(host.fetch(reach=reach)) == NEW
     proxy.join(PATIENCE)
     listener.close()
-    assert heard[0].startswith(b"CONNECT platform.claude.com:443 HTTP/1.1\r\n")
+    assert heard[0].startswith(b"CONNECT 10.1.2.3:443 HTTP/1.1\r\n")
     assert REFRESH.encode() not in b"".join(heard)
 
 
-def at_home(_: str, port: int, *__: object, **___: object) -> list[Any]:
-    """Every name leads here."""
-    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+def answers(table: dict[str, str]) -> Callable[..., list[Any]]:
+    """DNS that knows these names."""
+
+    def getaddrinfo(name: str, *_: object, **__: object) -> list[Any]:
+        address = table.get(name.removesuffix("."))
+        if address is None:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    return getaddrinfo
 
 
 def relay(listener: socket.socket, port: int, reply: str, heard: list[bytes]) -> None:
@@ -756,7 +797,8 @@ def relay(listener: socket.socket, port: int, reply: str, heard: list[bytes]) ->
         client.sendall(reply.encode())
         if " 200 " not in reply:
             return
-        with socket.create_connection(("127.0.0.1", port)) as server:
+        with socket.socket() as server:
+            server.connect(("127.0.0.1", port))
             ends = {client: server, server: client}
             while True:
                 for one in select.select(list(ends), [], [], PATIENCE)[0]:

@@ -95,7 +95,7 @@ def encode(chunks: list[bytes], trailers: bytes = b"", spell: str = "%x") -> byt
 
 def read(data: bytes, *, request: bool = True) -> tuple[bytes, ChunkedReader]:
     reader = ChunkedReader(treat if request else None)
-    return b"".join(reader.feed(data)), reader
+    return reader.feed(data), reader
 
 
 @given(
@@ -112,9 +112,8 @@ def test_payload_is_the_same_however_it_arrives(
     whole, control = read(data + NEXT, request=request)
     assert (whole, control.done, control.rest) == (b"".join(chunks), True, NEXT)
     reader = ChunkedReader(treat if request else None)
-    payload = [piece for part in cut(data + NEXT, places) for piece in reader.feed(part)]
-    assert all(payload)
-    assert b"".join(payload) == whole
+    payload = b"".join(reader.feed(part) for part in cut(data + NEXT, places))
+    assert payload == whole
     assert (reader.done, reader.rest, reader.trailers) == (True, NEXT, control.trailers)
     assert len(reader.trailers) == trailers.count(b":")
 
@@ -129,12 +128,11 @@ def test_a_body_that_is_cut_short_is_not_done_yet(chunks: list[bytes], short: in
 def test_payload_in_one_big_chunk_is_not_copied() -> None:
     size = 256 * 1024
     reader = ChunkedReader(None)
-    assert reader.feed(b"%x\r\n" % (2 * size)) == []
+    assert reader.feed(b"%x\r\n" % (2 * size)) == b""
     for _ in range(2):
         data = bytes(size)
-        (piece,) = reader.feed(data)
-        assert piece is data
-    assert reader.feed(b"\r\n0\r\n\r\n") == []
+        assert reader.feed(data) is data
+    assert reader.feed(b"\r\n0\r\n\r\n") == b""
     assert reader.done
 
 
@@ -235,8 +233,7 @@ content-encoding content-type content-range set-cookie www-authenticate location
     [
         *FRAMING,
         *b"""host authorization cookie x-api-key anthropic-beta expect range if-match cache-control
-        max-forwards x-http-method-override x-original-url x-forwarded-host forwarded accept
-        x_api_key x.api.key Anthropic_Beta content_length transfer_encoding x_original_url
+        max-forwards accept x_api_key x.api.key Anthropic_Beta content_length transfer_encoding
         """.split(),
     ],
 )
@@ -246,6 +243,14 @@ def test_a_request_has_no_trailer_that_belongs_in_the_head(name: bytes) -> None:
     for spelt in (name.lower(), name.upper()):
         with pytest.raises(Malformed):
             read(encode([b"a"], b"X: y\r\n%b: x\r\n" % spelt))
+
+
+@pytest.mark.parametrize("name", [b"X-HTTP-Method-Override", b"x_http_method", b"X-Method"])
+def test_a_request_has_no_trailer_that_names_another_method(name: bytes) -> None:
+    """I3: an origin that merges trailers with the head would do something else than was judged."""
+    assert read(encode([b"a"], b"X-Methods: DELETE\r\n"))[1].done
+    with pytest.raises(Malformed):
+        read(encode([b"a"], name + b": DELETE\r\n"))
 
 
 @pytest.mark.parametrize("name", [*FRAMING, b"alt-svc", b"sec-websocket-accept"])
@@ -317,4 +322,4 @@ def test_any_bytes_are_read_or_refused(pieces: list[bytes], start: bytes, reques
     reader = ChunkedReader(treat if request else None)
     with contextlib.suppress(Malformed):
         for piece in [start, *pieces]:
-            assert all(reader.feed(piece))
+            assert len(reader.feed(piece)) <= len(piece)

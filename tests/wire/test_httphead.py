@@ -44,6 +44,33 @@ def test_an_honest_head_is_read(data: bytes, expected: Head) -> None:
     assert replace(found, names=frozenset()) == expected
 
 
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (head(), "GET"),
+        (head("Content-Length: 0"), "GET"),
+        (head("Content-Length: 1"), "GET+body"),
+        (head("Transfer-Encoding: chunked", line="DELETE / HTTP/1.1"), "DELETE+body"),
+        (head("Content-Length: 1", line="POST / HTTP/1.1"), "POST"),
+        (head(line="GET+body / HTTP/1.1"), ""),
+    ],
+)
+def test_a_request_has_the_word_by_which_rules_name_it(data: bytes, word: str) -> None:
+    """I3."""
+    found = parse_head(data)
+    assert isinstance(found, Head)
+    assert found.word == word
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "if-match", "Range", "User-Agent"])
+def test_a_field_that_may_stand_once_is_refused_when_it_stands_twice(name: str) -> None:
+    """I4: of two lines, one server takes the first and another the last."""
+    assert isinstance(parse_head(head(f"{name}: a", "X-A: 1", "X-A: 2")), Head)
+    refused = parse_head(head(f"{name}: a", "X-A: 1", f"{name.upper()}: a"))
+    assert isinstance(refused, BadHead)
+    assert refused.reason == "http-malformed"
+
+
 def test_the_names_of_its_fields_are_told() -> None:
     found = parse_head(head("X-One: 1", "x-ONE: 2"))
     assert isinstance(found, Head)

@@ -409,6 +409,54 @@ def test_a_blob_of_zeros_is_read_in_little_memory() -> None:
     assert peak < 4 << 20
 
 
+def test_a_blob_is_known_by_its_name_if_somebody_asks() -> None:
+    """Whole, by a delta on a place, and by deltas on names that come before their base."""
+    contents = [BASE + b"%d" % number for number in range(5)]
+    names = [name_of(Kind.BLOB, content) for content in contents]
+    writer = PackWriter()
+    late = writer.on_oid(names[2], delta(contents[2], contents[3]))
+    writer.on_place(late, delta(contents[3], contents[4]))
+    writer.on_oid(names[1], delta(contents[1], contents[2]))
+    writer.on_place(writer.add(BLOB, contents[0]), delta(contents[0], contents[1]))
+    writer.on_oid(b"\x11" * 20, delta(BASE, NEXT))
+    tree = name_of(Kind.TREE, BASE)
+    writer.add(TREE, BASE)
+    pack = read(writer.done())
+    assert all(map(pack.is_blob, names))
+    assert not pack.is_blob(tree)
+    assert pack.kind(tree) is Kind.TREE
+    assert not pack.is_blob(name_of(Kind.BLOB, NEXT)), "its base is not here"
+    assert [pack.kind(name) for name in names] == [None] * 5
+
+
+@pytest.mark.parametrize("words", [("--delta-base-offset",), (), ("--window=0",)])
+def test_every_blob_that_git_packed_is_known_by_its_name(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    repository(tmp_path)
+    pack = read(packed(tmp_path, *words))
+    listed = git(tmp_path, "cat-file", "--batch-all-objects", "--batch-check").decode()
+    for oid, kind, _ in map(str.split, listed.splitlines()):
+        assert pack.is_blob(bytes.fromhex(oid)) is (kind == "blob")
+
+
+def test_a_blob_that_is_too_much_for_a_delta_is_not_known() -> None:
+    """It counts as not found, and the pack is not refused for it (I9)."""
+    large = bytes(range(256)) * 8
+    writer = PackWriter()
+    writer.on_place(writer.add(BLOB, large), delta(large, large + b"!"))
+    place = writer.add(BLOB, BASE)
+    contents = [BASE + b"%d" % number for number in range(5)]
+    for before, after in pairwise([BASE, *contents]):
+        place = writer.on_place(place, delta(before, after))
+    names = [name_of(Kind.BLOB, content) for content in (large, large + b"!", *contents)]
+    assert all(map(read(writer.done()).is_blob, names))
+    bounded = read(writer.done(), Bounds(size=len(large) - 1))
+    assert [bounded.is_blob(name) for name in names[:3]] == [True, False, True]
+    shallow = read(writer.done(), Bounds(depth=0))
+    assert [shallow.is_blob(name) for name in names[:3]] == [True, False, False]
+
+
 @settings(max_examples=200)
 @given(st.data())
 def test_a_pack_that_was_tampered_with_is_read_or_refused(data: st.DataObject) -> None:
@@ -420,7 +468,7 @@ def test_a_pack_that_was_tampered_with_is_read_or_refused(data: st.DataObject) -
     for _ in range(data.draw(st.integers(1, 4))):
         wrong[data.draw(st.integers(0, len(wrong) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(Malformed):
-        read(bytes(wrong), Bounds(work=1 << 24))
+        read(bytes(wrong), Bounds(work=1 << 24)).is_blob(b"")
 
 
 @given(st.binary(max_size=300))

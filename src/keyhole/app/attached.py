@@ -7,15 +7,14 @@ leaves it. When it dies, the sandbox stays as it is, closed (I2).
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from keyhole.app.ending import Ending
 from keyhole.app.kit import inspects
 from keyhole.app.leftovers import SUPERVISOR
 from keyhole.app.line import Line
-from keyhole.app.prepare import Intent, Prepared, prepare, survey
+from keyhole.app.post import Served
+from keyhole.app.prepare import Intent, Prepared, label_of, prepare, survey
 from keyhole.app.provision import granted
 from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
 from keyhole.control.values import Opening, StandIn
@@ -27,13 +26,11 @@ from keyhole.sandbox.syscalls import name_process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.app.ending import Ending
     from keyhole.app.kit import StandIns
     from keyhole.audit.log import AuditLog
     from keyhole.control.values import Opened
     from keyhole.sandbox.launch import Launch
-
-FAREWELL_SECONDS = 2.0
-"""How long the gateway may take to say the log's last digest."""
 
 GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more"
 
@@ -55,6 +52,11 @@ class Lodged:
     def session(self) -> str:
         """Its id."""
         return self.opened.id
+
+    @property
+    def shared(self) -> bool:
+        """Whether a gateway that serves others has it."""
+        return True
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def open_session(
     opening = Opening(
         policy=str(intent.dossier.file.path),
         trusted=intent.dossier.digest,
-        label=_label(intent.name or intent.command[0]),
+        label=label_of(intent),
         granted=granted(intent.joined.policy),
         stand_ins=tuple(StandIn(name, texts) for name, texts in stand_ins.texts().items()),
         search_path=intent.env.get("PATH", ""),
@@ -113,29 +115,16 @@ def open_session(
         raise Refused(str(failed)) from None
 
 
-def _label(program: str) -> str:
-    name = program.rpartition("/")[2] or program
-    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
-
-
-class Attached:
+class Attached(Served):
     """A session of a gateway elsewhere."""
 
     def __init__(
         self, client: Client, opened: Opened, ttl: float, report: Callable[[str], None]
     ) -> None:
-        """`ttl` is what is kept to when the gateway, which keeps to its own, is gone."""
+        super().__init__(ttl, report)
         self._client = client
         self._opened = opened
-        self._ttl = ttl
-        self._report = report
         self._sock: socket.socket | None = None
-        self._line: Line | None = None
-        self._ended: Callable[[Ending], None] = lambda _: None
-        self._head: asyncio.Future[str] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing = False
-        self._opened_at = 0.0
 
     def begin(self, launch: Launch) -> None:
         """The gateway has its log open."""
@@ -160,11 +149,8 @@ class Attached:
         """It is served already; listen to the line."""
         if self._sock is None:
             raise RuntimeError("the door is handed over first")
-        self._ended = ended
-        loop = asyncio.get_running_loop()
-        self._opened_at = loop.time()
-        self._head = loop.create_future()
-        self._line = Line(loop, self._sock, self._heard, self._gateway_ended)
+        loop = self._attend(ended)
+        self._line = Line(loop, self._sock, self._heard, lambda: self._lost(GATEWAY_ENDED))
 
     def note(self, what: str, **details: str | int) -> None:
         """Have the gateway write it down."""
@@ -173,36 +159,6 @@ class Attached:
 
     async def close(self, code: int) -> str:
         """Say how it ended, and wait for the last word."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._line is None or self._head is None:
-            if self._sock is not None:
-                self._sock.close()
-            return ""
-        self._closing = True
-        self._line.say(ended=code)
-        try:
-            return await asyncio.wait_for(self._head, FAREWELL_SECONDS)
-        except TimeoutError:
-            return ""
-        finally:
-            self._line.close()
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        match message:
-            case {"say": str(line)}:
-                self._report(line)
-            case {"closed": str(why)} if why in tuple(Ending):
-                self._ended(Ending(why))
-            case {"head": str(digest)} if self._head is not None and not self._head.done():
-                self._head.set_result(digest)
-
-    def _gateway_ended(self) -> None:
-        if self._head is not None and not self._head.done():
-            self._head.set_result("")
-        if self._closing:
-            return
-        self._report(GATEWAY_ENDED)
-        loop = asyncio.get_running_loop()
-        left = max(0.0, self._opened_at + self._ttl - loop.time())
-        self._timer = loop.call_later(left, self._ended, Ending.EXPIRED)
+        if self._line is None and self._sock is not None:
+            self._sock.close()
+        return await self._farewell(code) or ""

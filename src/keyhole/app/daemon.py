@@ -31,13 +31,13 @@ from keyhole.control.place import Unusable, claim
 from keyhole.control.server import Server
 from keyhole.control.values import Protection
 from keyhole.gateway.gateway import Gateway
-from keyhole.gateway.resolver import SystemResolver
 from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
 from keyhole.system.faults import describe
+from keyhole.system.resolver import SystemResolver
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
 from keyhole.vault.stored import MAX_TRIES
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 DESCRIPTORS = 65_536
 """Two for each connection, six for each session."""
+
+AUDIT_RESERVE = 32 << 20
+"""Bytes of the disk that the log has ahead: a thousand lines and more for each of 64 sessions."""
 
 
 class DaemonFailed(Exception):
@@ -104,7 +107,7 @@ def serve(serving: Serving) -> int:
         # Before there is another thread, which would stay as it is.
         walls = _lock_down(serving.places)
         protections = (*_guarded(guard), *walls)
-        bounds = Bounds(all_per_second=limits.audit_per_second)
+        bounds = Bounds(all_per_second=limits.audit_per_second, reserve=AUDIT_RESERVE)
         log = AuditLog(serving.places.audit, bounds=bounds)
     except PolicyFaults as error:
         place.release()
@@ -180,7 +183,7 @@ async def _serve(serving: Serving, ground: _Ground) -> int:
     judge = Jail(start=kept.start_judge)
     metrics = Metrics(log)
     gateway = Gateway(loop, SystemResolver(loop), limits=ground.limits)
-    house = House(loop, gateway, log, lambda: judge, serving.places.quarantine, metrics.observe)
+    house = House(loop, gateway, log, judge.for_session, serving.places.quarantine, metrics.observe)
     operations = GatewayOperations(
         house, kept, ground.register, metrics, stop.set, ground.limits.sessions
     )

@@ -162,7 +162,7 @@ def _run(
     return Shown(
         policy=text,
         key=key,
-        placeholder=furnished.tenant.stand_ins[SERVICE][0],
+        placeholder=furnished.stand_ins[SERVICE][0],
         code=outcome.code,
         transcript=transcript.read_text("utf-8", "backslashreplace"),
         received=tuple(service.received),

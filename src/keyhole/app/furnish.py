@@ -10,17 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.kit import inspects
+from keyhole.app.plane import DataPlane
 from keyhole.app.policyfile import open_gateway_limits
-from keyhole.app.prepare import Intent, Prepared, Site, prepare, survey
+from keyhole.app.prepare import Intent, Prepared, Site, label_of, prepare, survey
 from keyhole.app.provision import Provision
-from keyhole.app.tenant import Tenant, make_tenant
 from keyhole.model.value import dataclass
+from keyhole.sandbox.helper import FAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from keyhole.app.owngateway import OwnGateway, Sourced
     from keyhole.app.places import Places
-    from keyhole.app.post import OwnGateway, Sourced
     from keyhole.audit.log import AuditLog
     from keyhole.vault.stored import Ask
 
@@ -30,70 +32,97 @@ class Furnished:
     """A sandbox that only needs to be started, and its session."""
 
     prepared: Prepared
-    tenant: Tenant
+    session: str
+    """Its id."""
+    label: str
+    """What it is called in a list."""
+    policy: Path
+    provision: Provision
     places: Places
+    stand_ins: Mapping[str, tuple[str, ...]]
+    """What the sandbox has in place of each service's secret, the usual one first."""
+    plane: DataPlane
+    """What is to serve its door, and has its CA."""
     sourced: Callable[[], Sourced]
-    """Where its policy and secrets come from, for whoever follows them."""
+    """Where its policy and secrets come from, for what follows them."""
 
     @property
-    def session(self) -> str:
-        """Its id."""
-        return self.tenant.id
+    def shared(self) -> bool:
+        """Whether a gateway that serves others has it."""
+        return False
 
     @property
     def simple(self) -> bool:
-        """Whether its helper may be let go on before the gateway is even loaded."""
-        return self.tenant.trust is None
+        """Whether its helper may be let go on before the data plane is even loaded."""
+        return self.provision.roots is None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the person should know, once."""
-        return (*self.prepared.notices, *self.tenant.provision.notes)
+        return (*self.prepared.notices, *self.provision.notes)
 
     def post(self, report: Callable[[str], None], log: AuditLog | None = None) -> OwnGateway:
         """A gateway for it; `log` is open where the helper was let go on ahead."""
-        from keyhole.app.post import OwnGateway
+        from keyhole.app.owngateway import OwnGateway, Tenancy
 
-        audit, quarantine = self.places.audit, self.places.quarantine
-        limits = open_gateway_limits(self.places)
-        return OwnGateway(self.tenant, audit, quarantine, report, self.sourced, limits, log)
+        tenancy = Tenancy(
+            self.session, self.label, self.policy, self.provision, self.places, self.sourced
+        )
+        return OwnGateway(self.plane, tenancy, report, log)
 
 
-def furnish(intent: Intent, session: str, ask: Ask | None = None) -> Furnished:
-    """Survey, read the secrets, make the certificates, and prepare the sandbox with them.
+def furnish(
+    intent: Intent, session: str, ask: Ask | None = None, plane: DataPlane | None = None
+) -> Furnished:
+    """Survey, read the secrets, have the certificates made, and prepare the sandbox with them.
 
-    `ask` asks for the store's passphrase. Raises Refused, Missing or Unavailable.
+    `ask` asks for the store's passphrase; `plane` is a data plane that was started ahead. Raises
+    Refused, Missing, Unavailable or SetupFailed.
     """
-    site = survey(intent).begun(session)
+    plane = plane or DataPlane(intent.env)
     try:
-        return _furnish(intent, site, session, ask)
+        places, inspected = intent.places, inspects(intent.joined.policy)
+        plane.confine(places.audit, places.quarantine, inspects=inspected)
+        site = survey(intent).begun(session)
+        try:
+            return _furnish(intent, site, session, ask, plane)
+        except BaseException:
+            site.close()
+            raise
     except BaseException:
-        site.close()
+        plane.close()
         raise
 
 
-def _furnish(intent: Intent, site: Site, session: str, ask: Ask | None) -> Furnished:
-    policy, dossier = intent.joined.policy, intent.dossier
+def _furnish(
+    intent: Intent, site: Site, session: str, ask: Ask | None, plane: DataPlane
+) -> Furnished:
+    policy, dossier, places = intent.joined.policy, intent.dossier, intent.places
+    limits, fault = open_gateway_limits(places), intent.env.get(FAULT, "")
+    known = session, label_of(intent), dossier.file.path
     if not inspects(policy):
-        tenant = Tenant(session, Provision(dossier.digest, policy, None, {}))
+        provision = Provision(dossier.digest, policy, None, {})
+        plane.open(session, provision, {}, limits, fault)
         prepared = prepare(intent, site)
-        return Furnished(prepared, tenant, intent.places, lambda: _read(intent, site, ask))
+        return Furnished(
+            prepared, *known, provision, places, {}, plane, lambda: _read(intent, site, ask)
+        )
     from keyhole.app.roots import Vouched
 
     sourced = _read(intent, site, ask)
-    tenant = make_tenant(session, sourced.stock.provision, site.stand_ins.texts())
-    vouched = None
-    if tenant.trust is not None:
-        vouched = Vouched(tenant.trust.authority.pem, tenant.trust.roots)
+    provision = sourced.stock.provision
+    stand_ins = site.stand_ins.texts()
+    authority = plane.open(session, provision, stand_ins, limits, fault)
+    vouched = Vouched(authority, provision.roots) if provision.roots else None
     prepared = prepare(intent, site, vouched)
-    return Furnished(prepared, tenant, intent.places, lambda: sourced)
+    return Furnished(prepared, *known, provision, places, stand_ins, plane, lambda: sourced)
 
 
 def _read(intent: Intent, site: Site, ask: Ask | None) -> Sourced:
     from pathlib import Path
 
     from keyhole.app.catalogue import FileCatalogue
-    from keyhole.app.post import Sourced
+    from keyhole.app.owngateway import Sourced
     from keyhole.app.provider import Provider, Wanted
 
     writable = tuple(map(Path, site.plan.writable))

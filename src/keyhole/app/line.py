@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-MAX_MESSAGE = 16 * 1024
-"""Bytes of one message."""
+MAX_MESSAGE = 64 * 1024
+"""Bytes of one message: twice what the longest lists of grants and budgets take."""
 
 MAX_WAITING = 512
 """Messages that wait for a reader who is stopped (Ctrl-Z): more than a session may report."""
@@ -43,11 +43,17 @@ class Line:
         sock.setblocking(False)
         loop.add_reader(sock, self._readable)
 
-    def say(self, **message: str | int) -> None:
+    def say(self, **message: object) -> None:
         """Say something; what cannot be sent at once waits."""
         if self._open:
             self._waiting.append(json.dumps(message).encode()[:MAX_MESSAGE])
             self._writable()
+
+    def hear(self) -> None:
+        """Take what has been said by now, rather than when the loop comes to it."""
+        for _ in range(MAX_WAITING):
+            if not self._open or not self._read():
+                return
 
     def close(self) -> None:
         """Hang up; nobody is told on this side."""
@@ -70,19 +76,24 @@ class Line:
         self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """One message; False where there is none."""
         try:
             data = self._sock.recv(MAX_MESSAGE)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self.close()
             self._ended()
-            return
+            return False
         try:
             message = json.loads(data)
         except (ValueError, RecursionError):
-            return  # cut at its bound, or none of ours
+            return True  # cut at its bound, or none of ours
         if isinstance(message, dict):
             self._heard(message)
+        return True

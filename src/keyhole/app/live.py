@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from keyhole.app.latelog import LateLog
     from keyhole.app.provision import Provision
     from keyhole.app.tenant import Tenant
     from keyhole.audit.log import AuditLog
@@ -49,9 +50,9 @@ class House:
 
     loop: asyncio.AbstractEventLoop
     gateway: Gateway
-    log: AuditLog
-    judge: Callable[[], Judge]
-    """Who looks into pushes; made when the first session needs it."""
+    log: AuditLog | LateLog
+    judge: Callable[[str], Judge]
+    """Who looks into a session's pushes; made when the first session needs it."""
     quarantine: Path
     observe: Callable[[Event], None] | None = None
     """Sees every event, for the metrics."""
@@ -196,11 +197,11 @@ class LiveSession:
         judge = None
         if any(s.git and (s.git.push or s.git.tags) for s in policy.services):
             house.quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
-            judge = house.judge()
+            judge = house.judge(tenant.id)
         interception = tenant.interception(book, judge, house.quarantine)
         log = house.log
         return Session(
-            tenant.id, book, self.record, lambda: log.admitting, self._report, interception
+            tenant.id, book, self.record, lambda: log.admits(tenant.id), self._report, interception
         )
 
     def record(self, event: Event) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.attached import Lodged
     from keyhole.app.furnish import Furnished
+    from keyhole.app.plane import DataPlane
     from keyhole.app.prepare import Intent
     from keyhole.vault.stored import Ask
 
@@ -18,9 +19,14 @@ SOCKET = "control.sock"
 
 
 def find_lodging(
-    intent: Intent, *, alone: bool, asked: Callable[[], Ask | None]
+    intent: Intent,
+    *,
+    alone: bool,
+    asked: Callable[[], Ask | None],
+    plane: DataPlane | None = None,
 ) -> Lodged | Furnished:
-    """Have one. `asked` is who is asked for the store's passphrase, where secrets are read here.
+    """Have one. `asked` is who is asked for the store's passphrase, where secrets are read here;
+    `plane` is a data plane that was started ahead, where none was expected elsewhere.
 
     Raises Refused, Missing or Unavailable.
     """
@@ -35,4 +41,4 @@ def find_lodging(
     from keyhole.app.session import new_session
 
     reads = any(service.secret for service in intent.joined.policy.services)
-    return furnish(intent, new_session(), asked() if reads else None)
+    return furnish(intent, new_session(), asked() if reads else None, plane)

@@ -74,6 +74,7 @@ _NOTES = {
     "interface-added": ("interface",),
     "holder-ended": (),
     "engine-silent": (),
+    "host-may-execute": ("path", "change", "why"),
 }
 """What whoever holds a sandbox may have written down, and which words of it; all else is not."""
 

@@ -53,6 +53,11 @@ class Places:
         return self.state / "sessions"
 
     @property
+    def findings(self) -> Path:
+        """What runs left behind that the host may execute, a file for each project."""
+        return self.state / "findings"
+
+    @property
     def sandboxes(self) -> Path:
         """Those that are kept under a name, a directory each."""
         return self.state / "sandboxes"

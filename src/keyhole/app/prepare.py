@@ -19,7 +19,7 @@ from keyhole.model.value import dataclass, replace
 from keyhole.policy.schema import Runtime
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.environment import PATH, build_environment
-from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
+from keyhole.sandbox.files.comparison import Comparison, Snapshot, compare, snapshot
 from keyhole.sandbox.files.executables import refuse_inside
 from keyhole.sandbox.files.fileplan import (
     Bind,
@@ -73,9 +73,10 @@ class Prepared:
         """The launch itself. `fault` is for tests: a step after which the helper dies."""
         return replace(self.base, interactive=interactive, fault=fault, lasting=lasting)
 
-    def changes(self) -> tuple[str, ...]:
-        """Files that the host may execute and that the run left or changed (I11)."""
-        return compare(self.before, snapshot(self.plan))
+    def changes(self) -> tuple[Snapshot, Comparison]:
+        """Files that the host may execute, as they are and what the run did to them (I11)."""
+        after = snapshot(self.plan.scope)
+        return after, compare(self.before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ class Intent:
     """What an engine keeps its home in."""
     pulling: Pulling | None = None
     """Shows how an image is pulled that the engine does not have; None: none is."""
+
+
+def label_of(intent: Intent) -> str:
+    """What a run is called in a list: its name or its program, never the arguments."""
+    program = intent.name or intent.command[0]
+    name = program.rpartition("/")[2] or program
+    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,7 @@ def survey(intent: Intent) -> Site:
             git=found.git,
             image=berth.accounts if berth else None,
             home_volume=intent.home_volume,
+            search=tuple(intent.env.get("PATH", "").split(os.pathsep)),
         ),
     )
     _refuse_shown_logins(policy, plan, places.home, intent.env)
@@ -203,7 +212,7 @@ def prepare(intent: Intent, site: Site, vouched: Vouched | None = None) -> Prepa
         nft=str(found.nft),
         python=found.python,
     )
-    return Prepared(base, plan, kit, snapshot(plan), site.berth)
+    return Prepared(base, plan, kit, snapshot(plan.scope), site.berth)
 
 
 def _roots(policy: Policy) -> tuple[Path, ...]:

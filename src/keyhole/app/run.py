@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import resource
 import signal
 from collections import deque
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import uvloop
 
 from keyhole.app.ahead import FORWARDED, let_signals_come
 from keyhole.app.ending import Ending
+from keyhole.model.text import visible
 from keyhole.model.value import dataclass
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import guarding
@@ -21,10 +21,11 @@ from keyhole.sandbox.helper import SetupFailed
 from keyhole.system.faults import report_loop_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from keyhole.app.post import Post
     from keyhole.policy.policy import Policy
+    from keyhole.sandbox.files.comparison import Finding
     from keyhole.sandbox.interface import Console, Notice, Running, Runtime
 
 TIMED_OUT = 124
@@ -33,8 +34,8 @@ TIMED_OUT = 124
 GRACE_SECONDS = 5.0
 """How long a command that is stopped may take to end by itself."""
 
-DESCRIPTORS = 20_000
-"""Two for each of the gateway's connections, and some for everything else."""
+MAX_PATH = 1024
+"""Characters of a path in an audit event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Run:
     """The same for what a quiet person must read, too; None: as `report`."""
     lasting: Lasting | None = None
     """For one that nobody sits in front of."""
+    left: Callable[[], Sequence[Finding]] = tuple
+    """Looks, after the command has ended, for what it left that the host may execute (I11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +78,12 @@ class Outcome:
 
 def execute(run: Run) -> Outcome:
     """Run to the end on an event loop of its own."""
-    _raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_execute(run))
     finally:
         let_signals_come()
         run.runtime.close()
-
-
-def _raise_descriptor_limit() -> None:
-    """Each connection takes two descriptors; the soft limit of a shell is often 1,024."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _execute(run: Run) -> Outcome:
@@ -99,10 +94,12 @@ async def _execute(run: Run) -> Outcome:
     post.begin(run.runtime.launch)
     code, uncovered, head = 125, "", ""
     opening: asyncio.Task[None] | None = None
+    ran = False
     endings: asyncio.Queue[Ending] = asyncio.Queue()
     try:
         # The door is served, or in our hands, before the command exists.
         running = await run.runtime.start(post.admit)
+        ran = True
         opening = asyncio.ensure_future(post.open(endings.put_nowait))
         stop = functools.partial(endings.put_nowait, Ending.STOPPED) if run.lasting else None
         with (
@@ -124,8 +121,19 @@ async def _execute(run: Run) -> Outcome:
         if opening:
             opening.cancel()
         terminal.close()
-        head = await post.close(code)
+        try:
+            if ran:
+                await _write_down_what_is_left(run)
+        finally:
+            head = await post.close(code)
     return Outcome(code, run.session, head, uncovered)
+
+
+async def _write_down_what_is_left(run: Run) -> None:
+    """However the run ended: a command that breaks it leaves no less behind (I8, I11)."""
+    for finding in await asyncio.to_thread(run.left):
+        path = visible(finding.path)[:MAX_PATH]
+        run.post.note("host-may-execute", path=path, change=finding.change, why=finding.why)
 
 
 async def _wait(
@@ -167,6 +175,8 @@ def _close(run: Run, running: Running, ending: Ending) -> bool:
             run.report("the session was stopped: the command is ended")
             running.forward(signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
+        case Ending.LOST:
+            pass  # the gateway has said what happened
         case Ending.IDLE:
             run.report("limits.idle is over: the session is closed, nothing is reached any more")
         case _:

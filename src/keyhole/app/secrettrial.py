@@ -165,7 +165,7 @@ def try_secret(
             )
         )
     status, reason = _outcome(places, session)
-    return Tried(probe, _judge(status), status, reason, session, furnished.tenant.provision.notes)
+    return Tried(probe, _judge(status), status, reason, session, furnished.provision.notes)
 
 
 def _narrowed(policy: Policy, probe: Probe, directory: Path) -> Policy:

@@ -26,7 +26,7 @@ from keyhole.sandbox.launch import refusals_of
 from keyhole.sandbox.start import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
@@ -51,8 +51,8 @@ class Wall:
 class _NoResolver:
     """The probe reaches nothing, so nothing is ever resolved."""
 
-    async def resolve(self, host: Host) -> Sequence[Address]:
-        from keyhole.gateway.resolver import Unresolved
+    async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
+        from keyhole.system.resolver import Unresolved
 
         raise Unresolved(host.name)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.boxed import Boxed
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.containers import BOXES
+from keyhole.app.leaving import Leaving
 from keyhole.app.leftovers import SUPERVISOR
 from keyhole.app.lodging import find_lodging
 from keyhole.app.named import MAX_LEFT, NotPossible, new_life
@@ -107,7 +108,7 @@ def _supervise(
     for line in (*joined.notes, *lodging.notes):
         watched.say(line)
     # 3. Touch. What is known of the session is on disk before anything of it is in the engine.
-    life = new_life(lodging.session, shared=not hasattr(lodging, "tenant"))
+    life = new_life(lodging.session, shared=lodging.shared)
     named.write_life(life)
     console = Unattended()
     launch = prepared.launch(interactive=True, lasting=True)
@@ -123,14 +124,28 @@ def _supervise(
 
     lasting = Lasting(started, lambda ending: named.note_closed(str(ending)))
     post = lodging.post(watched.say)
-    run = Run(joined.policy, lodging.session, runtime, post, watched.say, lasting=lasting)
-    outcome = execute(run)
-    # 4. Tell whoever asks how it ended, and what is left behind.
-    changes = prepared.changes()
+    leaving = Leaving(places.findings, file.directory, prepared, lodging.session)
+    if reminder := leaving.begin():
+        watched.say(reminder)
+    run = Run(
+        joined.policy,
+        lodging.session,
+        runtime,
+        post,
+        watched.say,
+        lasting=lasting,
+        left=leaving.look,
+    )
+    try:
+        outcome = execute(run)
+    finally:
+        leaving.close()
+        # 4. Tell whoever asks how it ended, and what is left behind.
+        changes = leaving.lines
+        for line in changes:
+            watched.note(f"left behind, and your host may execute it: {line}")
     if outcome.uncovered:
         watched.note(f"{outcome.uncovered} was replaced on the host, which uncovered it inside")
-    for line in changes:
-        watched.note(f"left behind, and your host may execute it: {line}")
     watched.note(f"session {outcome.session} ended, exit code {outcome.code}")
     named.write_life(replace(named.life(), code=outcome.code, left=changes[:MAX_LEFT]))
     if not ran:

@@ -13,6 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from keyhole.audit.line import MAX_LINE, Draft, chained, digest, draft, own_event
+from keyhole.audit.reserve import Reserve
 
 if TYPE_CHECKING:
     from collections import deque
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from keyhole.audit.directory import Directory
 
 OPENED, ROTATED, CLOSED = "opened", "rotated", "closed"
+JOINED = "joined"
+"""Another chain has ended, and this one has the digest of its last line."""
 
 _ROTATION_ROOM = 1024
 """Bytes that a file keeps free for its last line."""
@@ -30,10 +33,18 @@ class Chain:
     """One writer's lines, over one file after another."""
 
     def __init__(
-        self, directory: Directory, wall: Callable[[], float], max_file: int = 64 * 1024 * 1024
+        self,
+        directory: Directory,
+        wall: Callable[[], float],
+        max_file: int = 64 * 1024 * 1024,
+        ahead: int = 0,
     ) -> None:
+        """`ahead`: bytes that the disk is to have for it beyond what is written."""
         self._directory = directory
         self._wall = wall
+        self._ahead = ahead
+        self.scarce = False
+        """Whether the disk has no more room than what was allocated ahead."""
         self._max_file = max(max_file, 2 * MAX_LINE)
         self._id = secrets.token_hex(32)
         self._seq, self._head = 0, self._id
@@ -66,7 +77,8 @@ class Chain:
                 page.add(self._opening(queue[0].at if queue else self._wall()))
             taken, full = 0, self._max_file - self._file.size - _ROTATION_ROOM - MAX_LINE
             for item in queue:
-                if taken and len(page.data) > full:
+                # The next file has no room yet: while there is none to be had, this one goes on.
+                if taken and len(page.data) > full and not self.scarce:
                     break
                 page.add(item)
                 taken += 1
@@ -79,6 +91,10 @@ class Chain:
                 queue.popleft()
             if not queue:
                 return begun
+
+    def allocate(self) -> None:
+        """Have room ahead; `scarce` says whether there is."""
+        self.scarce = not self._file.allocate(self._ahead)
 
     def sync(self) -> None:
         """Have the disk say that it holds what was written."""
@@ -99,6 +115,7 @@ class Chain:
     def _rotate(self, page: _Page, at: float) -> None:
         # The next file exists before it is named: a crash between leaves an empty file, no gap.
         following = _File(self._directory, self._wall())
+        following.allocate(self._ahead)  # before the room behind the old one is given back
         page.add(self._own(at, ROTATED, next=following.name))
         try:
             self._commit(page)
@@ -152,6 +169,7 @@ class _File:
         self.name, self._fd = directory.create(at)
         self.size = 0
         self._torn = False
+        self._reserve = Reserve(self._fd)
 
     def is_gone(self) -> bool:
         """Whether no directory names it any more."""
@@ -176,10 +194,16 @@ class _File:
             os.ftruncate(self._fd, self.size)
             self._torn = False
 
+    def allocate(self, ahead: int) -> bool:
+        """Have blocks for so many bytes behind the end; whether there are."""
+        return self._reserve.ensure(self.size, ahead)
+
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._reserve.release(self.size)
         os.close(self._fd)
 
     def discard(self) -> None:

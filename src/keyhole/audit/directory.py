@@ -15,6 +15,7 @@ import stat
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from keyhole.audit.reserve import trim
 from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".jsonl"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SLACK = 256 * 1024
+"""Bytes of blocks behind the end of a file that are a file system's own doing."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -36,6 +39,8 @@ class Listed:
     name: str
     size: int
     mtime: int
+    beyond: bool = False
+    """Whether blocks are allocated for it far behind its end."""
 
 
 class Directory:
@@ -86,6 +91,14 @@ class Directory:
         """Let go of it."""
         os.close(self._fd)
 
+    def free(self) -> int:
+        """Bytes that are free on its disk; where that is not said, none."""
+        try:
+            found = os.fstatvfs(self._fd)
+        except OSError:
+            return 0
+        return found.f_bavail * found.f_frsize
+
     def has_room(self, size: int) -> bool:
         """Whether so many bytes are free on its disk; where that is not said, yes."""
         try:
@@ -104,7 +117,9 @@ class Directory:
                 with contextlib.suppress(FileNotFoundError):  # removed by a pruner meanwhile
                     status = os.stat(entry.name, dir_fd=self._fd, follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode):
-                        found.append(Listed(entry.name, status.st_size, status.st_mtime_ns))
+                        beyond = status.st_blocks * 512 > status.st_size + _SLACK
+                        listed = Listed(entry.name, status.st_size, status.st_mtime_ns, beyond)
+                        found.append(listed)
         return sorted(found, key=lambda file: (file.mtime, file.name))
 
     def create(self, at: float) -> tuple[str, int]:
@@ -137,6 +152,17 @@ class Directory:
         """Remove a file; that it is gone already is no error."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
+
+    def trim(self, name: str) -> None:
+        """Give back what was allocated behind the end of a file, unless its writer lives."""
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=self._fd)
+            try:
+                if try_lock(descriptor):
+                    trim(descriptor)
+            finally:
+                os.close(descriptor)
 
     def is_written(self, name: str) -> bool:
         """Whether a living process still writes the file."""

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from keyhole.audit.chain import Chain
+from keyhole.audit.chain import JOINED, Chain
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Draft, Fold, draft, own_event
 from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota, is_change
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from keyhole.model.event import Event
 
 LOST = "lost"
+SCARCE, ROOM_AGAIN = "disk-full", "room-again"
 
 _MIB = 1024 * 1024
 
@@ -60,6 +61,12 @@ class Bounds:
     flush_every: float = 0.1
     room: int = 64 * 1024
     """What must be free on a disk that was full before it is written to again: a busy second."""
+    reserve: int = _MIB
+    """Of the disk, ahead of need, so that who fills it does not stop the log; a quarter of what is
+    free at most. A log of many sessions has more."""
+    reserve_of_session: int = 512 * 1024
+    """What one session may write of it, an eighth of it at most: a thousand lines. Then nothing is
+    admitted of this session, and of the others everything as before."""
     retry_every: float = 1.0
     """After a failure: how soon it is tried again, and with it the gateway admits again."""
 
@@ -97,9 +104,14 @@ class AuditLog:
         self._quota = Quota(given.per_second, given.session, given.all_per_second)
         self._lost: Fold | None = None
         self._admitting = True
+        ahead = min(given.reserve, self._directory.free() // 4)
+        self._reserve_of_session = min(given.reserve_of_session, ahead // 8)
+        self._used_of_reserve: dict[str, int] = {}
+        self._stopped: frozenset[str] = frozenset()
         try:
-            self._chain = Chain(self._directory, self._clock.wall, self._bounds.file)
+            self._chain = Chain(self._directory, self._clock.wall, self._bounds.file, ahead)
             self._chain.append(deque())
+            self._chain.allocate()
             self._prune()
         except OSError as error:
             self._directory.close()
@@ -117,6 +129,10 @@ class AuditLog:
     def admitting(self) -> bool:
         """Whether what happens can be written down. Where not, nothing more may happen (I8)."""
         return self._admitting
+
+    def admits(self, session: str) -> bool:
+        """The same for one session: on a full disk, each has a share of what was kept for it."""
+        return self._admitting and session not in self._stopped
 
     @property
     def pending(self) -> int:
@@ -173,6 +189,11 @@ class AuditLog:
         """Give a session the rate of its policy's `limits.audit_per_second`."""
         with self._lock:
             self._intake.begun.append((session, per_second))
+
+    def join(self, head: str) -> None:
+        """Write down the last digest of another process's log, which has ended: whoever knows the
+        end of this one sees by it when that one is cut."""
+        self.record("", own_event(JOINED, good=True, details=[("head", head)]))
 
     def finish(self, session: str) -> None:
         """No more comes from this session: write its counts and forget it."""
@@ -236,7 +257,7 @@ class AuditLog:
         """How long nothing may happen: until counts are due, or a failure is tried again."""
         due = self._quota.due()
         waits = [] if due is None else [max(0.0, due - self._clock.steady())]
-        if self._lost or not self._admitting:
+        if self._lost or not self._admitting or self._chain.scarce:
             waits.append(self._bounds.retry_every)
         return min(waits, default=None)
 
@@ -256,10 +277,11 @@ class AuditLog:
         tale = self._tell_lost(queue[0].at if queue else self._clock.wall())
         if tale is not None:
             queue.appendleft(tale)
-        elif not queue and not sync:
+        elif not queue and not sync and not self._chain.scarce:
             self._admit_again()
             return
         try:
+            self._ration(queue)
             begun = self._chain.append(queue)
             if sync:
                 self._chain.sync()
@@ -270,6 +292,32 @@ class AuditLog:
         except OSError:
             self._admitting = False
             self._count_lost(queue, tale)
+
+    def _ration(self, queue: deque[Draft]) -> None:
+        """While the disk is full, count what each session writes, and stop who has had its share.
+
+        What a stopped session does is refused and counted, not written line by line: its refusals
+        must not use up what the others have (I8, I12).
+        """
+        was_scarce = self._chain.scarce
+        self._chain.allocate()
+        if not self._chain.scarce:
+            if was_scarce:
+                self._used_of_reserve.clear()
+                self._stopped = self._quota.halted = frozenset()
+                queue.appendleft(self._own(ROOM_AGAIN, good=True))
+            return
+        if not was_scarce:
+            queue.appendleft(self._own(SCARCE, good=False))
+        used = self._used_of_reserve
+        for line in queue:
+            used[line.session] = used.get(line.session, 0) + len(line.body)
+        over = {each for each, size in used.items() if size > self._reserve_of_session}
+        over.discard("")  # the log's own, and the gateway's
+        self._stopped = self._quota.halted = frozenset(over)
+
+    def _own(self, reason: str, *, good: bool) -> Draft:
+        return draft(self._clock.wall(), "", own_event(reason, good=good, details=()))
 
     def _admit_again(self) -> None:
         """After a failure: not for one short line that still fitted, but when there is room."""

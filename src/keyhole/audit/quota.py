@@ -36,6 +36,8 @@ SPENT_FOLD_SECONDS = 60.0
 OTHER_REASONS = "other-reasons"
 RATE, TOTAL = "limits.audit_per_second", "limits.audit_bytes"
 COMMON = "gateway.audit_per_second"
+SHARE = "shares.audit"
+"""What is left of a full disk's reserve for the session is used up."""
 
 _ALLOW = Verdict.ALLOW
 
@@ -100,6 +102,8 @@ class _Session:
     spent: bool = False
     common: bool = False
     """Whether it was within its own rate, and all sessions together were not within theirs."""
+    halted: bool = False
+    """Whether something of it was counted because the disk was full."""
     folds: Folds = field(default_factory=Folds)
     due: float = 0.0
 
@@ -121,6 +125,8 @@ class Quota:
         self._max_bytes = max_bytes
         self._sessions: dict[str, _Session] = {}
         self._changes: dict[str, _Session] = {}
+        self.halted: frozenset[str] = frozenset()
+        """Sessions of which nothing is written but counts, for a while: the disk is full."""
 
     def begin(self, session: str, per_second: int, now: float) -> None:
         """Give a session its own rate."""
@@ -132,14 +138,20 @@ class Quota:
             return draft(at, session, event)
         state = self._state_for(session, event, now)
         bucket = state.bucket
-        if (bucket is None or self._may_write(state, bucket, now)) and not state.spent:
+        halted = session in self.halted
+        if (
+            not halted
+            and (bucket is None or self._may_write(state, bucket, now))
+            and not state.spent
+        ):
             line = draft(at, session, event)
             used = state.used + len(line.body)
             if used <= self._max_bytes:
                 state.used = used
                 return line
             state.spent = True
-        self._open_window(state, now)
+        self._open_window(state, now, seldom=halted)
+        state.halted = state.halted or halted
         state.folds.add(at, event)
         return None
 
@@ -200,14 +212,16 @@ class Quota:
         return state
 
     @staticmethod
-    def _open_window(state: _Session, now: float) -> None:
+    def _open_window(state: _Session, now: float, *, seldom: bool = False) -> None:
         if not state.folds:
-            state.due = now + (SPENT_FOLD_SECONDS if state.spent else FOLD_SECONDS)
+            state.due = now + (SPENT_FOLD_SECONDS if state.spent or seldom else FOLD_SECONDS)
 
     @staticmethod
     def _take(session: str, state: _Session) -> list[Draft]:
         rule = COMMON if state.common else RATE
+        if state.halted:
+            rule = SHARE
         lines = state.folds.drafts(session, TOTAL if state.spent else rule)
-        state.folds, state.common = Folds(), False
+        state.folds, state.common, state.halted = Folds(), False, False
         state.used += sum(len(line.body) for line in lines)
         return lines

@@ -37,6 +37,9 @@ def prune(directory: Directory, keep: Keep, own: str, write: Callable[[list[Even
     listing = directory.listing()
     total, count = sum(file.size for file in listing), len(listing)
     for file in listing:
+        if file.beyond and file.name != own:
+            directory.trim(file.name)  # its writer was killed before it could
+    for file in listing:
         if total <= keep.total and count <= keep.files:
             return
         if file.name == own or not _remove(directory, file.name, write):

@@ -7,7 +7,7 @@ that a run printed when it ended.
 
 from __future__ import annotations
 
-from keyhole.audit.chain import CLOSED, OPENED, ROTATED
+from keyhole.audit.chain import CLOSED, JOINED, OPENED, ROTATED
 from keyhole.audit.directory import AuditUnusable, Directory
 from keyhole.audit.line import Record, digest, parse
 from keyhole.audit.retention import REMOVED
@@ -54,6 +54,7 @@ def verify(directory: Directory, head: str | None = None) -> Report:
     removed = {file: last for scroll in scrolls.values() for file, last in scroll.removed.items()}
     for scroll in scrolls.values():
         _check_neighbours(scroll, scrolls, removed)
+    _check_joined(scrolls, removed)
     found = [scrolls[name] for name in sorted(scrolls)]
     problems = [problem for scroll in found for problem in scroll.problems]
     # 3. The end.
@@ -85,6 +86,8 @@ class _Scroll:
     is_written: bool = False
     has_vanished: bool = False
     removed: dict[str, str] = field(default_factory=dict)
+    joined: dict[str, int] = field(default_factory=dict)
+    """Digests that other chains ended with, and the lines that say so."""
     problems: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     _in_step: bool = True
@@ -164,6 +167,20 @@ class _Scroll:
             self.ending, self.following = record.reason, record.text("next")
         elif record.reason == REMOVED:
             self.removed[record.text("file")] = record.text("head")
+        elif record.reason == JOINED:
+            self.joined[record.text("head")] = self.lines
+
+
+def _check_joined(scrolls: dict[str, _Scroll], removed: dict[str, str]) -> None:
+    """A chain that another one says has ended ends so."""
+    if any(scroll.has_vanished for scroll in scrolls.values()):
+        return
+    ends = {scroll.last_digest for scroll in scrolls.values()} | set(removed.values())
+    for scroll in scrolls.values():
+        for head, number in scroll.joined.items():
+            if head not in ends:
+                text = f"no file ends with {head}, as it says: one was cut, or is gone"
+                scroll.problem(number, text)
 
 
 def _check_neighbours(

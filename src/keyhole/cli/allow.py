@@ -6,10 +6,10 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking, find_sessions, no_such
+from keyhole.cli.asking import asking_all, find_sessions, no_such
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.parser import CliError
-from keyhole.control.client import Declined
+from keyhole.control.client import Declined, NoGateway
 from keyhole.control.table import MAX_GRANT_SECONDS, MAX_GRANT_USES
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
@@ -25,10 +25,12 @@ def run(options: argparse.Namespace) -> int:
     host, seconds = _host(options.host), _seconds(options.duration)
     if not 1 <= options.uses <= MAX_GRANT_USES:
         raise CliError(f"--uses is from 1 to {MAX_GRANT_USES}; what is used more is the policy's")
-    with asking() as client:
-        (session,) = find_sessions(client, [options.id])
+    with asking_all() as endpoints:
+        ((session, endpoint),) = find_sessions(endpoints, [options.id])
         try:
-            grant = client.grant(session, host, seconds, options.uses)
+            grant = endpoint.client().grant(session, host, seconds, options.uses)
+        except NoGateway:
+            raise no_such(session) from None
         except Declined as error:
             if error.error == "not-found":
                 raise no_such(session) from None

@@ -1,6 +1,8 @@
-"""What the verbs that ask a gateway share: the gateway, its refusals as errors, ids cut short.
+"""What the verbs that ask a gateway share: who is asked, refusals as errors, ids cut short.
 
-Used by `status`, `ps`, `revoke`, `stop`, `allow`, `reload`, `down` and `secret rotate`.
+`asking` is for the verbs that speak of the gateway that `keyhole up` started: `status`, `reload`,
+`down`. `asking_all` is for those that speak of sessions, wherever they are served: `ps`, `revoke`,
+`stop`, `allow`, `secret rotate`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from keyhole.model.text import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from keyhole.control.values import SessionView
+    from keyhole.control.endpoints import Endpoint
 
 ID_LENGTH = 12
 """Digits of a whole id; fewer are a beginning, and the gateway is asked whose."""
@@ -30,8 +32,28 @@ MAX_NAMED = 5
 @contextlib.contextmanager
 def asking() -> Iterator[Client]:
     """The gateway of this user; what it does not do, or cannot be asked, ends the verb."""
-    try:
+    with _telling():
         yield Client(find_places().runtime)
+
+
+@contextlib.contextmanager
+def asking_all() -> Iterator[list[Endpoint]]:
+    """The gateway of this user, if there is one, and every run that has its own."""
+    from keyhole.control.endpoints import find_endpoints
+    from keyhole.control.place import Unusable
+
+    with _telling():
+        try:
+            endpoints = find_endpoints(find_places().runtime)
+        except Unusable as error:
+            raise CliError(visible(str(error)), EXIT_UNUSABLE) from None
+        yield endpoints
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
     except ControlFailed as error:
         raise CliError(failure(error), exit_code(error)) from None
 
@@ -52,17 +74,25 @@ def exit_code(error: ControlFailed) -> int:
     return EXIT_DENIED if refused else EXIT_UNUSABLE
 
 
-def find_sessions(client: Client, beginnings: Sequence[str]) -> list[str]:
-    """The ids that were typed, whole; none is acted on unless all of them are one session's."""
-    if all(len(each) == ID_LENGTH for each in beginnings):
-        return _once(beginnings)
-    sessions = client.sessions()
-    return _once([_find(sessions, each) for each in beginnings])
+def find_sessions(
+    endpoints: Sequence[Endpoint], beginnings: Sequence[str]
+) -> list[tuple[str, Endpoint]]:
+    """The ids that were typed, whole, and who has them; none is acted on unless all of them are one
+    session's."""
+    gateway = endpoints[0]
+    runs = {each.run.session: each for each in endpoints if each.run}
+    known: dict[str, Endpoint] = dict(runs)
+    if any(len(each) != ID_LENGTH for each in beginnings):
+        with contextlib.suppress(NoGateway):
+            known |= {each.id: gateway for each in gateway.sessions()}
+    # A whole id that no run has is the gateway's to know.
+    found = {text: text if len(text) == ID_LENGTH else _find(known, text) for text in beginnings}
+    return [(each, known.get(each, gateway)) for each in dict.fromkeys(found.values())]
 
 
-def _find(sessions: Sequence[SessionView], beginning: str) -> str:
+def _find(known: dict[str, Endpoint], beginning: str) -> str:
     # Of `revoke "$ID"` with nothing in ID, every session would begin so.
-    found = [s.id for s in sessions if beginning and s.id.startswith(beginning)]
+    found = sorted(each for each in known if beginning and each.startswith(beginning))
     if len(found) == 1:
         return found[0]
     if not found:
@@ -71,25 +101,24 @@ def _find(sessions: Sequence[SessionView], beginning: str) -> str:
     raise CliError(f"{len(found)} sessions begin with {beginning}: {named}; type more of the id")
 
 
-def _once(ids: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(ids))
-
-
 def no_such(text: str) -> CliError:
     """An id of nothing."""
     return CliError(f"there is no session '{visible(text)}'; `keyhole ps` lists them")
 
 
 def for_each(
-    client: Client, beginnings: Sequence[str], act: Callable[[str], None], done: str
+    endpoints: Sequence[Endpoint],
+    beginnings: Sequence[str],
+    act: Callable[[Endpoint, str], object],
+    done: str,
 ) -> int:
     """Act on each session, also when it failed for one before; 0 if it was done for all."""
     code = 0
-    for session in find_sessions(client, beginnings):
+    for session, endpoint in find_sessions(endpoints, beginnings):
         try:
-            act(session)
-        except Declined as error:
-            missing = error.error == "not-found"
+            act(endpoint, session)
+        except (Declined, NoGateway) as error:
+            missing = isinstance(error, NoGateway) or error.error == "not-found"
             said = no_such(session) if missing else CliError(failure(error), exit_code(error))
             complain(str(said))
             code = max(code, said.code)

@@ -118,9 +118,17 @@ def _build(only: str | None) -> argparse.ArgumentParser:
 
     why = _verb(verbs, "why", "explain what would happen to a URL, a host or a push, and why")
     why.add_argument(
-        "target", nargs="+", metavar="TARGET", help="URL, HOST[:PORT], or: git push URL REF"
+        "target",
+        nargs="+",
+        metavar="TARGET",
+        help="URL, METHOD URL, HOST[:PORT], or: git push URL REF",
     )
-    why.add_argument("-X", "--method", default="GET", help="of the request (default: GET)")
+    why.add_argument(
+        "-X",
+        "--method",
+        default="GET",
+        help="of the request, as a rule names it: POST, GET+body, WEBSOCKET (default: GET)",
+    )
     _policy_flag(why)
     _json_flag(why)
 
@@ -193,6 +201,20 @@ def _build(only: str | None) -> argparse.ArgumentParser:
     verify.add_argument("--head", metavar="DIGEST", help="what a run printed when it ended")
     _json_flag(verify)
     _json_flag(log)
+
+    findings = _verb(
+        verbs, "findings", "what runs left that this host may execute, until you dismiss it"
+    )
+    _findings_flags(findings)
+    does = findings.add_subparsers(metavar="[list|dismiss]", dest="action")
+    listing_help = "what is open; it goes away when a file is gone, or again as it was"
+    listing = does.add_parser("list", help=listing_help, description=listing_help)
+    _findings_flags(listing, again=True)
+    dismiss_help = "you have looked at it; it is told again when the file changes"
+    dismiss = does.add_parser("dismiss", help=dismiss_help, description=dismiss_help)
+    dismiss.add_argument("ids", nargs="*", metavar="ID", help="as the list shows it")
+    dismiss.add_argument("--all", action="store_true", help="all that the list showed last")
+    _findings_flags(dismiss, again=True)
 
     up = _verb(verbs, "up", "start the gateway that sandboxes share; return when it is ready")
     up.add_argument(
@@ -320,11 +342,13 @@ def run_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     if unknown:
         parser.error(_unrecognised(options.verb, unknown))
     if options.verb == "run" and options.command:
-        from keyhole.cli.ahead import begin
+        from keyhole.cli.ahead import begin_helper, begin_plane
 
         # An engine makes a container's network, so no helper has to.
-        needed = options.runtime in (None, "bwrap") and not options.unsafe_no_isolation
-        options.helper = begin() if needed else None
+        isolated = not options.unsafe_no_isolation
+        needed = options.runtime in (None, "bwrap") and isolated
+        options.helper = begin_helper() if needed else None
+        options.plane = begin_plane(alone=options.own_gateway) if isolated else None
     module = importlib.import_module(f"keyhole.cli.{options.verb}")
     try:
         code: int = module.run(options)
@@ -434,6 +458,24 @@ def _runtime_flags(parser: argparse.ArgumentParser) -> None:
 
 def _watch_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="show it again as it changes")
+
+
+def _findings_flags(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    # SUPPRESS: as for --json.
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        default=argparse.SUPPRESS if again else None,
+        help="of the project (default: ./keyhole.toml)",
+    )
+    parser.add_argument(
+        "--every-project",
+        action="store_true",
+        default=argparse.SUPPRESS if again else False,
+        help="not only of this one",
+    )
+    _json_flag(parser)
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
-"""`keyhole ps`: sandboxes that have a name, and the sessions of the gateway: what they have done,
-and what is left to them."""
+"""`keyhole ps`: sandboxes that have a name, and all sessions, those of the gateway and of runs that
+have their own: what they have done, and what is left to them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.named import every
 from keyhole.cli.amounts import age, moment, size
-from keyhole.cli.asking import asking, failure
+from keyhole.cli.asking import asking_all
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import print_json
+from keyhole.cli.parser import CliError
 from keyhole.cli.sandboxes import Sandbox
 from keyhole.cli.setting import find_places
 from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed, NoGateway
+from keyhole.control.endpoints import ask_all
 from keyhole.control.values import State
+from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from keyhole.control.client import Client
+    from keyhole.control.endpoints import Endpoint
     from keyhole.control.values import BudgetView, GrantView, SessionView
 
-_STYLES = {State.OPEN: "green", State.REVOKED: "red", State.PREPARED: "yellow"}
+_STYLES = {
+    State.OPEN: "green",
+    State.REVOKED: "red",
+    State.SILENT: "red",
+    State.PREPARED: "yellow",
+}
 
 _NAMED_STYLES = {"running": "green", "closed": "red", "starting": "yellow"}
 
@@ -36,12 +44,20 @@ NEARLY = 0.8
 """Of a budget: from here on it is coloured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session, and whether it has a gateway of its own."""
+
+    view: SessionView
+    own: bool
+
+
 def run(options: argparse.Namespace) -> int:
     """List them."""
-    with asking() as client:
-        if options.watch:
-            _watch(client, as_json=options.json)
-        sessions, named = _look(client)
+    if options.watch:
+        _watch(as_json=options.json)
+    with asking_all() as endpoints:
+        sessions, named = _look(endpoints)
     if options.json:
         print_json(_listed(sessions, named))
     else:
@@ -49,41 +65,48 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _look(client: Client) -> tuple[Sequence[SessionView], list[Sandbox]]:
-    """What there is. Without a gateway there are no sessions, which is a failure where nothing
-    has a name either."""
-    found = [Sandbox.of(each) for each in every(find_places().sandboxes)]
-    try:
-        sessions = client.sessions()
-    except NoGateway:
-        if not found:
-            raise
-        sessions = []
-    return sessions, [each.at(sessions) for each in found]
+def _look(endpoints: Sequence[Endpoint]) -> tuple[list[Listed], list[Sandbox]]:
+    """What there is. All endpoints are asked at the same time. Raises ControlFailed."""
+    named = [Sandbox.of(each) for each in every(find_places().sandboxes)]
+    sessions = []
+    for endpoint, found in ask_all(endpoints, lambda each: each.sessions()):
+        if isinstance(found, NoGateway):
+            continue
+        if isinstance(found, ControlFailed):
+            raise found
+        sessions += [Listed(each, own=endpoint.run is not None) for each in found]
+    views = [each.view for each in sessions]
+    return sessions, [each.at(views) for each in named]
 
 
-def _watch(client: Client, *, as_json: bool) -> None:
+def _watch(*, as_json: bool) -> None:
     def look() -> tuple[Grid, ...]:
         try:
-            return _grids(*_look(client))
-        except ControlFailed as error:
-            return (Grid((), (), failure(error)),)
+            with asking_all() as endpoints:
+                return _grids(*_look(endpoints))
+        except CliError as error:
+            return (Grid((), (), str(error)),)
 
     while as_json:
-        print(json.dumps(_listed(*_look(client)), ensure_ascii=False), flush=True)
+        with asking_all() as endpoints:
+            print(json.dumps(_listed(*_look(endpoints)), ensure_ascii=False), flush=True)
         time.sleep(WATCH_SECONDS)
     watch(look)
 
 
-def _listed(sessions: Sequence[SessionView], named: Sequence[Sandbox]) -> list[dict[str, object]]:
+def _listed(sessions: Sequence[Listed], named: Sequence[Sandbox]) -> list[dict[str, object]]:
     """Sessions, with the names of those that have one; then sandboxes that are no session here."""
     names = {each.session: each for each in named if each.session}
-    own = [session_json(each) for each in sessions]
-    for each in own:
-        sandbox = names.pop(str(each["id"]), None)
-        each |= {"name": sandbox.name if sandbox else None}
-    shown = {str(each["id"]) for each in own}
-    return own + [each.as_json() for each in named if each.session not in shown]
+    rows = []
+    for each in sessions:
+        row = session_json(each.view) | {"own_gateway": each.own, "name": None}
+        sandbox = names.get(each.view.id)
+        if sandbox is not None:
+            # Of its own run a sandbox knows as much; a shared gateway knows more.
+            row |= sandbox.as_json() if each.own else {"name": sandbox.name}
+        rows.append(row)
+    shown = {each.view.id for each in sessions}
+    return rows + [each.as_json() for each in named if each.session not in shown]
 
 
 def session_json(session: SessionView) -> dict[str, object]:
@@ -118,6 +141,7 @@ def session_json(session: SessionView) -> dict[str, object]:
 _COLUMNS = (
     Column("ID"),
     Column("STATE"),
+    Column("GATEWAY"),
     Column("PROGRAM", Fit.CUT),
     Column("POLICY", Fit.CUT, needs=110),
     Column("AGE", right=True),
@@ -152,18 +176,19 @@ _GRANTS = (
 )
 
 
-def _grids(sessions: Sequence[SessionView], named: Sequence[Sandbox]) -> tuple[Grid, ...]:
+def _grids(listed: Sequence[Listed], named: Sequence[Sandbox]) -> tuple[Grid, ...]:
     home = str(find_places().home)
     boxes = (Grid(_SANDBOXES, tuple(_sandbox(each, home) for each in named)),) if named else ()
-    if not sessions and boxes:
+    if not listed and boxes:
         return boxes
-    if not sessions:
+    if not listed:
         return (Grid((), (), "no session is open; `keyhole run -- CMD` opens one"),)
     now = time.time()
     # The oldest first; ids tell nothing.
-    sessions = sorted(sessions, key=lambda each: each.opened)
+    listed = sorted(listed, key=lambda each: each.view.opened)
+    sessions = [each.view for each in listed]
     grids = (
-        Grid(_COLUMNS, tuple(_row(each, now, home) for each in sessions)),
+        Grid(_COLUMNS, tuple(_row(each, now, home) for each in listed)),
         Grid(_BUDGETS, tuple(_budget(s, each) for s in sessions for each in s.budgets)),
         Grid(_GRANTS, tuple(_grant(s, each, now) for s in sessions for each in s.grants)),
     )
@@ -184,11 +209,13 @@ def _sandbox(sandbox: Sandbox, home: str) -> tuple[Cell, ...]:
     )
 
 
-def _row(session: SessionView, now: float, home: str) -> tuple[Cell, ...]:
+def _row(listed: Listed, now: float, home: str) -> tuple[Cell, ...]:
+    session = listed.view
     left = "–" if session.expires is None else age(session.expires - now)
     return (
         cell(session.id),
         cell(session.state, _STYLES.get(session.state, "")),
+        cell("own" if listed.own else "shared"),
         cell(session.label),
         cell(_short(session.policy, home)),
         cell(age(now - session.opened)),

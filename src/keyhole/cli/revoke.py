@@ -4,22 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking, count, for_each
+from keyhole.cli.asking import asking_all, complain, count, exit_code, failure, for_each
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.parser import CliError
+from keyhole.control.client import ControlFailed, NoGateway
 
 if TYPE_CHECKING:
     import argparse
+
+    from keyhole.control.endpoints import Endpoint
+
+CLOSED = "closed; its connections are cut"
 
 
 def run(options: argparse.Namespace) -> int:
     """Close the doors, and cut what is open."""
     if options.all == bool(options.ids):
         raise CliError("name the sessions to close (`keyhole ps` lists them), or --all")
-    with asking() as client:
+    with asking_all() as endpoints:
         if options.all:
-            print(f"{count(client.revoke_all(), 'session')} closed; their connections are cut")
-            return EXIT_OK
-        return for_each(
-            client, options.ids, client.revoke_session, "closed; its connections are cut"
-        )
+            return _close_all(endpoints)
+        return for_each(endpoints, options.ids, _close, CLOSED)
+
+
+def _close(endpoint: Endpoint, session: str) -> None:
+    if not endpoint.revoke(session):
+        complain(_silent(session))
+
+
+def _close_all(endpoints: list[Endpoint]) -> int:
+    """All at the same time: one that does not answer keeps no other open."""
+    from keyhole.control.endpoints import ask_all
+
+    closed, code = 0, EXIT_OK
+    answers = ask_all(endpoints, lambda each: each.revoke_all())
+    if all(isinstance(answer, NoGateway) for _, answer in answers):
+        print("no session is open, so there is none to close")
+        return EXIT_OK
+    for endpoint, answer in answers:
+        if isinstance(answer, NoGateway):
+            continue
+        if isinstance(answer, ControlFailed):
+            whose = f"{endpoint.run.session}: " if endpoint.run else ""
+            complain(whose + failure(answer))
+            code = max(code, exit_code(answer))
+            continue
+        closed += answer.closed
+        if answer.ended and endpoint.run:
+            complain(_silent(endpoint.run.session))
+    print(f"{count(closed, 'session')} closed; their connections are cut")
+    return code
+
+
+def _silent(session: str) -> str:
+    return f"{session} did not answer, so what served its door was ended"

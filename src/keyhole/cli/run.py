@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.catalogue import FileCatalogue
+from keyhole.app.kit import inspects
+from keyhole.app.leaving import Leaving
 from keyhole.app.lodging import find_lodging
 from keyhole.app.policyfile import Unreadable, with_presets
 from keyhole.app.prepare import Intent
@@ -47,7 +49,7 @@ EXIT_REFUSED = 125
 
 def run(options: argparse.Namespace) -> int:
     """Run one command; its exit code is ours."""
-    options.berth = None
+    options.berth = options.leaving = None
     command = tuple(options.command[1:] if options.command[:1] == ["--"] else options.command)
     if not command:
         raise CliError("what is to be run? `keyhole run -- CMD…`", EXIT_REFUSED)
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     except CliError as error:
         raise CliError(str(error), EXIT_REFUSED) from None
     finally:
-        for begun in (options.helper, options.berth):
+        for begun in (options.helper, options.berth, options.leaving, options.plane):
             if begun is not None:
                 begun.close()
 
@@ -90,11 +92,13 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         guard_memory()
     joined = _as_typed(with_presets(file, env, places.home), options)
     policy = joined.policy
+    if options.plane is not None:
+        options.plane.confine(places.audit, places.quarantine, inspects=inspects(policy))
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     intent = Intent(
         dossier, joined, places, env, command, Path.cwd(), pulling=shown(quiet=options.quiet)
     )
-    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked)
+    lodging = find_lodging(intent, alone=options.own_gateway, asked=_asked, plane=options.plane)
     session, prepared = lodging.session, lodging.prepared
     options.berth = prepared.berth
 
@@ -113,6 +117,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
     for line in (*joined.notes, *lodging.notes):
         say(line)
+    leaving = options.leaving = Leaving(places.findings, file.directory, prepared, session)
+    if reminder := leaving.begin():
+        tell(reminder)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends.
     runtime: Runtime
     log = None
@@ -134,15 +141,21 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             say("processors are not bounded (limits.cpus): no control group is delegated to us")
     from keyhole.app.run import Run, execute
 
-    outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say, tell))
+    ends = lodging.post(say, log)
+    try:
+        outcome = execute(Run(policy, session, runtime, ends, say, tell, left=leaving.look))
+    finally:
+        leaving.close()
+        # 4. Tell, also a quiet person, what is left behind, however the run ended (I11).
+        if leaving.lines:
+            terminal.make_room()
+            tell("files your host may execute, left or changed by this run:")
+        for line in leaving.lines:
+            tell(line)
+        if leaving.found:
+            tell("`keyhole findings` shows them again, until you dismiss them")
     if outcome.uncovered:
         tell(f"{outcome.uncovered} was replaced on the host, which uncovered it inside: run ended")
-    # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.
-    changes = prepared.changes()
-    if changes:
-        tell("files your host may execute, left or changed by this run:")
-    for line in changes:
-        tell(line)
     # A gateway that died says no last word.
     head = f"audit head {outcome.head}" if outcome.head else "its gateway's log has no last line"
     say(f"session {outcome.session}, {head}")

@@ -59,10 +59,12 @@ def _show(template: Template) -> None:
         _rows("git", ["smart HTTP of granted repositories"] if entry.git else [])
         _rows("removed", [str(s) for s in entry.strip])
         _rows("kept", [str(s) for s in entry.keep])
+        _rows("returned", [str(s) for s in entry.returned])
         _rows("allowed", [r.text for r in entry.allow])
         _rows("api=read", [r.text for r in entry.api_read])
         _rows("+pull-requests", [r.text for r in entry.api_write])
         _rows("guarded", [r.text for r in entry.deny])
+        _rows("with a body", [r.text for r in entry.bodies])
 
 
 def _rows(name: str, texts: list[str]) -> None:
@@ -89,10 +91,12 @@ def _as_json(template: Template) -> dict[str, Any]:
                 "git": entry.git,
                 "strip": [str(s) for s in entry.strip],
                 "keep": [str(s) for s in entry.keep],
+                "returned": [str(s) for s in entry.returned],
                 "allow": [r.text for r in entry.allow],
                 "api_read": [r.text for r in entry.api_read],
                 "api_write": [r.text for r in entry.api_write],
                 "deny": [r.text for r in entry.deny],
+                "bodies": [r.text for r in entry.bodies],
             }
             for entry in template.hosts
         ],

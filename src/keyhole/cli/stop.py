@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.named import NotPossible, every, is_name, no_such
-from keyhole.cli.asking import asking, complain, for_each
+from keyhole.cli.asking import asking_all, complain, for_each
 from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import find_places
@@ -31,8 +31,9 @@ def run(options: argparse.Namespace) -> int:
         if is_name(text) and text.strip(_OF_AN_ID):
             raise CliError(str(no_such(text)))
     if ids:
-        with asking() as client:
-            code = max(code, for_each(client, ids, client.stop_session, "ended"))
+        with asking_all() as endpoints:
+            stopped = for_each(endpoints, ids, lambda each, session: each.stop(session), "ended")
+            code = max(code, stopped)
     return code
 
 

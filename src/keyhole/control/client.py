@@ -14,7 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from keyhole.control.place import Missing, Unusable, address, open_directory
+from keyhole.control.place import SOCKET, Missing, Unusable, address, open_directory
 from keyhole.control.shape import Misshapen
 from keyhole.control.table import AUTHORITY, BY_NAME, FAULT
 
@@ -57,6 +57,13 @@ class NoGateway(ControlFailed):
         super().__init__("no gateway is running; `keyhole up` starts one")
 
 
+class Silent(ControlFailed):
+    """It was asked and has not answered."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the gateway did not answer within {seconds:g} s")
+
+
 class Declined(ControlFailed):
     """The gateway was asked and did not do it. `error` is the code, `status` HTTP's."""
 
@@ -69,9 +76,11 @@ class Declined(ControlFailed):
 class Client:
     """Knows where the gateway would be; connects for each question."""
 
-    def __init__(self, directory: Path, seconds: float = SECONDS) -> None:
+    def __init__(self, directory: Path, seconds: float = SECONDS, name: str = SOCKET) -> None:
+        """`name` is that of the socket in the directory: a run has one of its own."""
         self._directory = directory
         self._seconds = seconds
+        self._name = name
 
     def status(self) -> Status:
         """The gateway as a whole."""
@@ -165,9 +174,7 @@ class Client:
                 _send(sock, request, descriptors)
                 raw = _receive(sock, deadline)
             except TimeoutError:
-                raise ControlFailed(
-                    f"the gateway did not answer within {self._seconds:g} s"
-                ) from None
+                raise Silent(self._seconds) from None
             except OSError as error:
                 raise ControlFailed(f"the gateway hung up: {error.strerror}") from None
         return _read(operation, raw)
@@ -182,11 +189,14 @@ class Client:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
-            sock.connect(address(directory))
+            sock.connect(address(directory, self._name))
             raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             raise NoGateway from None
+        except TimeoutError:
+            sock.close()
+            raise Silent(self._seconds) from None
         except OSError as error:
             sock.close()
             why = error.strerror or "it does not accept connections"

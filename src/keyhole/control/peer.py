@@ -88,7 +88,7 @@ def identify(sock: socket.socket, own: Own) -> Peer:
         pidfd = _pin(sock, pid, uid)
     except OSError:
         raise Stranger(_ENDED, pid, uid) from None
-    started = _started(pid)
+    started = started_ticks(pid)
     # What was read of its number was read of this very process, if it lives still.
     if started is None or _has_ended(pidfd):
         os.close(pidfd)
@@ -123,7 +123,7 @@ def pin_by_number(pid: int, uid: int) -> int:
     return pidfd
 
 
-def _started(pid: int) -> int | None:
+def started_ticks(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # A process chooses its name, parentheses and spaces included: the last one ends it.

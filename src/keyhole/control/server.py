@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from keyhole.control.interface import Operations
     from keyhole.control.place import Claim
+    from keyhole.control.runs import RunClaim
 
 MAX_CONVERSATIONS = 64
 """Connections at a time; more wait in the kernel's queue. A command makes one after the other."""
@@ -45,7 +46,7 @@ class Server:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        claim: Claim,
+        claim: Claim | RunClaim,
         listener: socket.socket,
         operations: Operations,
     ) -> None:

@@ -86,6 +86,7 @@ class Arrival(TlsSide):
         self.host = bound.host.name
         self._loop = loop
         self._state = state
+        self.turn = state.turn
         self._bound = bound
         self._leaf = leaf
         self._ended: Callable[[Arrival], None] | None = ended

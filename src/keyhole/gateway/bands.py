@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keyhole.inject.scrub import Needles
 
 KEPT = 4096
-"""Bytes of a band that are looked at again with what follows: a longer secret has no use."""
+"""Bytes of a band that are looked at again with what follows, and as many as a secret may have."""
 
 REPORT, PROGRESS, FATAL = 1, 2, 3
 
@@ -51,18 +51,25 @@ class BandWatch:
                 # Not packets: then nobody joins them.
                 self._lost = True
                 return data
+            texts: dict[int, list[bytes]] = {}
             for packet in packets:
                 if not isinstance(packet, Marker) and packet and packet[0] in self._watched:
-                    self._look(packet[0], packet[1:])
+                    texts.setdefault(packet[0], []).append(packet[1:])
+            for band, said in texts.items():
+                self._look(band, said)
         return data
 
     def end(self) -> bytes:
         """Nothing more."""
         return self._inner.end() if self._inner is not None else b""
 
-    def _look(self, band: int, text: bytes) -> None:
-        # What is whole in one packet is replaced by the scan that follows.
-        joined = self._joined.get(band, b"") + self._needles.replace(text)
-        if self._needles.found_in(joined):
-            raise Reflected
-        self._joined[band] = joined[-KEPT:]
+    def _look(self, band: int, texts: list[bytes]) -> None:
+        """Search all packets of one read together: it may hold 40,000 of them (I12)."""
+        before, needles = self._joined.get(band, b""), self._needles
+        joined = before + b"".join(texts)
+        if needles.found_in(joined):
+            # What is whole in one packet is replaced by the scan that follows.
+            joined = before + b"".join(map(needles.replace, texts))
+            if needles.found_in(joined):
+                raise Reflected
+        self._joined[band] = joined[-max(KEPT, needles.reach) :]

@@ -95,6 +95,8 @@ class BatchRewriter:
 
     def _check(self, action: Action) -> None:
         """Gitea copies the request's own Authorization: that goes to the repository alone (I4)."""
+        if self._repo.leads_astray(action.address):
+            raise Malformed("the answer leads to another repository, or to the forge's API")
         if self._repo.is_below(action.address):
             return
         texts = [action.address.target, *(value for _, value in action.header)]

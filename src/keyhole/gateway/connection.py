@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
-from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
-from keyhole.model.decision import Decision, Verdict
+from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.system.dialler import AddressRefused, Dialler, Unreachable
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +27,7 @@ HELLO_TIMEOUT = 10.0
 
 async def serve(
     loop: asyncio.AbstractEventLoop,
-    upstream: Upstream,
+    upstream: Dialler,
     dials: asyncio.Semaphore,
     tunnel: Tunnel,
     sock: socket.socket,
@@ -39,8 +39,7 @@ async def serve(
     # 2. Nothing is resolved or dialled before the gate has spoken (I4).
     if not await _may_dial(tunnel):
         return
-    # 3. Resolve, judge and dial; the sandbox gets a few at a time, so that its slow names do not
-    #    hold every resolver thread.
+    # 3. Resolve, judge and dial; the sandbox gets a few at a time.
     bound = tunnel.bound
     try:
         async with dials:
@@ -50,9 +49,10 @@ async def serve(
         tunnel.cut(error.decision.reason)
         return
     except Unreachable as error:
-        # Policy said yes; the network did not.
+        # Policy said yes; the network did not, or the session's share is used up.
         allowed = Decision(Verdict.ALLOW, bound.decision.reason, bound.decision.rule)
-        tunnel.deny(allowed, error.reason, why=str(error))
+        said = allowed if error.decision is None else error.decision
+        tunnel.deny(said, error.reason, why=str(error))
         tunnel.cut(error.reason)
         return
     # 4. Join.
@@ -62,8 +62,8 @@ async def serve(
         await loop.create_connection(lambda: side, sock=dialled.sock)
     except OSError as error:
         dialled.sock.close()
-        tunnel.deny(Decision(), refusal.UPSTREAM_UNREACHABLE, why=str(error))
-        tunnel.cut(refusal.UPSTREAM_UNREACHABLE)
+        tunnel.deny(Decision(), Reason.UPSTREAM_UNREACHABLE, why=str(error))
+        tunnel.cut(Reason.UPSTREAM_UNREACHABLE)
 
 
 async def _may_dial(tunnel: Tunnel) -> bool:

@@ -13,10 +13,11 @@ from keyhole.gateway.errand import Unauthorized
 from keyhole.gateway.largefiles import Elsewhere, TransferReading
 from keyhole.gateway.relay import FrameScan
 from keyhole.gateway.session import OverLimit
-from keyhole.gateway.upstream import still_allowed
 from keyhole.inject.encoded import Reflected, Undecodable
 from keyhole.model.decision import Decision, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.rule import BODILESS
+from keyhole.system.dialler import still_allowed
 from keyhole.wire.httpfield import Malformed
 from keyhole.wire.websocket import accept_for
 
@@ -37,14 +38,12 @@ if TYPE_CHECKING:
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """RFC 9110 §9.2.2: what may be sent again when a kept connection turns out to be closed."""
 
-_BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
-
 _REQUEST = EventKind.REQUEST
 _CONTINUE = 100
 _SWITCHING = 101
 _SUCCESS = 200
 _PARTIAL = 206
+_REDIRECTS = 300
 _ERRORS = 400
 
 
@@ -52,10 +51,11 @@ class Exchange:
     """A request in flight."""
 
     __slots__ = (
-        "_answer", "_begun", "_client", "_credentialed", "_decision", "_form", "_frames", "_grant",
-        "_head", "_message", "_needles", "_origin", "_ranges", "_reader", "_reading", "_recorded",
-        "_retried", "_since", "_spool", "_total", "_websocket_key", "left", "method", "pool",
-        "sent", "service", "status", "tally", "trailers", "transfer",
+        "_answer", "_begun", "_catalogued", "_client", "_credentialed", "_decision", "_early",
+        "_form", "_frames", "_grant", "_head", "_message", "_needles", "_origin", "_ranges",
+        "_reader", "_reading", "_recorded", "_retried", "_since", "_spool", "_total",
+        "_websocket_key", "left", "method", "pool", "sent", "service",
+        "status", "tally", "trailers", "transfer",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,9 @@ class Exchange:
         self._reading = dressed.reading
         self._credentialed = dressed.credentialed
         self._grant = dressed.grant
+        self._catalogued = dressed.catalogued
+        self._early = False
+        """Whether the answer began before all of the request had gone up."""
         transfer = self.transfer = dressed.transfer
         """Where it goes instead of to its own host."""
         self.pool = dressed.service if transfer is None else _pool(dressed.service, transfer)
@@ -180,12 +183,11 @@ class Exchange:
             self.sent = not self.left
             client.count_up(len(body))
             return body, rest
-        pieces = self._reader.feed(data)
-        size = sum(map(len, pieces))
-        self._total += size
-        client.count_up(size)
+        body = self._reader.feed(data)
+        self._total += len(body)
+        client.count_up(len(body))
         client.check_body(self._total)
-        framed = b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces])
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         if not self._reader.done:
             return framed, b""
         self.sent = True
@@ -252,6 +254,7 @@ class Exchange:
         if client is None:
             return
         self.status = head.status
+        self._early = not self.sent
         if body is None and self._credentialed and _SUCCESS <= head.status < _ERRORS:
             client.succeeded()  # and once more when it is whole, which may be much later
         if self.tally is not None:
@@ -415,19 +418,34 @@ class Exchange:
             client.queue(rest)
         if answer.hits:
             self._note(refusal.SECRET_SCRUBBED, Verdict.ALLOW)
-        had_body = self._head.length != 0
-        # A body that was refused, or that nobody expects, may still be read by the origin as the
-        # next request: its injected header would then end in whatever the first request stores.
-        left = had_body and (self.status >= _ERRORS or self.method in _BODILESS)
         self._client = self._origin = None
         if origin is not None:
             origin.release()
-            if reusable and self.sent and not left:
+            if reusable and self._leaves_nothing():
                 client.keep(origin, self.pool)
             else:
                 origin.close()
         succeeded = self._credentialed and self.status < _ERRORS
         client.answered(close=answer.closes, succeeded=succeeded)
+
+    def _leaves_nothing(self) -> bool:
+        """Whether the origin has surely read all of the request, so that it may get another (I4).
+
+        Attack: the origin answers and leaves the body unread, and takes it for the next request. If
+        that one announces a body, the next request that was judged becomes it, with its injected
+        header, and ends in whatever the smuggled one stores. Servers do not read bodies when they
+        redirect, refuse or answer early, nor where HTTP defines none; whether a server of the
+        user's own reads those that it accepts is not known.
+        """
+        if self._head.length == 0:
+            return not self._head.websocket
+        return (
+            self._catalogued
+            and self.sent
+            and not self._early
+            and self.status < _REDIRECTS
+            and self.method not in BODILESS
+        )
 
     # ── when it does not work ─────────────────────────────────────────────────────────────────────
 
@@ -532,7 +550,7 @@ class Exchange:
         self._recorded = True
         spoken = self._decision if decision is None else decision
         details: tuple[tuple[str, str | int], ...] = (
-            ("method", self.method),
+            ("method", self._head.word),
             ("path", self._head.path),
             ("service", self.service),
         )
@@ -548,7 +566,7 @@ class Exchange:
 
     def _note(self, reason: str, verdict: Verdict) -> None:
         if self._client is not None:
-            details = (("method", self.method), ("path", self._head.path))
+            details = (("method", self._head.word), ("path", self._head.path))
             rule = self._decision.rule
             self._client.note(Event(_REQUEST, verdict, reason, rule, self._client.host, details))
 

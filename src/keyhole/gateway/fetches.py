@@ -6,19 +6,20 @@ as any other answer.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.gathering import Gathered, Gathering
 from keyhole.gateway.refusal import Unfit
 from keyhole.model.decision import Reason
+from keyhole.system.places import Bounds, OverShare, Places
 from keyhole.wire.httpfield import Malformed
 from keyhole.wire.uploadpack import MAX_REQUEST, Refused, read_fetch
 
 if TYPE_CHECKING:
-    import asyncio
-
     from keyhole.gateway.inspection import Asked
     from keyhole.gateway.session import SessionState
 
@@ -34,8 +35,10 @@ MAX_RATIO, SMALL = 16, 4096
 
 _GZIP = 31  # a window of 15 and gzip's own frame
 
-# One, whoever asks: each that is at work takes as much of the interpreter as the loop.
+# One, whoever asks: each that is at work takes as much of the interpreter as the loop. Sessions
+# take turns, so that one with many to read does not keep another's waiting (I12).
 _reader = ThreadPoolExecutor(1, thread_name_prefix="fetch")
+PLACES = Bounds(total=1, each=1, waiting=256)
 
 
 class FetchBody(Gathering):
@@ -62,10 +65,21 @@ class FetchBody(Gathering):
         """The fetch as it goes on, uncompressed."""
         return Gathered(self.asked, self._set_length(self._read()))
 
-    async def finish_apart(self, loop: asyncio.AbstractEventLoop) -> Gathered:
+    async def finish_apart(self, loop: asyncio.AbstractEventLoop, places: Places) -> Gathered:
         """The same, read in a thread; what it belongs to may change meanwhile."""
-        plain = await loop.run_in_executor(_reader, self._read)
+        try:
+            await places.take(self._state)
+        except OverShare as error:
+            raise Unfit(Reason.OVER_SHARE, f"large fetches: {error}", "shares.fetches") from None
+        reading = loop.run_in_executor(_reader, self._read)
+        reading.add_done_callback(partial(self._was_read, places))
+        # Shielded: a client that leaves does not end the thread's work, which has its place.
+        plain = await asyncio.shield(reading)
         return Gathered(self.asked, self._set_length(plain))
+
+    def _was_read(self, places: Places, reading: asyncio.Future[bytes]) -> None:
+        reading.exception()  # seen, also where nobody waits any more
+        places.leave(self._state)
 
     def _read(self) -> bytes:
         # Taken only now: what was forgotten while it waited for its turn takes no memory (I9).

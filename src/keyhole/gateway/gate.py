@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from keyhole.gateway import refusal
+from keyhole.model.decision import Reason
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
+from keyhole.model.rule import BODILESS
 from keyhole.wire.clientflight import ClientFlight
 from keyhole.wire.httphead import HTTP_PORT, Head
 from keyhole.wire.httpstream import HttpStream
@@ -104,7 +106,12 @@ class HttpGate:
         def judge(head: Head) -> str | None:
             if head.host != host:
                 return refusal.HOST_MISMATCH
-            return further(head) if further else None
+            if further is not None:
+                return further(head)
+            # Attack: an origin that does not read the body of a GET takes it for a request, of
+            # which neither Host nor anything else was judged (I4).
+            bodied = head.word != head.method and head.method in BODILESS
+            return Reason.BODY_NOT_GRANTED if bodied else None
 
         self._stream = HttpStream(judge)
 

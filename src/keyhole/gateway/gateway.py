@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.gateway import fetches
 from keyhole.gateway.budgets import Commons
 from keyhole.gateway.door import namespace_cookie
 from keyhole.gateway.handle import DoorHandle, Shared
 from keyhole.gateway.slots import Slots
-from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
 from keyhole.policy.budget import GatewayLimits
+from keyhole.system.dialler import AddressRefused, Dialler, Unreachable
+from keyhole.system.places import Places
 
 if TYPE_CHECKING:
     import asyncio
 
     from keyhole.gateway.door import Door
-    from keyhole.gateway.resolver import Resolver
     from keyhole.gateway.session import Session
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import Rulebook
+    from keyhole.system.resolver import Resolver
 
 IDLE_TIMEOUT = 15 * 60.0
 """Seconds without a byte either way after which a tunnel is cut."""
@@ -56,9 +58,10 @@ class Gateway:
         self._limits = limits or GatewayLimits()
         self._shared = Shared(
             loop,
-            Upstream(loop, resolver),
+            Dialler(loop, resolver),
             Slots(self._limits.connections),
             Commons(self._limits, loop.time()),
+            Places(fetches.PLACES),
         )
         self._doors: set[DoorHandle] = set()
         self._timer: asyncio.TimerHandle | None = None

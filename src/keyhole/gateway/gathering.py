@@ -58,8 +58,7 @@ class Body(ABC):
             self._take(piece, limit)
             self.done = not self._left
             return rest
-        # Together: what a byte in a chunk of its own costs here, it must not cost again.
-        self._take(b"".join(self._reader.feed(data)), limit)
+        self._take(self._reader.feed(data), limit)
         self.done = self._reader.done
         return self._reader.rest if self.done else b""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from keyhole.gateway import connection, refusal
@@ -20,15 +21,17 @@ from keyhole.gateway.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.side import reset
 from keyhole.gateway.tunnel import Bound, Tunnel
+from keyhole.gateway.turn import Turn
 from keyhole.inject.surgery import Surgery
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, replace
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.grants import Ungrantable
 from keyhole.policy.request import Request, decide_request
+from keyhole.wire.httpfield import folded, overrides_method
 from keyhole.wire.httphead import HTTP_PORT, Head
-from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES, Treatment
+from keyhole.wire.httprequest import Treatment
 
 if TYPE_CHECKING:
     import socket
@@ -38,10 +41,11 @@ if TYPE_CHECKING:
     from keyhole.gateway.budgets import Commons
     from keyhole.gateway.session import Figures, Interception
     from keyhole.gateway.slots import Slots
-    from keyhole.gateway.upstream import Upstream
     from keyhole.model.host import Host
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant
+    from keyhole.system.dialler import Dialler
+    from keyhole.system.places import Places
 
 ACCEPTS_PER_TICK = 16
 """Connections taken from one door before the loop looks at the others."""
@@ -53,15 +57,13 @@ EXHAUSTED_PAUSE = 0.1
 """Seconds to wait when all slots are taken, or the system has no descriptor left."""
 
 DIALS_AT_ONCE = 16
-"""Origins that one session resolves and dials at a time: half of the resolver's threads."""
+"""Origins that one session resolves and dials at a time."""
 
 MAX_INSPECTIONS = 256
 """Hosts whose memory of lines and decisions is kept, some 200 KiB each: under a wildcard the
 sandbox chooses the names (I9). One that was forgotten is made anew."""
 
 DNS_PORT = 53
-
-OVERRIDES = METHOD_OVERRIDES | TARGET_OVERRIDES
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -71,9 +73,11 @@ class Shared:
     """What all doors of a gateway share."""
 
     loop: asyncio.AbstractEventLoop
-    upstream: Upstream
+    upstream: Dialler
     slots: Slots
     commons: Commons
+    fetches: Places
+    """For those that are read in a thread."""
 
 
 class DoorHandle:
@@ -82,11 +86,12 @@ class DoorHandle:
     def __init__(
         self, shared: Shared, door: Door, session: Session, closed: Callable[[DoorHandle], None]
     ) -> None:
-        self._shared = shared
+        self._shared = replace(shared, upstream=shared.upstream.for_session())
         self._loop = shared.loop
         self._door = door
         self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
+        self._state.turn = Turn(shared.loop)
         self._names = NameServer(shared.loop, self._state, shared.commons.questions)
         self._granting = Granting(shared.loop, self._state, self._grant_over)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
@@ -238,6 +243,13 @@ class DoorHandle:
             self._timer = self._loop.call_later(seconds, self.resume)
 
     def _acceptable(self, listener: socket.socket) -> None:
+        turn = self._state.turn
+        if turn.left > 0:  # else it is called again in the next turn
+            began = perf_counter()
+            self._accept_some(listener)
+            turn.spend(began)
+
+    def _accept_some(self, listener: socket.socket) -> None:
         state = self._state
         for _ in range(ACCEPTS_PER_TICK):
             now = self._loop.time()
@@ -255,7 +267,7 @@ class DoorHandle:
                 state.over_count(now)
                 self._pause()
                 return
-            if not self._shared.slots.take():
+            if not self._shared.slots.take(state.open):
                 self._pause(EXHAUSTED_PAUSE)
                 return
             sock = self._accept(listener)
@@ -369,8 +381,11 @@ class DoorHandle:
             if head.method not in ("GET", "HEAD"):
                 return Reason.METHOD_REFUSED
             # The bytes go on as they are, so what would be taken off elsewhere is refused here.
-            taken_off = any(surgery.treat(name) is Treatment.DROP for name in head.names)
-            if taken_off or surgery.query(query) != query or head.names & OVERRIDES:
+            names = {*head.names, *map(folded, head.names)}
+            if any(map(overrides_method, names)):
+                return Reason.METHOD_OVERRIDE
+            taken_off = any(surgery.treat(name) is Treatment.DROP for name in names)
+            if taken_off or surgery.query(query) != query:
                 return refusal.CREDENTIAL_IN_THE_CLEAR
             state.requested += 1
             now = self._loop.time()
@@ -381,7 +396,7 @@ class DoorHandle:
                     return limited.reason
             if not state.session.admitting():
                 return refusal.NOT_ADMITTING
-            request = Request(head.method, path, query)
+            request = Request(head.word, path, query)
             decision = decide_request(state.session.book, bound.host, bound.port, request)
             if not decision.allowed:
                 return decision.reason

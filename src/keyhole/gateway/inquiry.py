@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.gateway import refusal
 from keyhole.gateway.origin import Insecure
 from keyhole.gateway.reach import reach
-from keyhole.gateway.upstream import AddressRefused, Unreachable
+from keyhole.system.dialler import AddressRefused, Unreachable
 
 if TYPE_CHECKING:
     import ssl
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.inspection import Inspection
     from keyhole.gateway.origin import Origin
-    from keyhole.gateway.upstream import Upstream
     from keyhole.model.decision import Decision
     from keyhole.policy.rulebook import Rulebook
+    from keyhole.system.dialler import Dialler
     from keyhole.wire.httpfield import Field
     from keyhole.wire.httpresponse import ResponseHead
 
@@ -46,7 +46,7 @@ class Asking:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        upstream: Upstream,
+        upstream: Dialler,
         book: Callable[[], Rulebook],
         trust: ssl.SSLContext,
         inspection: Inspection,
@@ -66,9 +66,11 @@ class Asking:
                 yield piece
                 piece = await inquiry.next()
             origin, inquiry.reusable = inquiry.reusable, None
-            if origin is not None:
+            if origin is not None and (method == "GET" or self._inspection.catalogued(service)):
                 origin.resume()
                 self._inspection.keep_idle(service, origin, self._loop.time())
+            elif origin is not None:
+                origin.close()  # it may not have read the question's body (I4)
         finally:
             inquiry.give_up()
 

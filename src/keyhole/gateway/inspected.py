@@ -28,12 +28,12 @@ from keyhole.gateway.refusal import Form, Unfit
 from keyhole.gateway.remote import RemoteRepository
 from keyhole.gateway.session import OverLimit
 from keyhole.gateway.tlsside import RECORD
-from keyhole.gateway.upstream import AddressRefused, Unreachable, still_allowed
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import PLACE_WAIT
 from keyhole.policy.forge import GitEndpoint
 from keyhole.policy.limit import Pace, decide_total
+from keyhole.system.dialler import AddressRefused, Unreachable, still_allowed
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed, find_end
 from keyhole.wire.pktline import FLUSH
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from keyhole.wire.receivepack import PushRequest
 
 BODY_LIMIT = "limits.body"
+
+REQUESTS_AT_ONCE = 16
+"""Requests that are refused one after the other before the loop looks at others: a millisecond."""
 
 # A member of an enum that is named by way of its class is looked up each time.
 _, _, _HEAD, _GATHER, _BODY, _WAIT, _RELAY, _ = Phase
@@ -121,6 +124,7 @@ class Inspected(Arrival):
         self._advance(data)
 
     def _advance(self, data: bytes) -> None:
+        judged = 0
         try:
             while data:
                 phase, exchange = self._phase, self._exchange
@@ -134,6 +138,11 @@ class Inspected(Arrival):
                         self._hold_head(data)
                         return
                     self._searched = 0
+                    if judged == REQUESTS_AT_ONCE:
+                        self._hold(data)
+                        self.turn.later(self._next_turn)
+                        return
+                    judged += 1
                     data = self._request(data[:end], data[end + len(END_OF_HEAD) :])
                 elif phase is _WAIT:
                     # Reading stops only now that there is something to hold: a client that
@@ -156,6 +165,13 @@ class Inspected(Arrival):
             self._refuse_malformed(error.why)
         except OverLimit as error:
             self.over(error.decision)
+
+    def _next_turn(self) -> None:
+        """Go on with requests that came together with many others."""
+        if self._phase is _HEAD:
+            held, self._held = self._held, b""
+            self.resume()
+            self._advance(held)
 
     def _upload(self, exchange: Exchange, view: memoryview) -> None:
         """Bytes within a body of known length: encrypted at once, so they need not be copied."""
@@ -247,7 +263,7 @@ class Inspected(Arrival):
         self._meter = meter
         meter.count_up(size)
         if head.length:
-            most = body_limit(meter, head.method, head.path)
+            most = body_limit(meter, head.word, head.path)
             if most is not None:
                 self._body_limit, self._body_rule = most, f"services.{decision.service}.bodies"
         return None
@@ -338,7 +354,7 @@ class Inspected(Arrival):
     async def _read_apart(self, body: FetchBody) -> None:
         """Read a long body where it holds nobody up; the connection is not read from meanwhile."""
         try:
-            whole = await body.finish_apart(self._loop)
+            whole = await body.finish_apart(self._loop, self._shared.fetches)
         except Unfit as error:
             self.go_on_with(partial(self._refuse_gathered, body, error))
             return
@@ -349,6 +365,7 @@ class Inspected(Arrival):
         return self._refuse_unfit(error, body.asked.head, body.asked.decision, b"")
 
     def _attach(self, exchange: Exchange, origin: Origin, data: bytes) -> bytes:
+        origin.turn = self.turn
         rest = exchange.attach(origin, data)
         self._phase = _BODY if exchange.wants_body() else _WAIT
         if origin.slow:
@@ -547,7 +564,10 @@ class Inspected(Arrival):
         except AddressRefused as error:
             exchange.failed(error.decision.reason, "", error.decision)
             return
-        except (Unreachable, Insecure) as error:
+        except Unreachable as error:
+            exchange.failed(error.reason, str(error), error.decision)
+            return
+        except Insecure as error:
             exchange.failed(error.reason, str(error))
             return
         if self._exchange is not exchange:
@@ -678,10 +698,8 @@ class Inspected(Arrival):
         """The client takes more."""
         if self._exchange is not None:
             self._exchange.client_caught_up()
-        elif self._phase is _HEAD:
-            held, self._held = self._held, b""
-            self.resume()
-            self._advance(held)
+        else:
+            self._next_turn()
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────
 
@@ -717,14 +735,15 @@ class Inspected(Arrival):
     ) -> bytes:
         """Answer a request that is not sent; without a body, the connection goes on."""
         reason = reason or decision.reason
-        details = (("method", head.method), ("path", head.path))
+        word = head.word or head.method
+        details = (("method", word), ("path", head.path))
         rule = decision.rule
         self.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, self.host, details))
         self._forget_body()
         self._request_over()
         if reason != Reason.OVER_BUDGET:
-            self._state.tell_request(head.method, self.host, head.path, reason)
-        why = why or refusal.request_why(head.method, self.host, head.path, reason)
+            self._state.tell_request(word, self.host, head.path, reason)
+        why = why or refusal.request_why(word, self.host, head.path, reason)
         close = head.close or head.length != 0 or head.websocket
         body = head.method != "HEAD"
         form = self._inspection.form(head)

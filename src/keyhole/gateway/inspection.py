@@ -18,6 +18,7 @@ from keyhole.gateway.pushes import Report
 from keyhole.gateway.refusal import HTTP_MALFORMED, Form, Unfit
 from keyhole.inject.canonical import SignedRequest
 from keyhole.inject.injection import SignatureInjection
+from keyhole.inject.returned import CONDITIONS, AnswerFields
 from keyhole.inject.sigv4 import WRITTEN_NAMES, Refusal, SigningKey, check, sign, wants_digest
 from keyhole.inject.slots import Place, Slot
 from keyhole.inject.surgery import Surgery, written_slots
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from keyhole.inject.usage import Usage
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules, Rulebook
+    from keyhole.wire.httpfield import Memo
     from keyhole.wire.lfs import BatchRequest
     from keyhole.wire.uploadpack import Abilities
 
@@ -118,6 +120,8 @@ class Dressed:
     """Where it goes instead of to this host."""
     grant: GitGrant | None = None
     """Of a push: what it was judged by."""
+    catalogued: bool = False
+    """Whether it goes to a server that is known to read the bodies that it accepts."""
 
 
 class Inspection:
@@ -163,16 +167,27 @@ class Inspection:
         self._scanned = bool(self._needles or self._minting or counted)
         self._retired = False
         scanned = any(credentials) or self._scanned
-        merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
-        collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         served = [rules.host for rules in self._rules.values()]
+        # A key that is signed with is not sent, so nothing that is derived from it comes back; the
+        # session token beside it is too long to be guessed by a digest.
+        sent = [each for each in credentials if isinstance(each, Minting) or not _signs(each)]
+        self._tags = searched.tags if any(sent) else None
+        self._fields: AnswerFields | None = None
+        if any(credentials) or self._needles:
+            kept = [slot for each in served for slot in each.keep if slot.place is Place.COOKIE]
+            returned = [slot for each in served for slot in each.returned]
+            self._fields = AnswerFields((*kept, *returned), self._tags)
+        merged = {name for rules in self._rules.values() for name, _ in rules.host.merge}
+        if self._tags is not None:
+            merged |= {name.decode("ascii") for name in CONDITIONS}
+        collected = (*_COLLECTED_ALWAYS, *(_COLLECTED_WHEN_SCANNED if scanned else ()), *merged)
         strip = [slot for each in served for slot in (*each.strip, *written_slots(each.inject))]
         if any(isinstance(way, SignatureInjection) for each in served for way in each.inject):
             strip += [Slot(Place.HEADER, name.decode("ascii")) for name in WRITTEN_NAMES]
         keep = [slot for each in served for slot in each.keep]
         self.surgery = Surgery(strip, keep, collected)
         self.reader = RequestReader(host.name, port, self.surgery.treat, {})
-        self.known_answers: dict[bytes, bytes] = {}
+        self.known_answers: Memo = {}
         authority = host.name if port == DEFAULT_PORT else f"{host.name}:{port}"
         self._host_line = f"Host: {authority}\r\n".encode("ascii")
         self._decisions: dict[tuple[str, str, str], RequestDecision] = {}
@@ -187,6 +202,8 @@ class Inspection:
         """Policy's word on a request."""
         if head.dns_message:
             return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+        if head.overrides:
+            return RequestDecision(reason=Reason.METHOD_OVERRIDE)
         query = head.query or ""
         if query and not self._git:
             # A query is refused or not by itself; what varies in it must not empty the memory.
@@ -194,11 +211,12 @@ class Inspection:
             if refusal is not None:
                 return refusal
             query = ""
-        key = (head.method, head.path, query)
+        word = head.word
+        key = (word, head.path, query)
         known = self._decisions.get(key)
         if known is not None:
             return known
-        request = Request(head.method, head.path, query)
+        request = Request(word, head.path, query)
         decision = decide_among(self._services, request)
         if len(head.path) + len(query) <= MAX_REMEMBERED_TARGET:
             if len(self._decisions) >= MAX_DECISIONS:
@@ -233,6 +251,10 @@ class Inspection:
         """A service of this host."""
         return self._rules[name].service
 
+    def catalogued(self, name: str) -> bool:
+        """Whether the catalogue knows this host as the service's."""
+        return self._rules[name].host.catalogued
+
     def usage(self, name: str) -> tuple[Usage, ...]:
         """How answers of a service of this host say their tokens."""
         return self._rules[name].host.usage
@@ -252,9 +274,6 @@ class Inspection:
         Raises Unfit where it is of git and not in git's form.
         """
         service = decision.service or ""
-        if self._git and head.length and head.method in ("GET", "HEAD"):
-            # Some frameworks take a form in it for fields of the query, which was looked through.
-            raise Unfit(HTTP_MALFORMED, "a forge is asked without a body")
         errand = read_errand(self._rules[service], head) if self._git else None
         credential = self._credentials[service, errand is not None]
         if isinstance(credential, Minting):
@@ -310,9 +329,9 @@ class Inspection:
             lines.append(_UPGRADE)
         lines.append(b"\r\n")
         message, needles, ranges = b"".join(lines), self.needles(), rules.host.ranges
-        opened = credential is not None
+        opened, known = credential is not None, rules.host.catalogued
         if errand is None:
-            return Dressed(message, asked.service, needles, ranges, key, opened)
+            return Dressed(message, asked.service, needles, ranges, key, opened, catalogued=known)
         reading = errand.reading()
         if asked.told is not None:
             watch = BandWatch(needles, Report(asked.told, needles))
@@ -331,6 +350,7 @@ class Inspection:
             reading=reading,
             credentialed=opened,
             grant=grant,
+            catalogued=known,
         )
 
     def open_transfer(self, asked: Asked) -> Transfer:
@@ -351,6 +371,7 @@ class Inspection:
             reading=TransferReading(transfer),
             transfer=transfer,
             credentialed=asked.credential is not None,
+            catalogued=self.catalogued(asked.service),
         )
 
     def question(
@@ -421,12 +442,15 @@ class Inspection:
                         yield field.line
                 case b"sec-websocket-extensions":
                     pass  # permessage-deflate would hide the frames from the scan
+                case b"if-match" | b"if-none-match" if self._tags is not None:
+                    yield b"%b: %b\r\n" % (field.name, self._tags.open(field.value))
                 case b"accept-encoding" | b"accept-charset":
                     if not scanned:
                         yield field.line
                 case name if name in _RANGES:
                     if not scanned or rules.host.ranges:
-                        yield field.line
+                        value = self._tags.open(field.value) if self._tags else field.value
+                        yield b"%b: %b\r\n" % (name, value)
                 case name if name in merge:
                     flags = [flag.strip() for flag in field.value.split(b",")]
                     wanted = merge.pop(name)
@@ -448,7 +472,7 @@ class Inspection:
     def destination(self, transfer: Transfer | None = None) -> Destination:
         """Where a request goes."""
         if transfer is None:
-            return Destination(self.host, self.port, self.known_answers)
+            return Destination(self.host, self.port, self.known_answers, self._fields)
         return Destination(transfer.host, transfer.port, {})
 
     def take_idle(self, pool: str) -> Origin | None:
@@ -495,6 +519,10 @@ class Inspection:
             for origin in kept:
                 origin.close()
         self._idle.clear()
+
+
+def _signs(credential: Credential | None) -> bool:
+    return credential is None or credential.signer is not None
 
 
 def _counts_tokens(rules: HostRules) -> bool:

@@ -101,7 +101,9 @@ def open_address(
 
 def repo_of(service: Service, errand: Errand, host: Host, port: int) -> Repo:
     """Whose large files a request is about."""
-    return Repo(host, port, service.name, errand.grant.forge, errand.repository)
+    hosts = (each for each in service.hosts if each.inject or each.git_inject)
+    credentialed = tuple(pattern for each in hosts for pattern in each.patterns)
+    return Repo(host, port, service.name, errand.grant.forge, errand.repository, credentialed)
 
 
 class BatchReading:

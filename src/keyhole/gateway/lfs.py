@@ -13,14 +13,14 @@ import re
 import secrets
 from typing import TYPE_CHECKING, NoReturn
 
+from keyhole.inject.families import is_claim
 from keyhole.inject.lent import is_credential, lent_secrets
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.value import dataclass, replace
-from keyhole.policy.forge import repository_at
-from keyhole.wire.httpfield import HOP_BY_HOP, Malformed
-from keyhole.wire.httprequest import METHOD_OVERRIDES, TARGET_OVERRIDES
+from keyhole.policy.forge import find_git_request, repository_at
+from keyhole.wire.httpfield import HOP_BY_HOP, Malformed, folded, overrides_method
 from keyhole.wire.lfs import read_object, write_object
 from keyhole.wire.lfsanswer import Verb
 from keyhole.wire.lfsjson import MEDIA_TYPE
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from keyhole.inject.scrub import Needles
+    from keyhole.model.host import HostPattern
     from keyhole.model.repository import Forge, Repository
     from keyhole.wire.lfs import LargeObject
     from keyhole.wire.lfsanswer import Action, StorageAddress
@@ -43,9 +44,9 @@ _OPAQUE_BYTES = 24
 _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")
 
 # RFC 9110 §7.6.1, what frames the message, and what the gateway writes itself.
-_NOT_SENT = frozenset(
-    name.decode("ascii") for name in HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES
-) | frozenset("host content-length expect accept-encoding user-agent range if-range".split())
+_NOT_SENT = HOP_BY_HOP | frozenset(
+    b"host content-length expect accept-encoding user-agent range if-range".split()
+)
 
 
 class Unopened(Exception):
@@ -65,17 +66,35 @@ class Repo:
     service: str
     forge: Forge
     repository: Repository
+    credentialed: tuple[HostPattern, ...] = ()
+    """The hosts of the service that its credential goes to."""
 
     def is_below(self, address: StorageAddress) -> bool:
         """Whether an address is the repository's own, so that its credential may go there (I4)."""
         if (address.host, address.port) != (self.host, self.port):
             return False
         try:
-            segments = RequestPath.parse(address.path).segments
+            path = RequestPath.parse(address.path)
         except Unparsable:
             return False
+        git = find_git_request(self.forge, path)
+        if git is not None and git.repository != self.repository:
+            return False  # a repository within the path of another one
+        segments = path.segments
         ends = range(1, len(segments))
         return any(repository_at(self.forge, segments[:i]) == self.repository for i in ends)
+
+    def leads_astray(self, address: StorageAddress) -> bool:
+        """Whether an address is on the forge and not in this repository (I3).
+
+        It may be another repository, for which the answer lends what opens it there; or the forge's
+        API. A storage host has neither.
+        """
+        at_forge = (address.host, address.port) == (self.host, self.port) or any(
+            pattern.port == address.port and pattern.matches(address.host)
+            for pattern in self.credentialed
+        )
+        return at_forge and not self.is_below(address)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -117,6 +136,7 @@ class Transfer:
     body: bytes
     """To be sent in the place of the client's: of a verification."""
     large: LargeObject
+    repo: Repo
     own: Needles
     """Of the service's own credential, which no redirect takes along."""
     needles: Needles
@@ -193,11 +213,17 @@ class LargeFiles:
         self._weight -= self._kept.pop(opaque).weight
 
 
+def _is_sent(name: str) -> bool:
+    """Whether a field that a forge asks for goes to its storage."""
+    plain = folded(name.lower().encode("ascii"))
+    return not (plain in _NOT_SENT or overrides_method(plain) or is_claim(plain.decode("ascii")))
+
+
 def _transfer(
     kept: _Kept, upload: Upload, credential: tuple[bytes, ...], needles: Needles
 ) -> Transfer:
     action, verb = kept.action, kept.verb
-    given = [(name, value) for name, value in action.header if name.lower() not in _NOT_SENT]
+    given = [(name, value) for name, value in action.header if _is_sent(name)]
     names = {name.lower() for name, _ in given}
     lent = lent_secrets(replace(action, header=tuple(given)), kept.large.oid)
     body = b""
@@ -222,6 +248,7 @@ def _transfer(
         storage_head(verb.method, action.address, lines),
         body,
         kept.large,
+        kept.repo,
         needles,
         needles | lent,
     )

@@ -10,12 +10,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.upstream import AddressRefused, Unreachable, Upstream
 from keyhole.inject.credential import Credential, Unusable, make_credential
 from keyhole.inject.scrub import Needles
 from keyhole.inject.serviceaccount import MAX_ANSWER, NoToken, read_token, token_request
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.value import replace
+from keyhole.system.dialler import AddressRefused, Dialler, Unreachable
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed
 from keyhole.wire.httpresponse import Framing, parse_response
@@ -71,7 +71,7 @@ class Minting:
         """Whether a new token should be fetched while this one still serves."""
         return now > self._old
 
-    async def fetch(self, upstream: Upstream, trust: ssl.SSLContext) -> None:
+    async def fetch(self, upstream: Dialler, trust: ssl.SSLContext) -> None:
         """Fetch a token; whoever comes meanwhile waits for the same one. Raises Unminted."""
         fetching = self._fetching or self.renew(upstream, trust)
         if fetching is None:
@@ -79,7 +79,7 @@ class Minting:
         # One client that leaves must not take the token from the others.
         await asyncio.shield(fetching)
 
-    def renew(self, upstream: Upstream, trust: ssl.SSLContext) -> asyncio.Task[None] | None:
+    def renew(self, upstream: Dialler, trust: ssl.SSLContext) -> asyncio.Task[None] | None:
         """Begin to fetch a token, unless one is being fetched or none could be had just now."""
         if self._fetching is not None or time.monotonic() - self._failed[0] < PATIENCE:
             return None
@@ -92,7 +92,7 @@ class Minting:
         if not task.cancelled() and task.exception() is not None:
             self._failed = (time.monotonic(), str(task.exception()))
 
-    async def _fetch(self, upstream: Upstream, trust: ssl.SSLContext) -> None:
+    async def _fetch(self, upstream: Dialler, trust: ssl.SSLContext) -> None:
         asked = time.monotonic()
         request = token_request(self._account, time.time())
         try:
@@ -117,7 +117,7 @@ class Minting:
         self._old = self._ends - min(FRESH, token.expires_in / 2)
 
     async def _post(
-        self, upstream: Upstream, trust: ssl.SSLContext, request: TokenRequest
+        self, upstream: Dialler, trust: ssl.SSLContext, request: TokenRequest
     ) -> tuple[int, bytes]:
         dialled = await upstream.dial(self._book, Host.parse(request.host), DEFAULT_PORT)
         reader, writer = await asyncio.open_connection(
@@ -157,5 +157,5 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
         data = await reader.read(MAX_ANSWER)
         if not data:
             raise Malformed("it is cut off")
-        body += b"".join(chunks.feed(data))
+        body += chunks.feed(data)
     return body

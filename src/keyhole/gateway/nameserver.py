@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from keyhole.gateway import granting, refusal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.gateway.session import SessionState
+    from keyhole.gateway.turn import Turn
     from keyhole.policy.limit import Bucket
 
 ANSWERS_PER_TICK = 16
@@ -52,6 +54,11 @@ class NameServer:
         self._loop = loop
         self._state = state
         self._common = common
+
+    @property
+    def turn(self) -> Turn:
+        """The session's share of the loop's time."""
+        return self._state.turn
 
     def wait(self) -> float:
         """Seconds until the next question may be answered."""
@@ -147,6 +154,13 @@ class UdpNameServer:
         self._loop.add_reader(self._sock, self._readable)
 
     def _readable(self) -> None:
+        turn = self._server.turn
+        if turn.left > 0:  # else it is called again in the next turn
+            began = perf_counter()
+            self._answer_some()
+            turn.spend(began)
+
+    def _answer_some(self) -> None:
         for _ in range(ANSWERS_PER_TICK):
             wait = self._server.wait()
             if wait:
@@ -204,8 +218,10 @@ class TcpNameServer(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes in."""
+        began = perf_counter()
         self._buffer += self._chunk[:nbytes]
         self._work()
+        self._server.turn.spend(began)
 
     def eof_received(self) -> bool:
         """Close once what was asked is answered; replies are written at once."""

@@ -16,7 +16,7 @@ from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
 from keyhole.policy.push import Change, Remote, decide_by_name, decide_ref_update, foresee
 from keyhole.policy.pushwords import refusal_words
-from keyhole.policy.trial import Case, Unjudged, Unsound
+from keyhole.policy.trial import Case, Unheard, Unjudged, Unsound
 from keyhole.wire.receivepack import ReportReader
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ class Judge(Protocol):
 
     def prepare(self) -> None:
         """A push is announced."""
-
-    def close(self) -> None:
-        """There will be no other; said by who made it, since many doors may share it."""
 
     async def judge(
         self,
@@ -137,6 +134,8 @@ class Push:
         )
         try:
             found = await self._judge.judge(quarantine.fd, offset, case, self._repository.pack)
+        except Unheard as error:
+            return self._all(Decision(reason=Reason.OVER_SHARE, rule="shares.judges"), str(error))
         except Unsound as error:
             return self._all(Decision(reason=Reason.PUSH_MALFORMED), str(error))
         except Unjudged as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.gateway import refusal
 from keyhole.gateway.refusal import Unfit
 from keyhole.gateway.session import OverLimit
+from keyhole.model.decision import Reason
 from keyhole.policy.limit import decide_total
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ PIECE = 256 << 10
 """Bytes that are read back at a time."""
 
 KEEP_FREE = 256 << 20
-"""Bytes of its disk that a quarantine leaves to the host: a push must not fill it (I9)."""
+"""Bytes of its disk that quarantines leave to the host and to the audit log: pushes must not fill
+it (I9)."""
 
-CHECK_EVERY = 16 << 20
-"""Bytes after which the free space is looked at again."""
+
+WORDS = "pushes of this sandbox that wait take half of the room that this host has for them"
 
 
 class Quarantine:
@@ -56,10 +58,15 @@ class Quarantine:
         limit = self._state.session.book.policy.limits.upload
         if self._state.quarantined + len(data) > limit:
             raise OverLimit(decide_total("upload", self._state.quarantined, len(data), limit))
-        if self.size // CHECK_EVERY != (self.size + len(data)) // CHECK_EVERY or not self.size:
-            room = os.fstatvfs(self.fd)
-            if room.f_bavail * room.f_frsize < KEEP_FREE:
-                raise Unfit(refusal.DISK_FULL, "")
+        # Each time: what many pushes write between two looks would be past the bound already.
+        found = os.fstatvfs(self.fd)
+        room = found.f_bavail * found.f_frsize - KEEP_FREE - len(data)
+        if room < 0:
+            raise Unfit(refusal.DISK_FULL, "")
+        if self._state.quarantined + len(data) > room:
+            # A session has no more on the disk than is left for others, so that there is always
+            # something left for another (I12).
+            raise Unfit(Reason.OVER_SHARE, WORDS, "shares.spool")
         view = memoryview(data)
         try:
             while view:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.origin import Insecure, Origin
+from keyhole.model.decision import Reason
 
 if TYPE_CHECKING:
     import ssl
 
     from keyhole.gateway.origin import Destination
-    from keyhole.gateway.upstream import Upstream
     from keyhole.policy.rulebook import Rulebook
+    from keyhole.system.dialler import Dialler
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds for TLS with an origin."""
@@ -21,7 +22,7 @@ HANDSHAKE_TIMEOUT = 10.0
 
 async def reach(
     loop: asyncio.AbstractEventLoop,
-    upstream: Upstream,
+    upstream: Dialler,
     book: Rulebook,
     trust: ssl.SSLContext,
     destination: Destination,
@@ -35,7 +36,7 @@ async def reach(
         await loop.create_connection(lambda: origin, sock=dialled.sock)
     except OSError as error:
         dialled.sock.close()
-        raise Insecure(refusal.UPSTREAM_UNREACHABLE, str(error)) from None
+        raise Insecure(Reason.UPSTREAM_UNREACHABLE, str(error)) from None
     try:
         origin.begin(trust, server_name=destination.host.name, early=dialled.early)
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):

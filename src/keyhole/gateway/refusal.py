@@ -31,9 +31,6 @@ HOST_MISMATCH = "host-mismatch"
 INSPECTION_OFF = "inspection-off"
 NOT_ADMITTING = "not-admitting"
 FOREIGN_NAMESPACE = "foreign-namespace"
-NAME_UNRESOLVED = "name-unresolved"
-UPSTREAM_UNREACHABLE = "upstream-unreachable"
-PROXY_FAILED = "proxy-failed"
 DOOR_CLOSED = "door-closed"
 POLICY_CHANGED = "policy-changed"
 GRANT_EXPIRED = "grant-expired"
@@ -87,6 +84,7 @@ _WORDS: dict[str, str] = {
     Reason.NAME_MALFORMED: "not a host's name",
     Reason.OVER_LIMIT: "over the limit",
     Reason.OVER_BUDGET: "the session's budget is used up",
+    Reason.OVER_SHARE: "the session has its whole share of what sessions share; try again",
     Reason.ADDRESS_PRIVATE: "it resolves to a private address",
     Reason.ADDRESS_LOOPBACK: "it resolves to a loopback address",
     Reason.ADDRESS_LINK_LOCAL: "it resolves to a link-local address",
@@ -104,9 +102,9 @@ _WORDS: dict[str, str] = {
     HOST_MISMATCH: "HTTP asks for another host than DNS did",
     INSPECTION_OFF: "it belongs to a service, and nothing is inspected in this session",
     NOT_ADMITTING: "nothing is admitted while the audit log cannot be written",
-    NAME_UNRESOLVED: "the name does not resolve",
-    UPSTREAM_UNREACHABLE: "it cannot be reached",
-    PROXY_FAILED: "the proxy refused or cannot be reached",
+    Reason.NAME_UNRESOLVED: "the name does not resolve",
+    Reason.UPSTREAM_UNREACHABLE: "it cannot be reached",
+    Reason.PROXY_FAILED: "the proxy refused or cannot be reached",
     CLIENT_DISTRUSTS: "the client does not trust this session's CA",
     CLIENT_TLS: "TLS with the client failed",
     UPSTREAM_TLS: "TLS with the origin failed",
@@ -123,6 +121,9 @@ _WORDS: dict[str, str] = {
     DISK_FULL: "this host has no room for the push",
     CREDENTIAL_REFUSED: "the origin does not accept the credential",
     Reason.METHOD_REFUSED: "the method is not known",
+    Reason.METHOD_OVERRIDE: "a field or the query names another method than the request has",
+    Reason.BODY_NOT_GRANTED: "a body, which HTTP does not define for this method",
+    Reason.WEBSOCKET_NOT_GRANTED: "a WebSocket is a grant of its own",
     Reason.PATH_MALFORMED: "the path can be read in two ways",
     Reason.QUERY_MALFORMED: "the query has characters that must be encoded",
     Reason.DNS_OVER_HTTPS: "DNS over HTTPS would resolve names past the gateway",
@@ -174,10 +175,10 @@ _ALERTS = {
 
 _FAILURES = frozenset(
     {
-        NAME_UNRESOLVED, UPSTREAM_UNREACHABLE, PROXY_FAILED, UPSTREAM_TLS, UPSTREAM_CERTIFICATE,
-        UPSTREAM_MALFORMED, UPSTREAM_CLOSED, UPSTREAM_SLOW, ENCODING_REFUSED, SECRET_REFLECTED,
-        INTERNAL, CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE, CREDENTIAL_REFUSED,
-        DISK_FULL,
+        Reason.NAME_UNRESOLVED, Reason.UPSTREAM_UNREACHABLE, Reason.PROXY_FAILED, UPSTREAM_TLS,
+        UPSTREAM_CERTIFICATE, UPSTREAM_MALFORMED, UPSTREAM_CLOSED, UPSTREAM_SLOW, ENCODING_REFUSED,
+        SECRET_REFLECTED, INTERNAL, CLIENT_DISTRUSTS, CLIENT_TLS, CREDENTIAL_UNAVAILABLE,
+        CREDENTIAL_REFUSED, DISK_FULL,
     }
 )  # fmt: skip
 """Reasons that are nobody's decision: policy allowed it, the network did not."""
@@ -266,7 +267,7 @@ def _ask(method: str, url: str) -> str:
     return f"`keyhole why{flag} {shlex.quote(url)}` says which rule"
 
 
-_PASSING = frozenset({Reason.OVER_LIMIT, NOT_ADMITTING})
+_PASSING = frozenset({Reason.OVER_LIMIT, Reason.OVER_SHARE, NOT_ADMITTING})
 """What the same request may meet no longer, a moment later."""
 
 _NOT_FOUND = frozenset({Reason.REPOSITORY_NOT_GRANTED})
@@ -277,6 +278,7 @@ _STATUS = {
     Reason.PUSH_MALFORMED: "400 Bad Request",
     BODY_TOO_LARGE: "413 Content Too Large",
     Reason.OVER_LIMIT: "429 Too Many Requests",
+    Reason.OVER_SHARE: "429 Too Many Requests",
     INTERNAL: "500 Internal Server Error",
     NOT_ADMITTING: "503 Service Unavailable",
     CREDENTIAL_REFUSED: "403 Forbidden",

@@ -8,9 +8,11 @@ on another. It sends nothing and keeps no credential that could be written.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from keyhole.inject.entitytag import KEY_BYTES, EntityTags
 from keyhole.inject.scrub import Needles
 
 if TYPE_CHECKING:
@@ -28,13 +30,14 @@ MAX_PAST = 32
 class Searched:
     """The needles of one session's hosts."""
 
-    __slots__ = ("_hosts", "_past", "_present")
+    __slots__ = ("_hosts", "_past", "_present", "tags")
 
     def __init__(self, book: Rulebook, interception: Interception | None) -> None:
         # Under a wildcard the sandbox chooses the names: only what is in use is kept (I9).
         self._hosts: WeakValueDictionary[Host, Needles] = WeakValueDictionary()
         self._past: dict[HostPattern, list[Needles]] = {}
         self._present = _present(book, interception)
+        self.tags = EntityTags(secrets.token_bytes(KEY_BYTES))
 
     def of(self, host: Host) -> Needles:
         """What is searched for in a host's answers; the same value while anyone has it."""

@@ -10,6 +10,7 @@ from keyhole.gateway.budgets import change_meters, meters_for, uses
 from keyhole.gateway.lfs import LargeFiles
 from keyhole.gateway.searched import Searched
 from keyhole.gateway.synthetic import SyntheticNames
+from keyhole.gateway.turn import UNBOUNDED, Turn
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
@@ -131,6 +132,7 @@ class SessionState:
         "requests",
         "searched",
         "session",
+        "turn",
         "up",
     )
 
@@ -145,6 +147,8 @@ class SessionState:
         self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
         self.meters = meters_for(session.book.policy, now)
         """Of services with bounds of their own."""
+        self.turn: Turn = UNBOUNDED
+        """Its share of the loop's time; set by the door."""
         self.open = 0
         self.busy = 0
         """Requests to services at this moment."""

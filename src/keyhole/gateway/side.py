@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -85,6 +86,29 @@ class Side(asyncio.Protocol):
         if self.transport is not None:
             self.transport.resume_reading()
 
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on; a session that has had its turn reads no more until the next one."""
+        turn = self.tunnel.state.turn
+        began = perf_counter()
+        self.passed(data)
+        turn.spend(began)
+        if turn.left <= 0 and self.transport is not None:
+            self.transport.pause_reading()
+            turn.later(self._next_turn)
+
+    def passed(self, data: bytes) -> None:
+        """Bytes of this side."""
+        raise NotImplementedError
+
+    def _next_turn(self) -> None:
+        """Read on, unless it is the other side that is waited for."""
+        if self.transport is None:
+            return
+        other = self.other
+        if self.tunnel.held if other is None else other.slow:
+            return
+        self.resume()
+
     def write(self, data: bytes) -> None:
         """Send, unless the side is going."""
         if self.transport is not None and not self.transport.is_closing():
@@ -111,7 +135,7 @@ class Side(asyncio.Protocol):
 class ClientSide(Side):
     """The side in the sandbox: judged by the gate while there is one, held until the origin is."""
 
-    def data_received(self, data: bytes) -> None:
+    def passed(self, data: bytes) -> None:
         """Bytes up."""
         tunnel = self.tunnel
         gate = tunnel.gate
@@ -160,7 +184,7 @@ class OriginSide(Side):
         if joined is not None:
             joined(self)
 
-    def data_received(self, data: bytes) -> None:
+    def passed(self, data: bytes) -> None:
         """Bytes down."""
         tunnel = self.tunnel
         over = tunnel.state.count_down(len(data))

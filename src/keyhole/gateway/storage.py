@@ -24,9 +24,9 @@ MAX_HOPS = 2
 
 _ERRORS = 400
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_PASSED = frozenset(b"etag last-modified date retry-after".split())
+_PASSED = frozenset(b"last-modified date retry-after".split())
 """Fields of a storage host's answer that a client has a use for. All others stay outside: cookies,
-challenges, and the addresses that stand in Location."""
+challenges, digests, and the addresses that stand in Location."""
 
 
 def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
@@ -46,6 +46,8 @@ def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
     if transfer.own.found_in(places[0]):
         raise Malformed("the storage host would send the forge's own credential somewhere else")
     address = StorageAddress.parse(places[0].decode("latin-1"))
+    if transfer.repo.leads_astray(address):
+        raise Malformed("the storage host sends the transfer to another place of the forge")
     needles = transfer.needles | lent_secrets(Action(address), transfer.large.oid)
     return Transfer(
         address.host,
@@ -54,6 +56,7 @@ def redirected(transfer: Transfer, head: ResponseHead) -> Transfer | None:
         storage_head("GET", address, ()),
         b"",
         transfer.large,
+        transfer.repo,
         transfer.own,
         needles,
         transfer.hops + 1,

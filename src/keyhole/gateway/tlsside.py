@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 from keyhole.gateway.side import reset
+from keyhole.gateway.turn import UNBOUNDED, Turn
 
 if TYPE_CHECKING:
     import socket
@@ -48,13 +50,17 @@ _RECEIVED = memoryview(bytearray(2 * PORTION))
 _PLAIN = memoryview(bytearray(17 * RECORD))
 _PLAIN_FULL = len(_PLAIN) - RECORD
 
+_LITTLE = _RECEIVED[:RECORD]
+"""For a connection whose session has had its turn: what it reads is kept until the next one. And
+for one of which little may be read at a time, since it may become much."""
+
 
 class TlsSide(asyncio.BufferedProtocol):
     """A protocol whose subclass is handed plain bytes and sends them."""
 
     __slots__ = (
-        "_due", "_established", "_in", "_out", "_paused", "_soon", "_tls", "slow", "sock",
-        "transport",
+        "_due", "_established", "_in", "_out", "_paused", "_put_off", "_soon", "_tls", "careful",
+        "slow", "sock", "transport", "turn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -69,11 +75,18 @@ class TlsSide(asyncio.BufferedProtocol):
         self._due = False
         """Whether small pieces wait for the end of this turn."""
         self._soon = asyncio.get_running_loop().call_soon
+        self._put_off = b""
+        """What came when the session had had its turn; nothing more is read meanwhile."""
+        self.careful = False
+        """Whether little is read at a time."""
+        self.turn: Turn = UNBOUNDED
+        """The session's share of the loop's time."""
 
     def __init_subclass__(cls) -> None:
         # CPython makes the code of a function fast for the class that it sees. Called for clients
         # and origins in turns it would stay slow: each class gets the busiest functions anew.
-        for own in (TlsSide.buffer_updated, TlsSide._read, TlsSide.send, TlsSide.resume):
+        busiest = (TlsSide.buffer_updated, TlsSide._take, TlsSide._read, TlsSide.send)
+        for own in (*busiest, TlsSide.resume):
             code = own.__code__.replace()
             again = FunctionType(code, own.__globals__, own.__name__, own.__defaults__)
             setattr(cls, own.__name__, again)
@@ -173,7 +186,8 @@ class TlsSide(asyncio.BufferedProtocol):
         """Read on."""
         if self._paused and self.transport is not None:
             self._paused = False
-            self.transport.resume_reading()
+            if not self._put_off:
+                self.transport.resume_reading()
 
     def close(self) -> None:
         """Say goodbye and close once all is sent."""
@@ -237,10 +251,36 @@ class TlsSide(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts what arrives."""
-        return _RECEIVED
+        return _LITTLE if self.careful or self.turn.left <= 0 else _RECEIVED
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
+        turn = self.turn
+        if turn.left > 0:
+            began = perf_counter()
+            self._take(nbytes)
+            turn.spend(began)
+        elif self.transport is not None:
+            self._put_off = bytes(_RECEIVED[:nbytes])
+            self.transport.pause_reading()
+            turn.later(self._take_up)
+
+    def _take_up(self) -> None:
+        """It is the session's turn again."""
+        if self.transport is None or self.transport.is_closing():
+            self._put_off = b""
+            return
+        if not self._paused:
+            self.transport.resume_reading()
+        self._take_put_off()
+
+    def _take_put_off(self) -> None:
+        data, self._put_off = self._put_off, b""
+        if data:
+            _RECEIVED[: len(data)] = data
+            self._take(len(data))
+
+    def _take(self, nbytes: int) -> None:
         tls = self._tls
         if tls is None:
             self.unsecured(_RECEIVED[:nbytes])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal
 from keyhole.gateway.side import ClientSide, OriginSide, Side
-from keyhole.gateway.upstream import still_allowed
 from keyhole.model.decision import NO_RULE, AddressDecision, Decision, EgressDecision, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.value import dataclass
+from keyhole.system.dialler import still_allowed
 
 if TYPE_CHECKING:
     import asyncio

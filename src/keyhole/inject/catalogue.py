@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from keyhole.inject.injection import Injection, parse_injection
 from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import Slot
+from keyhole.inject.slots import Slot, parse_returned
 from keyhole.inject.usage import Usage
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
@@ -65,6 +65,22 @@ class HostTemplate:
     probe_headers: tuple[tuple[str, str], ...] = ()
     usage: tuple[Usage, ...] = ()
     """How its answers say how many tokens they took."""
+    returned: tuple[Slot, ...] = ()
+    """Fields of its answers that reach the sandbox although they look like a session or a digest.
+    Cookies in `keep` do so as well."""
+    bodies: tuple[AccessRule, ...] = ()
+    """Which requests have a body although HTTP defines none for their method."""
+
+    def knows(self, pattern: HostPattern) -> bool:
+        """Whether a host that a policy names is one of the vendor's, not a server of one's own.
+
+        Capitals in `example` stand for what each user has, as in `SITE.atlassian.net`.
+        """
+        if pattern in self.hosts:
+            return True
+        name = f"x.{pattern.host}" if pattern.subdomains else str(pattern.host)
+        shape = _EACH_USERS.sub("[a-z0-9-]+", re.escape(self.example))
+        return bool(_EACH_USERS.search(self.example)) and bool(re.fullmatch(shape, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,7 @@ class Template:
 Catalogue: TypeAlias = Mapping[str, Template]
 """Templates by name; the caller's mapping may read each file only when it is asked for."""
 
+_EACH_USERS = re.compile("[A-Z]+")
 _SINCE = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOP_KEYS = frozenset(
@@ -101,7 +118,7 @@ _TOP_KEYS = frozenset(
 )
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges probe probe_headers usage".split()
+    "ranges probe probe_headers usage returned bodies".split()
 )
 
 
@@ -161,6 +178,8 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         probe=probe,
         probe_headers=_at(f"{place}.probe_headers", _merge, table.get("probe_headers", {})),
         usage=_each(f"{place}.usage", Usage, table.get("usage", [])),
+        returned=_each(f"{place}.returned", _returned, table.get("returned", [])),
+        bodies=_each(f"{place}.bodies", _body_rule, table.get("bodies", [])),
     )
 
 
@@ -222,12 +241,20 @@ def _probe(value: object) -> AccessRule:
     return rule
 
 
+def _body_rule(value: object) -> AccessRule:
+    rule = AccessRule.parse(_text(value))
+    if not all(word.endswith("+body") for word in rule.methods):
+        raise Unparsable("a request with a body is named as in 'DELETE+body /v1/things/*'")
+    return rule
+
+
 def _written(parse: Callable[[str], T]) -> Callable[[object], T]:
     """A parser of texts, for a value that may be none."""
     return lambda value: parse(_text(value))
 
 
 _shape, _slot = _written(Shape.parse), _written(Slot.parse)
+_returned = _written(parse_returned)
 _pattern, _rule = _written(HostPattern.parse), _written(AccessRule.parse)
 
 

@@ -93,7 +93,7 @@ class EncodedScanner:
         """How many bytes were fed and decoded at the end of each piece that has to wait."""
         self._allowed = 0
         """How many of the fed bytes decode to what was cleared."""
-        self._pending = b""
+        self._pending = bytearray()
 
     def feed(self, data: bytes) -> bytes:
         """Compressed bytes that may go on. Raises Reflected or Undecodable."""
@@ -159,7 +159,8 @@ class EncodedScanner:
             self._allowed = self._marks.popleft()[0]
         waits = self._fed - min(self._allowed, self._fed - self._raw.held)
         cut = len(self._pending) - waits
-        passed, self._pending = self._pending[:cut], self._pending[cut:]
+        passed = bytes(self._pending[:cut])
+        del self._pending[:cut]
         if waits > MAX_WAITING:
             raise Undecodable("the compressed answer does not go on")
         return passed

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from keyhole.inject import families
 from keyhole.inject.scrub import Needles
 from keyhole.inject.slots import GLOBAL_SLOTS, Place
 
@@ -44,7 +45,8 @@ _MIXED = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[!-~]{16,}")
 
 def is_credential(name: str) -> bool:
     """Whether a header field of this name is a credential wherever it stands."""
-    return any(slot.covers(Place.HEADER, name) for slot in _CREDENTIALS)
+    known = any(slot.covers(Place.HEADER, name) for slot in _CREDENTIALS)
+    return known or families.is_credential(name.lower())
 
 
 def lent_secrets(action: Action, oid: str) -> Needles:

@@ -54,7 +54,7 @@ def renderings(secret: str, placeholder: str) -> tuple[Rendering, ...]:
     """The ways in which a secret may come back; none for a short one."""
     if len(secret) < MIN_SCRUBBED:
         return ()
-    texts = secret, _fit(placeholder, len(secret)), _searched(secret)
+    texts = secret, fitted(placeholder, len(secret)), searchable(secret)
     found = _written(*texts)
     for whole, stand, searched in zip(*map(_in_base64, texts), strict=True):
         found |= _written(whole, stand, searched)
@@ -68,21 +68,24 @@ def as_it_is(name: str, placeholder: str) -> tuple[Rendering, ...]:
     if len(name) < MIN_SCRUBBED:
         return ()
     text = name.encode()
-    return (Rendering(text, _fit(placeholder, len(name)).encode(), text),)
+    return (Rendering(text, fitted(placeholder, len(name)).encode(), text),)
 
 
 def rendered_base64(
     before: str, secret: str, placeholder: str
-) -> tuple[str, tuple[Rendering, ...]]:
-    """Base64 of a secret with something before it, as Basic wants it, and how to find it again."""
+) -> tuple[str, tuple[Rendering, ...], str]:
+    """Base64 of a secret with something before it, as Basic wants it, and how to find it again.
+
+    The last is what a search may know of that text.
+    """
     text = base64.b64encode((before + secret).encode())
     if len(secret) < MIN_SCRUBBED:
-        return text.decode("ascii"), ()
-    stand = base64.b64encode((before + _fit(placeholder, len(secret))).encode())
-    searched = _base64(_searched(secret), len(before.encode()) % 3)
+        return text.decode("ascii"), (), ""
+    stand = base64.b64encode((before + fitted(placeholder, len(secret))).encode())
+    searched = _base64(searchable(secret), len(before.encode()) % 3)
     # Its padding and its `+` and `/` are spelled as a secret's own characters are.
     found = _written(text.decode(), stand.decode(), searched)
-    return text.decode("ascii"), tuple(found.values())
+    return text.decode("ascii"), tuple(found.values()), searched
 
 
 def _written(whole: str, stand: str, searched: str) -> dict[bytes, Rendering]:
@@ -99,11 +102,13 @@ def _written(whole: str, stand: str, searched: str) -> dict[bytes, Rendering]:
     return found
 
 
-def _searched(secret: str) -> str:
+def searchable(secret: str) -> str:
+    """What a search may know of a secret."""
     return secret[: max(len(secret) - UNSEARCHED, len(secret) // 2)]
 
 
-def _fit(placeholder: str, length: int) -> str:
+def fitted(placeholder: str, length: int) -> str:
+    """The placeholder, cut or repeated."""
     text = placeholder or MARKS[0]
     return (text * (length // len(text) + 1))[:length]
 

@@ -11,10 +11,19 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from keyhole.inject.renderings import Rendering, as_it_is, rendered_base64, renderings
+from keyhole.inject.renderings import (
+    MIN_SCRUBBED,
+    Rendering,
+    as_it_is,
+    fitted,
+    rendered_base64,
+    renderings,
+    searchable,
+)
+from keyhole.inject.spelled import MARKS, Spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from keyhole.inject.sieve import Sieve
 
@@ -39,10 +48,17 @@ class Span(NamedTuple):
 class Needles:
     """The renderings of some secrets, ready to be searched for. Cannot be printed or pickled."""
 
-    __slots__ = ("__weakref__", "_probes", "_renderings", "_sieve", "hold", "longest", "tight")
+    __slots__ = (
+        "__weakref__", "_probes", "_renderings", "_second", "_sieve", "_spelled", "hold", "longest",
+        "reach", "tight",
+    )  # fmt: skip
 
-    def __init__(self, found: Iterable[Rendering] = ()) -> None:
+    def __init__(
+        self, found: Iterable[Rendering] = (), spelled: Mapping[Spelled, str] | None = None
+    ) -> None:
+        """`spelled` are secrets that may come back in escapes, each with what replaces it."""
         self._renderings = {rendering.needle: rendering for rendering in found}
+        self._spelled = dict(spelled or {})
         self._measure()
         probes: dict[bytes, list[tuple[int, Rendering]]] = {}
         # Every search costs; where one probe is part of another's needle, it finds both.
@@ -52,14 +68,20 @@ class Needles:
             probes.setdefault(probe, []).append((needle.index(probe), rendering))
         self._probes = probes
         self._sieve: Sieve | None = None
+        """Catches every probe, and every mark of an escape."""
+        self._second: Sieve | None = None
+        """Catches every probe, and every hint at a secret in escapes: used where the first did."""
 
     def _measure(self) -> None:
         self.longest = max(map(len, self._renderings), default=0)
         """Bytes of the longest needle."""
         self.tight = all(not needle.translate(None, TOKEN_BYTES) for needle in self._renderings)
         """Whether every needle is made of token bytes alone."""
-        self.hold = -(-self.longest // HOLD_STEP) * HOLD_STEP
+        self.hold = _whole_steps(self.longest)
         """Bytes that a stream holds back."""
+        reach = max((spelled.reach for spelled in self._spelled), default=0)
+        self.reach = max(self.hold, _whole_steps(reach))
+        """Bytes that it holds back where there are escapes."""
 
     @classmethod
     def none(cls) -> Needles:
@@ -69,7 +91,9 @@ class Needles:
     @classmethod
     def of(cls, secret: str, placeholder: str) -> Needles:
         """All renderings of one secret, or none of one that is too short."""
-        return cls(renderings(secret, placeholder))
+        return cls(
+            renderings(secret, placeholder), _spelled(secret, searchable(secret), placeholder)
+        )
 
     @classmethod
     def of_name(cls, name: str, placeholder: str) -> Needles:
@@ -79,8 +103,8 @@ class Needles:
     @classmethod
     def encoded(cls, before: str, secret: str, placeholder: str) -> tuple[str, Needles]:
         """Base64 of a secret with something before it, and that text as a needle."""
-        text, found = rendered_base64(before, secret, placeholder)
-        return text, cls(found)
+        text, found, searched = rendered_base64(before, secret, placeholder)
+        return text, cls(found, _spelled(text, searched, placeholder) if found else None)
 
     def __or__(self, other: Needles) -> Needles:
         if not other:
@@ -96,13 +120,16 @@ class Needles:
         """
         renderings: dict[bytes, Rendering] = {}
         probes: dict[bytes, list[tuple[int, Rendering]]] = {}
+        spelled: dict[Spelled, str] = {}
         for part in parts:
             for probe, aims in part._probes.items():
                 fresh = [aim for aim in aims if aim[1].needle not in renderings]
                 if fresh:
                     probes.setdefault(probe, []).extend(fresh)
             renderings |= part._renderings
-        self._renderings, self._probes, self._sieve = renderings, probes, None
+            spelled |= part._spelled
+        self._renderings, self._probes, self._spelled = renderings, probes, spelled
+        self._sieve = self._second = None
         self._measure()
 
     def covers(self, other: Needles) -> bool:
@@ -135,8 +162,15 @@ class Needles:
         if sieve is None:
             if not self._probes:
                 return False
-            sieve = self._sieve = _prepare(self._probes)
-        return sieve.catches(data)
+            sieve = self._sieve = _prepare((*self._probes, *(MARKS if self._spelled else ())))
+        return sieve.catches(data) and (not self._spelled or self._may_be_spelled_in(data))
+
+    def _may_be_spelled_in(self, data: bytes | memoryview) -> bool:
+        """The same of a text that has an escape, or one of the probes."""
+        if self._second is None:
+            hints = {hint for spelled in self._spelled for hint in spelled.hints}
+            self._second = _prepare((*self._probes, *sorted(hints)))
+        return self._second.catches(data)
 
     def replace(self, data: bytes) -> bytes:
         """The text with every byte replaced that belongs to a needle."""
@@ -145,7 +179,23 @@ class Needles:
 
     def spans(self, data: bytes) -> list[Span]:
         """Every place where a needle is, also where they overlap; in order of their beginnings."""
-        return self._look(data) if self.may_be_in(data) else []
+        if not self.may_be_in(data):
+            return []
+        spans = self._look(data)
+        if self._spelled and (b"\\u00" in data or b"#" in data):
+            self._look_for_escapes(data, spans)
+        spans.sort(key=lambda span: (span.start, -span.end))
+        return spans
+
+    def _look_for_escapes(self, data: bytes, spans: list[Span]) -> None:
+        known = {(span.start, span.end) for span in spans}
+        for spelled, placeholder in self._spelled.items():
+            for place in spelled.find(data):
+                if place not in known:
+                    known.add(place)
+                    start, end = place
+                    # A stand-in without escapes is right in any text.
+                    spans.append(Span(start, end, fitted(placeholder, end - start).encode()))
 
     def _look(self, data: bytes) -> list[Span]:
         spans: list[Span] = []
@@ -160,7 +210,6 @@ class Needles:
                     if start >= 0 and compare_digest(data[start:end], needle):
                         spans.append(Span(start, end, stand_in))
                 at = find(probe, at + 1)
-        spans.sort(key=lambda span: (span.start, -span.end))
         return spans
 
 
@@ -168,6 +217,16 @@ def _prepare(texts: Iterable[bytes]) -> Sieve:
     from keyhole.inject.sieve import Sieve
 
     return Sieve(texts)
+
+
+def _whole_steps(size: int) -> int:
+    return -(-size // HOLD_STEP) * HOLD_STEP
+
+
+def _spelled(text: str, searched: str, placeholder: str) -> dict[Spelled, str]:
+    if len(text) < MIN_SCRUBBED or not text.isascii():
+        return {}
+    return {Spelled(text[text.index(searched) :], searched): placeholder}
 
 
 _NONE = Needles()
@@ -212,23 +271,39 @@ class Scrubber:
     def feed(self, data: bytes | memoryview) -> bytes | memoryview:
         """What may go on now. A view that is fed is copied once; what is given back is no copy."""
         needles = self._needles
-        hold = needles.hold
-        if not hold and not self._kept:
+        if not needles.hold and not self._kept:
             return data
         text = self._kept + data if self._kept else bytes(data)
         sent, size = self._sent, len(text)
-        # What was passed cannot be held any more, when longer needles have come meanwhile.
-        held = min(hold, size - sent)
-        if needles.tight:
-            tail = text[size - held :]
-            held = len(tail) - len(tail.rstrip(TOKEN_BYTES))
+        hold, held = self._held_of(text)
         cut = size - held
         # Before a shorter run is a byte that is in no needle: nothing reaches across it.
-        known = min(cut, needles.longest) if held == hold or cut == sent else 0
+        known = min(cut, hold) if held == hold or cut == sent else 0
         self._kept = text[cut - known :]
         self._sent = known
         passed = self._clean(text, sent, cut)
         return memoryview(passed)[sent:cut] if sent or held else passed
+
+    def _held_of(self, text: bytes) -> tuple[int, int]:
+        """How many bytes of a text may have to wait, and how many do."""
+        needles = self._needles
+        hold = needles.hold
+        held = self._run(text, hold)
+        if held == hold:
+            # Escapes make a secret longer; a text that has none in reach need not wait for them.
+            reach = text[-needles.reach :]
+            if b"\\" in reach or b"&" in reach:
+                hold = needles.reach
+                held = self._run(text, hold)
+        return hold, held
+
+    def _run(self, text: bytes, most: int) -> int:
+        """How many bytes at the end of a text could belong to a token that is not over."""
+        # What was passed cannot be held any more, when longer needles have come meanwhile.
+        held = min(most, len(text) - self._sent)
+        if self._needles.tight:
+            held -= len(text[len(text) - held :].rstrip(TOKEN_BYTES))
+        return held
 
     def pass_on(self, view: memoryview) -> tuple[bytes | memoryview, memoryview]:
         """The same in two pieces, what had waited and what is of the view; that is not copied."""
@@ -248,7 +323,7 @@ class Scrubber:
         """Whether a needle of token bytes begins in what is kept and ends in the view."""
         if not self._kept:
             return False
-        head = bytes(view[: self._needles.longest])
+        head = bytes(view[: self._needles.reach])
         run = len(head) - len(head.lstrip(TOKEN_BYTES))
         return self._needles.found_in(self._kept + head[:run])
 

@@ -2,7 +2,7 @@
 
 Used by `scrub.py`, which imports this when it first searches: the library takes as long to load as
 a tenth of a run's start. It is told the beginnings of what is searched for, and knows nothing of
-secrets; whoever it catches is looked at more closely.
+secrets; what it catches is looked at more closely.
 """
 
 from __future__ import annotations

@@ -55,6 +55,16 @@ class Slot:
         return f"{self.place}:{self.name}"
 
 
+def parse_returned(text: str) -> Slot:
+    """A place of an answer: `cookie:NAME` or `header:NAME`, with a final `*` for a prefix."""
+    if text.partition(":")[0] == Place.QUERY:
+        raise Unparsable("an answer has no query", "cookie:NAME or header:NAME")
+    slot = Slot.parse(text)
+    if slot.place is Place.HEADER and slot.covers(Place.HEADER, "set-cookie"):
+        raise Unparsable("cookies are named one by one", "cookie:NAME")
+    return slot
+
+
 _HEADERS = """
 authorization proxy-authorization cookie
 x-api-key api-key apikey x-goog-api-key x-goog-user-project x-goog-iam-*
@@ -71,7 +81,7 @@ x-forwarded-access-token remote-user x-forwarded-user x-remote-user
 _QUERY_KEYS = """
 key api_key apikey access_token private_token job_token token auth application_key
 oauth_token auth_token authorization bearer_token client_secret refresh_token id_token
-sentry_key sig x-amz-* $httpheaders $httpmethod _method
+sentry_key sig x-amz-* $httpheaders
 """
 
 GLOBAL_SLOTS = tuple(
@@ -80,4 +90,5 @@ GLOBAL_SLOTS = tuple(
         | {Slot.parse(f"query:{name}") for name in _QUERY_KEYS.split()}
     )
 )
-"""Emptied on every inspected host, whatever the service."""
+"""Emptied on every inspected host, whatever the service; `families.py` knows further headers by
+their words."""

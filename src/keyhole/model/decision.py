@@ -50,8 +50,15 @@ class Reason(enum.StrEnum):
     ADDRESS_METADATA = "address-metadata"
     ADDRESS_EMBEDDED = "address-embedded-ipv4"
     ADDRESS_RESERVED = "address-reserved"
+    # the network's fault, not a decision
+    NAME_UNRESOLVED = "name-unresolved"
+    UPSTREAM_UNREACHABLE = "upstream-unreachable"
+    PROXY_FAILED = "proxy-failed"
     # requests
     METHOD_REFUSED = "method-refused"
+    METHOD_OVERRIDE = "method-override"
+    BODY_NOT_GRANTED = "body-not-granted"
+    WEBSOCKET_NOT_GRANTED = "websocket-not-granted"
     PATH_MALFORMED = "path-malformed"
     QUERY_MALFORMED = "query-malformed"
     DNS_OVER_HTTPS = "dns-over-https"
@@ -87,6 +94,7 @@ class Reason(enum.StrEnum):
     WITHIN_LIMIT = "within-limit"
     OVER_LIMIT = "over-limit"
     OVER_BUDGET = "over-budget"
+    OVER_SHARE = "over-share"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class Glob:
 
 
 def fold(segment: str) -> str:
-    """One segment without regard to case or compatibility forms."""
+    """One segment without regard to case or compatibility forms; of a text from someone else,
+    once `check_marks` has passed it."""
     if segment.isascii():
         return segment.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", segment).casefold())

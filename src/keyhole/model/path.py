@@ -12,6 +12,7 @@ import unicodedata
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, Glob, fold
+from keyhole.model.text import check_marks
 from keyhole.model.value import dataclass
 
 MAX_PATH_LENGTH = 8192
@@ -85,6 +86,7 @@ def parse_path_glob(text: str) -> Glob:
         raise Unparsable("a rule's path is written decoded, without '%'")
     if any(c in "\\;" or ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise Unparsable("a rule's path has no '\\', ';' or control characters")
+    check_marks(text)
     segments = tuple(unicodedata.normalize("NFC", s) for s in _pieces(text))
     if len(segments) > MAX_SEGMENTS:
         raise Unparsable(f"a path has at most {MAX_SEGMENTS} segments")
@@ -127,6 +129,7 @@ def _decode(piece: str, opaque_slash: bool) -> str:
         decoded = octets.decode("utf-8")
     except UnicodeDecodeError:
         raise Unparsable("a path is UTF-8 where it is percent-encoded") from None
+    check_marks(decoded)
     if not decoded.isascii() and _is_confusing(decoded):
         raise Unparsable("a path has a character that some servers read as a slash or dot")
     return unicodedata.normalize("NFC", decoded)

@@ -1,7 +1,15 @@
-"""One access rule of a service: methods and a path glob, as in `"GET,POST /v1/**"`."""
+"""One access rule of a service: methods and a path glob, as in `"GET,POST /v1/**"`.
+
+A rule names requests by words. Most words are methods. `GET+body` is a GET that carries a body,
+which HTTP gives no meaning: servers differ on reading it, and one that does not takes the body for
+the next request. `WEBSOCKET` is a handshake that turns a connection into messages that no rule
+sees. Both are grants of their own: no `GET` and no `*` allows them. In a deny rule the wider word
+includes them, so that `* /admin/**` forbids all there is.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from keyhole.model.errors import Unparsable
@@ -12,6 +20,8 @@ if TYPE_CHECKING:
     from keyhole.model.glob import Glob
 
 ANY_METHOD = "*"
+WEBSOCKET = "WEBSOCKET"
+_WITH_BODY = "+body"
 
 METHODS = frozenset(
     "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY "
@@ -19,13 +29,67 @@ METHODS = frozenset(
 )
 """Methods that a rule may name. CONNECT and TRACE are never allowed and so cannot be named."""
 
+BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+"""RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
+
+WORDS = METHODS | {method + _WITH_BODY for method in BODILESS} | {WEBSOCKET}
+"""What a rule may name, and so what a request can be, beside `*`."""
+
 # A HEAD tells less than the GET that a rule names, in both directions: allowed and denied.
-_IMPLIED = {"GET": frozenset({"GET", "HEAD"})}
+_IMPLIED = {
+    "GET": frozenset({"GET", "HEAD"}),
+    "GET+body": frozenset({"GET+body", "HEAD+body"}),
+}
+
+
+def request_word(method: str, *, body: bool, websocket: bool) -> str:
+    """How rules name a request of this method; empty where none can.
+
+    A client may send `GET+body` or `WEBSOCKET` as its method, which is not what those words mean.
+    """
+    if method not in METHODS:
+        return ""
+    if websocket:
+        return WEBSOCKET
+    return method + _WITH_BODY if body and method in BODILESS else method
+
+
+def spelled(text: str) -> str:
+    """A word in the one spelling that it has, however a person typed it."""
+    name, plus, rest = text.partition("+")
+    return name.upper() + plus + rest.lower()
+
+
+def plain_method(word: str) -> str:
+    """The method of a request without its body or its handshake."""
+    return "GET" if word == WEBSOCKET else word.removesuffix(_WITH_BODY)
+
+
+def _allowing(word: str) -> tuple[str, ...]:
+    if word == WEBSOCKET or word.endswith(_WITH_BODY):
+        return (word,)
+    # Where a body may come, none need come.
+    return (word, word + _WITH_BODY, ANY_METHOD) if word in BODILESS else (word, ANY_METHOD)
+
+
+def _denying(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((word, plain_method(word), ANY_METHOD)))
+
+
+_WORD = "(?:" + "|".join(re.escape(word) for word in sorted(WORDS)) + r"|\*)"
+PATTERN = f"^{_WORD}(?:,{_WORD})* /"
+"""A rule's shape, for editors that check a policy against its schema."""
+
+ALLOWED_BY = {word: _allowing(word) for word in WORDS}
+"""By a request's word, the words of an allow rule that cover it."""
+
+DENIED_BY = {word: _denying(word) for word in WORDS}
+"""The same of a deny rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """Which requests a rule speaks of. `methods` holds `*` when it speaks of every method."""
+    """Which requests a rule speaks of. `methods` holds words; `*` stands for every method."""
 
     methods: frozenset[str]
     path: Glob
@@ -33,7 +97,7 @@ class AccessRule:
 
     @classmethod
     def parse(cls, text: str) -> AccessRule:
-        """Read `METHOD[,METHOD] /path` (or `* /path`)."""
+        """Read `METHOD[,METHOD] /path` (or `* /path`, `GET+body /path`, `WEBSOCKET /path`)."""
         words = text.split(" ")
         if len(words) != 2 or not all(words):
             raise Unparsable(
@@ -41,23 +105,40 @@ class AccessRule:
             )
         methods: set[str] = set()
         for method in words[0].split(","):
-            if method != ANY_METHOD and method not in METHODS:
-                known = method.upper() if method.upper() in METHODS else None
-                raise Unparsable(f"'{method}' is not a method a rule may name", known)
+            if method != ANY_METHOD and method not in WORDS:
+                raise Unparsable(f"'{method}' is not a method a rule may name", _meant(method))
             methods |= _IMPLIED.get(method, {method})
         return cls(frozenset(methods), parse_path_glob(words[1]), text)
 
-    def speaks_of(self, method: str) -> bool:
-        """Whether this rule is about the method."""
-        return method in self.methods or ANY_METHOD in self.methods
+    def allows(self, word: str) -> bool:
+        """Whether this, as an allow rule, covers a request's word."""
+        return not self.methods.isdisjoint(ALLOWED_BY.get(word, ()))
+
+    def speaks_of(self, word: str) -> bool:
+        """Whether this, as a deny rule or a limit, covers a request's word."""
+        return not self.methods.isdisjoint(DENIED_BY.get(word, ()))
 
     def covers(self, other: AccessRule) -> bool:
-        """Whether each request that `other` speaks of is spoken of here (sound, not complete)."""
-        methods = ANY_METHOD in self.methods or other.methods <= self.methods
+        """Whether a deny of this forbids all that `other` would allow (sound, not complete)."""
+        words = other.methods
+        methods = ANY_METHOD in self.methods or all(map(self._forbids, words))
         return methods and self.path.folded().covers(other.path.folded())
 
-    def overlaps(self, other: AccessRule) -> bool:
-        """Whether there is a request that both speak of, without regard to case."""
-        named = self.methods | other.methods
-        methods = ANY_METHOD in named or bool(self.methods & other.methods)
-        return methods and self.path.folded().overlaps(other.path.folded())
+    def overlaps(self, allowed: AccessRule) -> bool:
+        """Whether a deny of this forbids something that `allowed` would allow, in any case."""
+        words = any(self.speaks_of(word) and allowed.allows(word) for word in WORDS)
+        return words and self.path.folded().overlaps(allowed.path.folded())
+
+    def _forbids(self, word: str) -> bool:
+        """Whether a deny of this forbids all that a word of an allow rule covers."""
+        # `GET+body` allows a GET without one, too; a handshake is forbidden by its own word also.
+        return plain_method(word) in self.methods or (word == WEBSOCKET and word in self.methods)
+
+
+def _meant(method: str) -> str | None:
+    """The right spelling that this is probably meant to be."""
+    word = spelled(method)
+    if word in WORDS:
+        return word
+    # A POST has a body anyway.
+    return word if (word := plain_method(word)) in METHODS else None

@@ -1,8 +1,13 @@
-"""Text from someone else, made safe to show on a terminal or in a log (I8)."""
+"""Text from someone else: safe to show on a terminal or in a log (I8), or to normalise (I12)."""
 
 from __future__ import annotations
 
 import unicodedata
+
+from keyhole.model.errors import Unparsable
+
+MAX_MARKS = 30
+"""Combining marks in a row: as many as Unicode's "Stream-Safe Text Format" has (UAX 15 §13)."""
 
 # Cc: control; Cf: format, which holds the bidi overrides; Cs: surrogates; Co, Cn: private and
 # unassigned; Zl, Zp: line breaks that `splitlines` honours.
@@ -11,6 +16,9 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
     map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
 )
+
+# Letters by their category that become marks.
+_MARKS_TOO = frozenset("\uff9e\uff9f")
 
 
 def visible(text: str) -> str:
@@ -21,6 +29,20 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(c) if _is_hidden(c) else c for c in text)
+
+
+def check_marks(text: str) -> None:
+    """Refuse a text that takes long to normalise; to be called before that.
+
+    Normalising puts each run of combining marks in order, one by one: 16,000 marks take half a
+    second, and ten times as many a minute. No language has more than a few in a row.
+    """
+    run = 0
+    for char in text if len(text) > MAX_MARKS and not text.isascii() else "":
+        # Not `combining()`: some marks of class 0 are made of others that are not.
+        run = run + 1 if unicodedata.category(char)[0] == "M" or char in _MARKS_TOO else 0
+        if run > MAX_MARKS:
+            raise Unparsable(f"a text has at most {MAX_MARKS} combining marks in a row")
 
 
 def _is_hidden(char: str) -> bool:

@@ -3,16 +3,20 @@
 Called by `policy/newcommits.py`, which says what parents count. A denied file must be, by mode and
 oid, what it is in one of these; so a merge may choose between them, and a first commit has none.
 Trees are compared only where they differ. Names are compared as a checkout that folds case would,
-while two trees are matched by exact names: `.GitHub` beside `.github` is one more.
+while two trees are matched by exact names: `.GitHub` beside `.github` is one more. A file that
+stands where a directory would lead to a denied path must be shown to be a file: an entry's mode is
+a claim of whoever pushes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, fold, segment_matches
+from keyhole.model.text import check_marks
 from keyhole.model.value import dataclass
-from keyhole.wire.gitobject import GITLINK_MODE, SYMLINK_MODE, TREE_MODE
+from keyhole.wire.gitobject import GITLINK_MODE, SYMLINK_MODE, TREE_MODE, Kind, kind_of_mode
 from keyhole.wire.httpfield import Malformed
 
 if TYPE_CHECKING:
@@ -65,11 +69,14 @@ class Compared:
 
     denied_path: str | None
     missing: frozenset[bytes] = frozenset()
+    """Trees."""
+    files: frozenset[bytes] = frozenset()
+    """Objects that an entry says are files, and that were not shown to be."""
 
     @property
     def is_clean(self) -> bool:
         """Whether no denied path is changed, and that is certain."""
-        return self.denied_path is None and not self.missing
+        return self.denied_path is None and not self.missing and not self.files
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +93,29 @@ class DeniedPaths:
     """The globs of one trial, and what was learnt of trees by them."""
 
     def __init__(
-        self, globs: tuple[Glob, ...], tree: Callable[[bytes], list[Entry] | None]
+        self,
+        globs: tuple[Glob, ...],
+        tree: Callable[[bytes], list[Entry] | None],
+        is_file: Callable[[bytes], bool],
     ) -> None:
+        """`tree` and `is_file` are those of `Objects`."""
         self._globs = tuple(glob.folded().segments for glob in globs)
         self._tree = tree
+        self._is_file = is_file
         self._places: dict[frozenset[_Position], Place] = {}
         self._start = self._at((index, 0) for index in range(len(globs)))
         self._selected: dict[tuple[bytes, Place], _Selected] = {}
         self._compared = 0
 
-    def compare(self, child: bytes, parents: tuple[bytes, ...]) -> Compared:
+    def compare(
+        self, child: bytes, parents: tuple[bytes, ...], *, prove_files: bool = False
+    ) -> Compared:
         """A commit's tree beside those of its parents."""
         if child in parents:
             return Compared(None)
         missing: set[bytes] = set()
+        files: set[bytes] = set()
+        settled: list[_Selected] = []
         steps = [_Step((), self._start, child, parents)]
         seen: set[tuple[Place, bytes | None, tuple[bytes | None, ...]]] = set()
         while steps:
@@ -109,6 +125,7 @@ class DeniedPaths:
             if len(present) < len(trees):
                 continue
             self._count(sum(map(len, present)))
+            settled += present[1:]
             for name in sorted(_differing(*present)):
                 found = [tree.get(name) for tree in present]
                 place = next(entry[2] for entry in found if entry)
@@ -116,6 +133,8 @@ class DeniedPaths:
                 leaves = [_leaf(entry, place) for entry in found]
                 if leaves[0] not in leaves[1:] and (len(leaves) > 1 or leaves[0]):
                     return Compared(_words(path))
+                if prove_files and found[0] and _is_said_to_be_file(found[0]):
+                    files.add(found[0][1])
                 below, *others = (e[1] if e and e[0] == TREE_MODE else None for e in found)
                 key = (place, below, tuple(others))
                 # Equal in one parent is equal with all that is in it. And whatever is twice in a
@@ -126,7 +145,17 @@ class DeniedPaths:
                         raise Malformed(f"directories are more than {MAX_DEPTH} deep")
                     seen.add(key)
                     steps.append(_Step(path, place, below, key[2]))
-        return Compared(None, frozenset(missing))
+        return Compared(None, frozenset(missing), self._unproven(files, settled))
+
+    def _unproven(self, files: set[bytes], settled: list[_Selected]) -> frozenset[bytes]:
+        """Which of these are not known to be files.
+
+        What is a file in a parent is one: there it is trusted, or was judged itself.
+        """
+        if files:
+            known = (e[1] for tree in settled for e in tree.values() if _is_said_to_be_file(e))
+            files.difference_update(known)
+        return frozenset(oid for oid in files if not self._is_file(oid))
 
     def _select(self, oid: bytes | None, place: Place, missing: set[bytes]) -> _Selected | None:
         """The entries of a tree that matter at a place; None, and noted, where it is not known."""
@@ -152,11 +181,17 @@ class DeniedPaths:
         return selected
 
     def _step(self, place: Place, name: bytes) -> Place | None:
+        """Where a name leads from a place, if anywhere that matters."""
         if place.denied:
             return place
         if name in place.steps:
             return place.steps[name]
-        folded = fold(name.decode("utf-8", "surrogateescape"))
+        text = name.decode("utf-8", "surrogateescape")
+        try:
+            check_marks(text)
+        except Unparsable as error:
+            raise Malformed(f"a tree has an odd name: {error.message}") from None
+        folded = fold(text)
         reached = set()
         for index, at in place.positions:
             segment = self._globs[index][at]
@@ -205,6 +240,10 @@ def _leaf(entry: tuple[bytes, bytes, Place] | None, place: Place) -> tuple[bytes
     if place.denied or (place.guarded and entry[0] in _DETOURS):
         return entry[:2]
     return None
+
+
+def _is_said_to_be_file(entry: tuple[bytes, bytes, Place]) -> bool:
+    return kind_of_mode(entry[0]) is Kind.BLOB
 
 
 def _words(path: tuple[bytes, ...]) -> str:

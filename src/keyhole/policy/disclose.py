@@ -14,7 +14,9 @@ Its keys, of which one may be added under the same version but none changes its 
   for it; they hold a placeholder), `tunnelled` (hosts that are not inspected after all)
   `hosts`    each with its `hosts` and four lists of rules: `deny`, `opened`, `guarded`, `allow`.
              The first list that names a request speaks; in none, it is refused. `{repo}` in a rule
-             stands for each granted repository
+             stands for each granted repository. A WebSocket is allowed by `WEBSOCKET` alone, a
+             body of GET, HEAD, DELETE and OPTIONS by `GET+body` and the like, or where `bodies`
+             names it and the method is allowed
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
              `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
              keyhole.toml
@@ -96,6 +98,7 @@ def _host(host: ServiceHost) -> dict[str, object]:
     told: dict[str, object] = {"hosts": _texts(host.patterns)}
     for name, tier in _LISTS.items():
         told[name] = list(dict.fromkeys(r.rule.text for r in host.rules if r.tier is tier))
+    told["bodies"] = [rule.text for rule in host.bodies]
     return told
 
 

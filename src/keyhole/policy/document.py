@@ -22,7 +22,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 _HIDDEN = '"…"'
 
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*+)*")
 _HEADER_END = re.compile(r"[ \t]*\]+")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -10,6 +10,7 @@ from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.ref import Ref, RefKind
+from keyhole.model.rule import METHODS, WEBSOCKET, WORDS
 from keyhole.model.value import dataclass
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import (
@@ -21,6 +22,7 @@ from keyhole.policy.forge import (
 )
 from keyhole.policy.push import Change, Remote, decide_ref_update
 from keyhole.policy.request import decide_request
+from keyhole.policy.services import PLAIN_HTTP_PORT
 from keyhole.policy.target import HostTarget, LiteralTarget, PushTarget, RequestTarget, Target
 
 if TYPE_CHECKING:
@@ -61,6 +63,11 @@ SAID = {
     Reason.LITERAL_ADDRESS: "literal addresses are refused; hosts are reached by name",
     Reason.PORT_NOT_GRANTED: "the name is allowed, but not at this port",
     Reason.METHOD_REFUSED: "this method is never allowed",
+    Reason.METHOD_OVERRIDE: "a header or the query names another method than the request has",
+    Reason.BODY_NOT_GRANTED: "the request is allowed, but not with a body, which HTTP does not "
+    "define for its method",
+    Reason.WEBSOCKET_NOT_GRANTED: "a request is allowed there, but a WebSocket is a grant of its "
+    "own",
     Reason.PATH_MALFORMED: "the path can be read in more than one way",
     Reason.QUERY_MALFORMED: "the query is not well formed",
     Reason.DNS_OVER_HTTPS: "a DNS question inside a request",
@@ -83,6 +90,16 @@ SAID = {
 }
 """Reasons for a denial, for people."""
 
+_FIXED_BY_ALLOW = frozenset(
+    {
+        Reason.NO_RULE,
+        Reason.GUARDED_ENDPOINT,
+        Reason.BODY_NOT_GRANTED,
+        Reason.WEBSOCKET_NOT_GRANTED,
+    }
+)
+"""Refusals that a rule in the service's `allow` lifts."""
+
 _USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
 
 
@@ -92,6 +109,8 @@ def explain(book: Rulebook, target: Target) -> Explanation:
         decision = Decision(reason=Reason.LITERAL_ADDRESS)
         return Explanation(decision, SAID[decision.reason])
     connection = _host(book, target.host, target.port)
+    if isinstance(target, RequestTarget) and connection.route is Route.TUNNEL:
+        return _tunnelled(connection, target)
     if isinstance(target, HostTarget) or connection.route is not Route.INSPECT:
         return connection
     if isinstance(target, RequestTarget):
@@ -115,6 +134,18 @@ def _host(book: Rulebook, host: Host, port: int) -> Explanation:
     )
 
 
+def _tunnelled(connection: Explanation, target: RequestTarget) -> Explanation:
+    """Of a tunnel on port 80 requests are read, though no rule speaks of them."""
+    word = target.request.method
+    if target.port != PLAIN_HTTP_PORT or word in METHODS:
+        return connection
+    reason = Reason.METHOD_REFUSED
+    if word in WORDS:
+        reason = Reason.WEBSOCKET_NOT_GRANTED if word == WEBSOCKET else Reason.BODY_NOT_GRANTED
+    said = "plain HTTP to a tunnelled host has no WebSocket, and no body where HTTP defines none"
+    return Explanation(Decision(reason=reason), said, Route.TUNNEL)
+
+
 def _request(book: Rulebook, target: RequestTarget) -> Explanation:
     request = target.request
     decision = decide_request(book, target.host, target.port, request)
@@ -125,9 +156,9 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         injected = _written(service, entry, git=git)
         return Explanation(decision, said, Route.INSPECT, service.name, injected)
     fix = None
-    if decision.reason is Reason.NO_RULE and service.git:
+    if decision.reason is Reason.NO_RULE and service.git and request.method in METHODS:
         fix = Fix(service.rule, "api", '"pull-requests"', "or `repos`, for another repository")
-    elif decision.reason in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT):
+    elif decision.reason in _FIXED_BY_ALLOW:
         remark = "beside what is allowed already; it replaces the catalogue's list"
         rule = f'["{request.method} {request.path}"]'
         fix = Fix(service.rule, "allow", rule, remark if service.template else None)

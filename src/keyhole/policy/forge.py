@@ -154,10 +154,8 @@ def _lfs_use(below: tuple[str, ...], method: str, query: str) -> _Use:
             return _Use.READ  # or an upload, which its body says
         case ("locks",), "GET", _:
             return _Use.READ
-        case ("locks", "verify"), "POST", "":
-            return _Use.READ
-        case ("locks",), "POST", "":
-            return _Use.WRITE
+        case ("locks",) | ("locks", "verify"), "POST", "":
+            return _Use.WRITE  # git-lfs asks to verify before it pushes
         case ("locks", lock, "unlock"), "POST", "" if _LOCK.fullmatch(lock):
             return _Use.WRITE
         case (name, _), "GET", "" if name == LFS_TRANSFERS:

@@ -74,7 +74,7 @@ def text(name: str, read: Callable[[str], Any], pattern: str | None = None) -> K
     return Kind(name, lambda value: read(read_text(value)), schema)
 
 
-def list_of(name: str, read: Callable[[str], Any]) -> Kind:
+def list_of(name: str, read: Callable[[str], Any], pattern: str | None = None) -> Kind:
     """A list of texts; an item that stands twice is a mistake."""
 
     def items(value: object) -> Iterator[Item]:
@@ -83,7 +83,8 @@ def list_of(name: str, read: Callable[[str], Any]) -> Kind:
         for index, item in enumerate(value):
             yield (index,), item
 
-    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    item = {"type": "string"} | ({"pattern": pattern} if pattern else {})
+    schema = {"type": "array", "items": item, "uniqueItems": True}
     return Kind(name, lambda value: read(read_text(value)), schema, items)
 
 

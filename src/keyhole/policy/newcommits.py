@@ -45,12 +45,14 @@ class NewCommits:
     """What is known of each new commit of one trial."""
 
     def __init__(self, globs: tuple[Glob, ...], known: Objects, ancestry: Ancestry) -> None:
-        self._denied = DeniedPaths(globs, known.tree) if globs else None
+        self._denied = DeniedPaths(globs, known.tree, known.is_file) if globs else None
         self._known = known
         self._ancestry = ancestry
         self._settled: dict[bytes, _Settled] = {}
         self._missing: dict[bytes, frozenset[bytes]] = {}
         """Of what is not settled: commits or trees that have to be seen for it,"""
+        self._files: dict[bytes, frozenset[bytes]] = {}
+        """objects that have to be shown to be files,"""
         self._doubts: dict[bytes, Doubt] = {}
         """or which of a merge's parents is the older one."""
         self._apart: set[tuple[bytes, bytes]] = set()
@@ -74,8 +76,13 @@ class NewCommits:
         return oid in self._doubts
 
     def missing(self, way: Way) -> Iterable[bytes]:
-        """What has to be seen of upstream's."""
+        """Commits and trees that have to be seen of upstream's."""
         return dict.fromkeys(oid for new in way.new for oid in self._missing.get(new, ()))
+
+    def files(self, way: Way) -> Iterable[bytes]:
+        """The same of files. A file may be long, and a tree may show it in a parent; so files are
+        asked for when no tree is missing."""
+        return dict.fromkeys(oid for new in way.new for oid in self._files.get(new, ()))
 
     def doubt(self, way: Way) -> Doubt | None:
         """One that was not put to upstream yet, of the oldest merge that has one."""
@@ -111,7 +118,7 @@ class NewCommits:
             settled = self._settled.get(oid)
             if settled is not None and settled.parents == parents:
                 continue
-            for kept in (self._settled, self._missing, self._doubts):
+            for kept in (self._settled, self._missing, self._files, self._doubts):
                 kept.pop(oid, None)
             seen = [self._known.commit(parent) for parent in parents]
             trees = {p: c.tree for p, c in zip(parents, seen, strict=True) if c is not None}
@@ -123,6 +130,8 @@ class NewCommits:
                 self._doubts[oid] = found
             elif found.missing:
                 self._missing[oid] = found.missing
+            elif found.files:
+                self._files[oid] = found.files
             else:
                 self._settled[oid] = _Settled(parents, found.denied_path)
 
@@ -130,7 +139,7 @@ class NewCommits:
         self, denied: DeniedPaths, tree: bytes, trees: dict[bytes, bytes], *, merges: bool
     ) -> Compared | Doubt:
         """A commit's tree beside those of its parents, which for a merge may not all count."""
-        found = denied.compare(tree, tuple(trees.values()))
+        found = denied.compare(tree, tuple(trees.values()), prove_files=True)
         if not merges or not found.is_clean:
             return found
         # Most merges have in all denied paths what each of their parents has.

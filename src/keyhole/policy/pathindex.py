@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.model.glob import ANY_DEPTH, segment_matches
-from keyhole.model.rule import ANY_METHOD
 from keyhole.model.value import dataclass, field
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class _Node:
     any_depth: _Node | None = None
     is_any_depth: bool = False
     rules: dict[str, list[RankedRule]] = field(default_factory=dict)
-    """By method, the rules that end here, the strongest first."""
+    """By word of a rule, the rules that end here, the strongest first."""
     with_nothing: list[_Node] | None = None
     """The node and those that a `**` reaches which stands for nothing, once they were asked for."""
 
@@ -37,7 +36,7 @@ class _Node:
 
 
 class PathIndex:
-    """Finds the strongest rule for a method and the segments of a path."""
+    """Finds the strongest rule for some words and the segments of a path."""
 
     def __init__(self) -> None:
         self._root = _Node()
@@ -58,8 +57,8 @@ class PathIndex:
         self._start = _closure([self._root])
         self._is_empty = False
 
-    def find(self, method: str, segments: tuple[str, ...]) -> RankedRule | None:
-        """The strongest rule that speaks of this request."""
+    def find(self, words: tuple[str, ...], segments: tuple[str, ...]) -> RankedRule | None:
+        """The strongest rule with one of these words that speaks of this path."""
         best: RankedRule | None = None
         if self._is_empty:
             return best
@@ -67,18 +66,19 @@ class PathIndex:
             held = node.rules
             if not held:
                 continue
-            for rules in (held.get(method), held.get(ANY_METHOD)):
+            for word in words:
+                rules = held.get(word)
                 if rules is not None and (best is None or rules[0].tier < best.tier):
                     best = rules[0]
         return best
 
-    def find_all(self, method: str, segments: tuple[str, ...]) -> list[RankedRule]:
-        """Every rule that speaks of this request, in no order."""
+    def find_all(self, words: tuple[str, ...], segments: tuple[str, ...]) -> list[RankedRule]:
+        """Every rule with one of these words that speaks of this path, in no order."""
         return [
             rule
             for node in self._reached(segments)
-            for key in (method, ANY_METHOD)
-            for rule in node.rules.get(key, ())
+            for word in words
+            for rule in node.rules.get(word, ())
         ]
 
     def _reached(self, segments: tuple[str, ...]) -> list[_Node]:

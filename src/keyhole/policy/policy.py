@@ -70,6 +70,13 @@ class ServiceHost:
     """Of a preset: found in the host's own settings rather than named by a reference."""
     usage: tuple[Usage, ...] = ()
     """How its answers say how many tokens they took."""
+    returned: tuple[Slot, ...] = ()
+    """Fields of its answers that reach the sandbox although they look like a session or a digest;
+    cookies in `keep` do so as well."""
+    bodies: tuple[AccessRule, ...] = ()
+    """Which requests have a body although HTTP defines none for their method."""
+    catalogued: bool = False
+    """Whether the catalogue knows these hosts; else they are servers of the user's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +112,13 @@ class Service:
     placeholders: tuple[tuple[str, Shape], ...] = ()
     """Of variables in `env` whose part of the credential has a shape of its own."""
     passthrough: tuple[HostPattern, ...] = ()
+    returned: tuple[Slot, ...] = ()
+    """What the policy itself says reaches the sandbox of sessions and digests in answers."""
     git: GitGrant | None = None
     sources: tuple[str, ...] = ()
     """Of a preset: where its settings were read on this host."""
+    unsafe_keep: tuple[Slot, ...] = ()
+    """Headers of the client that the policy, not the catalogue, lets go on."""
     chose_hosts: bool = False
     """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
     limits: ServiceLimits | None = None

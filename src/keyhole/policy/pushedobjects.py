@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from keyhole.wire.gitobject import OID_BYTES, Kind, object_id, parse_commit, parse_tag, parse_tree
+from keyhole.wire.gitobject import (
+    OID_BYTES,
+    Kind,
+    kind_of_mode,
+    object_id,
+    parse_commit,
+    parse_tag,
+    parse_tree,
+)
 from keyhole.wire.httpfield import Malformed
 
 if TYPE_CHECKING:
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
     from keyhole.wire.pack import Pack
 
 T = TypeVar("T")
+
+_NOT_ITS_KIND = "a tree has an entry whose mode is not that of its object"
 
 
 class Objects:
@@ -40,6 +50,17 @@ class Objects:
         """Whether upstream has sent this, readable or not."""
         return any(answer.kind(oid) is not None for answer in self._answers)
 
+    def is_file(self, oid: bytes) -> bool:
+        """Whether this is shown to be a blob. Raises Malformed if it is shown to be none.
+
+        A tree may say "file" of a directory. Git itself does not look into such a one, but another
+        reader may, and then finds there what no judge has seen.
+        """
+        packs = [pack for pack in (self._pushed, *self._answers) if pack is not None]
+        if any(pack.kind(oid) is not None for pack in packs):
+            raise Malformed(_NOT_ITS_KIND)
+        return any(pack.is_blob(oid) for pack in packs)
+
     def shows(self, oid: bytes) -> bool:
         """Whether the push brings this, or upstream has sent it."""
         return self.has(oid) or (self._pushed is not None and self._pushed.kind(oid) is not None)
@@ -60,7 +81,18 @@ class Objects:
 
     def tree(self, oid: bytes) -> list[Entry] | None:
         """A tree's entries."""
-        return [] if oid == self._empty_tree else self._read(oid, Kind.TREE, parse_tree)
+        return [] if oid == self._empty_tree else self._read(oid, Kind.TREE, self._parse_tree)
+
+    def _parse_tree(self, content: bytes, oid_bytes: int) -> list[Entry]:
+        """Read a tree, and compare its modes with what the push brings."""
+        entries = parse_tree(content, oid_bytes)
+        if self._pushed is not None:
+            kind_of = self._pushed.kind
+            for mode, _, oid in entries:
+                kind = kind_of(oid)
+                if kind is not None and kind is not kind_of_mode(mode):
+                    raise Malformed(_NOT_ITS_KIND)
+        return entries
 
     def tag(self, oid: bytes) -> Tag | None:
         """An annotated tag."""

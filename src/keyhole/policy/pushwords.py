@@ -27,6 +27,7 @@ _PLAIN = {
     Reason.PUSH_OPTION: "this push option is not allowed",
     Reason.PUSH_MALFORMED: "the push is malformed",
     Reason.PUSH_UNJUDGED: "the push could not be judged",
+    Reason.OVER_SHARE: "this sandbox has too many pushes that wait; try again",
 }
 
 

@@ -13,7 +13,7 @@ from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.model.query import is_plain_query, parse_query
-from keyhole.model.rule import METHODS
+from keyhole.model.rule import ALLOWED_BY, DENIED_BY, WEBSOCKET, WORDS, plain_method
 from keyhole.model.value import dataclass
 from keyhole.policy.forge import (
     decide_git_request,
@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 DNS_QUERY_FIELD = "dns"
 """RFC 8484: a question in the query would resolve names past the gateway."""
 
+_METHOD = "method"
+_METHOD_FIELDS = frozenset(
+    f"{x}{name}"
+    for x in ("", "x")
+    for name in ("httpmethod", "httpmethodoverride", "methodoverride")
+)
+"""Fields of a query, by their letters, from which a server takes another method than was asked."""
+
 _ALLOW = Verdict.ALLOW
 
 _SAYS_LITTLE = (Reason.REPOSITORY_NOT_GRANTED, Reason.NO_RULE)
@@ -42,9 +50,10 @@ first of them least, since a repository that one account has does exist."""
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as the client put it: method, path and query (without `?`), undecoded."""
+    """A request as the client put it: path and query (without `?`) undecoded."""
 
     method: str
+    """As a rule names it: a method, with `+body` where HTTP defines none, or `WEBSOCKET`."""
     path: str
     query: str = ""
 
@@ -56,7 +65,7 @@ def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> R
 
 def decide_among(services: Iterable[HostRules], request: Request) -> RequestDecision:
     """The same, where the services that inspect the host are known."""
-    if request.method not in METHODS:
+    if request.method not in WORDS:
         return RequestDecision(reason=Reason.METHOD_REFUSED)
     if request.query and (refused := decide_query(request.query)) is not None:
         return refused
@@ -81,15 +90,33 @@ def decide_query(query: str) -> RequestDecision | None:
 
     No rule looks at a query but git's, which compares it whole.
     """
-    if is_plain_query(query) and DNS_QUERY_FIELD not in query.lower():
-        return None  # whatever its fields are called, none is called so
+    if is_plain_query(query):
+        lower = query.lower()
+        if DNS_QUERY_FIELD not in lower and _METHOD not in lower:
+            return None  # whatever its fields are called, none is called so
     try:
         fields = parse_query(query)
     except Unparsable:
         return RequestDecision(reason=Reason.QUERY_MALFORMED)
     if DNS_QUERY_FIELD in fields:
         return RequestDecision(reason=Reason.DNS_OVER_HTTPS)
+    if any(map(_names_method, fields)):
+        return RequestDecision(reason=Reason.METHOD_OVERRIDE)
     return None
+
+
+def _names_method(field: str) -> bool:
+    """Whether a server may read another method from a field of this name.
+
+    `_method` is the frameworks' own, `$httpMethod` Google's, `_HttpMethod` Salesforce's. PHP reads
+    `.method` and `[method` as the first, and some end a name at `[` or NUL. A field that is called
+    `method` is somebody's parameter.
+    """
+    for name in (field, field.partition("[")[0].partition("\0")[0]):
+        letters = "".join(filter(str.isalpha, name))
+        if letters in _METHOD_FIELDS or (letters == _METHOD and name.strip()[0] != "m"):
+            return True
+    return False
 
 
 def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
@@ -128,19 +155,27 @@ def _refused_by_forge(
     return decision
 
 
-def _decide_path(rules: HostRules, method: str, path: RequestPath) -> RequestDecision:
+def _decide_path(rules: HostRules, word: str, path: RequestPath) -> RequestDecision:
     name = rules.service.name
     folded = path.folded()
-    denial = rules.denials.find(method, folded)
+    denying, allowing = DENIED_BY[word], ALLOWED_BY[word]
+    plain = plain_method(word)
+    if word != plain and rules.bodies.find((word,), folded):
+        # The catalogue knows that this endpoint reads a body, so the method alone allows it.
+        allowing = ALLOWED_BY[plain]
+    denial = rules.denials.find(denying, folded)
     if denial is not None and denial.tier is Tier.DENY:
         return RequestDecision(reason=Reason.DENIED_BY_RULE, rule=denial.id, service=name)
     allow = _stronger(
-        rules.allows.find(method, path.segments), rules.folding_allows.find(method, folded)
+        rules.allows.find(allowing, path.segments), rules.folding_allows.find(allowing, folded)
     )
-    if denial is not None and not _is_opened(rules, method, path):
+    if denial is not None and not _is_opened(rules, denying, allowing, path):
         return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
     if allow is not None:
         return _allowed(allow.id, name)
+    if word != plain and _decide_path(rules, plain, path).allowed:
+        reason = Reason.WEBSOCKET_NOT_GRANTED if word == WEBSOCKET else Reason.BODY_NOT_GRANTED
+        return RequestDecision(reason=reason, service=name)
     return RequestDecision(service=name)
 
 
@@ -150,7 +185,9 @@ def _allowed(rule: str, service: str) -> RequestDecision:
     return RequestDecision(_ALLOW, Reason.RULE, rule, service)
 
 
-def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:
+def _is_opened(
+    rules: HostRules, denying: tuple[str, ...], allowing: tuple[str, ...], path: RequestPath
+) -> bool:
     """Whether each guard that speaks of this request is opened by an allow that it covers.
 
     One guard's opening must not open another: `POST /v1/**` may name all that a wide guard has,
@@ -158,10 +195,10 @@ def _is_opened(rules: HostRules, method: str, path: RequestPath) -> bool:
     """
     openings = [
         ranked.rule
-        for ranked in rules.allows.find_all(method, path.segments)
+        for ranked in rules.allows.find_all(allowing, path.segments)
         if ranked.tier is Tier.OPENING
     ]
-    guards = rules.denials.find_all(method, path.folded())
+    guards = rules.denials.find_all(denying, path.folded())
     return all(any(guard.rule.covers(rule) for rule in openings) for guard in guards)
 
 

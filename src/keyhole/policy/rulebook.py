@@ -8,7 +8,7 @@ from keyhole.model.decision import Route
 from keyhole.model.host import Host, HostPattern
 from keyhole.model.value import dataclass
 from keyhole.policy.pathindex import PathIndex
-from keyhole.policy.policy import Policy, Service, ServiceHost, Tier
+from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ class HostRules:
     allows: PathIndex
     folding_allows: PathIndex
     denials: PathIndex
+    bodies: PathIndex
+    """Where a request has a body although HTTP defines none, as the catalogue knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,4 +121,7 @@ def _compile(service: Service, host: ServiceHost) -> HostRules:
             folding.add(ranked)
         else:
             allows.add(ranked)
-    return HostRules(service, host, *indexes)
+    bodies = PathIndex()
+    for rule in host.bodies:
+        bodies.add(RankedRule(rule, Tier.ALLOW, "", folds=True))
+    return HostRules(service, host, *indexes, bodies)

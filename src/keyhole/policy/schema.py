@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import Slot
+from keyhole.inject.slots import GLOBAL_SLOTS, Place, Slot, parse_returned
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.model.person import Person
 from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
-from keyhole.model.rule import AccessRule
+from keyhole.model.rule import PATTERN, AccessRule
 from keyhole.model.secret import SecretRef
 from keyhole.model.value import dataclass
 from keyhole.policy import kinds
@@ -106,9 +106,22 @@ def _push_option(value: str) -> str:
     return value
 
 
+def _kept(value: str) -> Slot:
+    slot = Slot.parse(value)
+    if slot.place is not Place.HEADER or slot.name.endswith("*"):
+        raise Unparsable("one header is kept by its whole name", "header:x-user-id")
+    if any(known.covers(slot.place, slot.name) for known in GLOBAL_SLOTS):
+        raise Unparsable("the client's own credential never travels")
+    return slot
+
+
 _PATTERNS = kinds.list_of("host patterns", HostPattern.parse)
 _NAMES_ONLY = kinds.list_of("host patterns", _plain_host)
-_RULES = kinds.list_of('`"METHOD[,METHOD] /path/**"`', AccessRule.parse)
+_RULES = kinds.list_of(
+    '`"METHOD[,METHOD] /path/**"`, `"GET+body /path"`, `"WEBSOCKET /path"`',
+    AccessRule.parse,
+    PATTERN,
+)
 _BRANCHES = kinds.list_of("branch globs", parse_ref_glob)
 _TAGS = kinds.list_of("tag globs", parse_ref_glob)
 _REPOS = kinds.list_of("names", lambda value: value)
@@ -116,6 +129,8 @@ _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
+_RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
+_KEPT = kinds.list_of('`"header:NAME"`', _kept)
 _SECRET = kinds.text(
     "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
 )
@@ -280,12 +295,16 @@ KEYS = (
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that are let through, on the hosts that get the credential; required for a "
-         "service of your own that is not a git service; `*` is any method, GET covers HEAD"),
+         "service of your own that is not a git service; `*` is any method, GET covers HEAD, and "
+         "neither covers a WebSocket or a body where HTTP defines none"),
     _key("services.*.deny", _RULES, "`[]`",
          "wins over `allow`; added to the catalogue's guarded endpoints, which an `allow` rule "
          "opens only by naming them", default=()),
     _key("services.*.strip", _SLOTS, "catalogue's",
          "further places that are emptied of the client's own credentials"),
+    _key("services.*.unsafe_keep", _KEPT, "`[]`",
+         "headers of the client that go on although their names say that they carry a credential "
+         "or claim who asks", default=()),
     _key("services.*.env", kinds.VARIABLES, "catalogue's",
          "variables that are set to the placeholder inside"),
     _key("services.*.placeholder", _SHAPE, "catalogue's",
@@ -295,6 +314,9 @@ KEYS = (
     _key("services.*.unsafe_passthrough", _PATTERNS, "`[]`",
          "hosts of the service that are tunnelled, for clients that pin; no credential",
          default=()),
+    _key("services.*.unsafe_return", _RETURNED, "`[]`",
+         "cookies and header fields of answers that reach the sandbox although they hand out a "
+         "session or tell a digest; a cookie named here is also sent back", default=()),
     _key("services.*.forge", kinds.choice(Forge), "catalogue's", "makes it a git service"),
     _key("services.*.repos", _REPOS, "`[]`", "repositories; nothing else exists",
          default=()),

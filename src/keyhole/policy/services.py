@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.inject.awsregion import region_for
 from keyhole.inject.catalogue import Catalogue, HostTemplate, Template
 from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
+from keyhole.inject.slots import Place
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
@@ -21,6 +22,7 @@ from keyhole.policy.schema import BY_PATH, SERVICE, Api
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.inject.slots import Slot
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import SecretRef
     from keyhole.policy.document import Path
@@ -98,7 +100,9 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         placeholder=words.get("placeholder") or (template.placeholder if template else None),
         placeholders=tuple((variable, shape) for variable, shape in shapes if variable in env),
         passthrough=words.get("unsafe_passthrough"),
+        returned=words.get("unsafe_return"),
         git=git,
+        unsafe_keep=words.get("unsafe_keep"),
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
         secret_life=_secret_life(words),
@@ -157,6 +161,7 @@ def _host(
     words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
 ) -> ServiceHost:
     inject = _injections(words, template, entry, git)
+    returned: tuple[Slot, ...] = words.get("unsafe_return")
     return ServiceHost(
         patterns=words.get("hosts") or entry.hosts,
         rules=_rules(words, template, index, entry, git),
@@ -164,12 +169,19 @@ def _host(
         # Forges refuse from git what their REST takes (facts: git protocol §10).
         git_inject=(BasicInjection(git.user),) if git and template and inject else inject,
         strip=(*entry.strip, *(words.get("strip") or ())),
-        keep=entry.keep,
+        keep=(
+            *entry.keep,
+            *words.get("unsafe_keep"),
+            *(slot for slot in returned if slot.place is Place.COOKIE),
+        ),
         merge=entry.merge,
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
         ranges=entry.ranges,
         usage=entry.usage,
+        returned=(*entry.returned, *returned),
+        bodies=entry.bodies,
+        catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
 

@@ -117,6 +117,13 @@ def _service(service: Service, known: tuple[Template, ...]) -> list[Line]:
     if service.passthrough:
         tunnelled = _list(tuple(str(p) for p in service.passthrough))
         lines.append(Line(subject, f"tunnels {tunnelled}", "not inspected"))
+    if service.returned:
+        returned = _list(tuple(map(str, service.returned)))
+        alarm = "what hands out a session or tells a digest reaches untrusted code"
+        lines.append(Line(subject, f"returns {returned}", alarm))
+    if service.unsafe_keep:
+        kept = _list(tuple(slot.name for slot in service.unsafe_keep))
+        lines.append(Line(subject, f"keeps the client's {kept}", "it says itself who asks"))
     lines += _git(subject, service)
     lines += _requests(subject, service, known)
     return lines

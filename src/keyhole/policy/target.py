@@ -10,17 +10,21 @@ import re
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host, is_address, parse_port
+from keyhole.model.rule import WEBSOCKET, WORDS, spelled
 from keyhole.model.value import dataclass
 from keyhole.policy.push import Change
 from keyhole.policy.request import Request
 
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
+    r"(?P<scheme>https?|wss?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
 )
-_ADDRESS = re.compile(r"(?:https?://)?(?P<host>\[[^\]/]*\]|[^/:\[\]]+)(?::[0-9]+)?(?:/.*)?")
+_ADDRESS = re.compile(
+    r"(?:(?:https?|wss?)://)?(?P<host>\[[^\]/]*\]|[^/:\[\]]+)(?::[0-9]+)?(?:/.*)?"
+)
 _SCP = re.compile(r"(?:[A-Za-z0-9._-]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[^/:][^:]*)")
 _SSH = re.compile(r"ssh://(?:[A-Za-z0-9._-]+@)?(?P<host>[A-Za-z0-9.-]+)(?::\d+)?(?P<path>/.+)")
-_PORTS = {"http": 80, "https": DEFAULT_PORT}
+_PORTS = {"http": 80, "https": DEFAULT_PORT, "ws": 80, "wss": DEFAULT_PORT}
+_WEBSOCKETS = frozenset({"ws", "wss"})
 _FORCE = frozenset({"-f", "--force", "--force-with-lease"})
 _DELETE = frozenset({"-d", "--delete"})
 
@@ -69,9 +73,12 @@ def parse_target(words: tuple[str, ...], method: str) -> Target:
         words = tuple(words[0].split())
     if words[:2] == ("git", "push"):
         return _push(words[2:])
+    if len(words) == 2 and spelled(words[0]) in WORDS and "://" in words[1]:
+        method, words = words[0], words[1:]
     if len(words) != 1:
         raise Unparsable(
-            "one URL or host, or 'git push URL REF'", "keyhole why git push URL agent/x"
+            "one URL or host, 'METHOD URL', or 'git push URL REF'",
+            "keyhole why git push URL agent/x",
         )
     text = words[0]
     literal = _ADDRESS.fullmatch(text)
@@ -86,11 +93,11 @@ def parse_target(words: tuple[str, ...], method: str) -> Target:
 def _url(text: str, method: str) -> RequestTarget:
     found = _URL.fullmatch(text)
     if not found:
-        raise Unparsable("a URL of http or https without a fragment is expected")
-    host, port = _authority(found["authority"], _PORTS[found["scheme"]])
-    return RequestTarget(
-        host, port, Request(method.upper(), found["path"] or "/", found["query"] or "")
-    )
+        raise Unparsable("a URL of http, https, ws or wss without a fragment is expected")
+    scheme = found["scheme"]
+    host, port = _authority(found["authority"], _PORTS[scheme])
+    word = WEBSOCKET if scheme in _WEBSOCKETS else spelled(method)
+    return RequestTarget(host, port, Request(word, found["path"] or "/", found["query"] or ""))
 
 
 def _push(words: tuple[str, ...]) -> PushTarget:

@@ -103,6 +103,10 @@ class Unjudged(Exception):
         self.why = why
 
 
+class Unheard(Unjudged):
+    """It was not tried at all: its session has its whole share of judges."""
+
+
 class Unsound(Unjudged):
     """The pack is malformed or beyond a bound."""
 
@@ -203,9 +207,10 @@ class Trial:
             if way.border:
                 return
             wants = [oid for oid in self._new.missing(way) if oid not in self._hopeless]
-            # Commits and trees apart: asked for both, git leaves out a tree that is in the commit.
+            # Commits, trees and files apart: git leaves out what is in another that is asked for.
             commits = [oid for oid in wants if self._ancestry.trusts(oid)]
-            wants = sorted(commits or wants)[:MAX_WANTS]
+            files = [oid for oid in self._new.files(way) if oid not in self._hopeless]
+            wants = sorted(commits or wants or files)[:MAX_WANTS]
             if wants:
                 yield from self._ask(Ask.OBJECTS, wants)
                 # Nor does it send a tree apart that is within another one: it is asked for again.

@@ -69,6 +69,12 @@ class Bailiff:
     def __init__(self) -> None:
         self._started: list[int] = []
 
+    @property
+    def count(self) -> int:
+        """Judges that have not ended."""
+        self.bury()
+        return len(self._started)
+
     def start(self) -> Started:
         """A judge, to be handed over; both descriptors are closed here by whoever hands it."""
         self.bury()

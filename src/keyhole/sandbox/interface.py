@@ -77,6 +77,9 @@ class Console(Protocol):
     def close(self) -> None:
         """Wait for the last output, and give the terminal back as it was."""
 
+    def make_room(self) -> None:
+        """After that: go to where lines can be read, whatever the command left on the screen."""
+
 
 class Runtime(Protocol):
     """Makes one sandbox."""

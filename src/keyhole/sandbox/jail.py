@@ -14,12 +14,13 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from keyhole.policy.trial import Unanswered, Unjudged, Unsound
+from keyhole.policy.trial import Unanswered, Unheard, Unjudged, Unsound
 from keyhole.sandbox import hearing
 from keyhole.sandbox.bailiff import Process
 from keyhole.sandbox.bailiff import start_judge as start_judge  # for whoever hands one in
 from keyhole.sandbox.hearing import HEAD, MAX_SAID, Garbled, Said
 from keyhole.sandbox.programs import Missing
+from keyhole.system.places import Bounds, OverShare, Places
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,8 +43,12 @@ MAX_ANSWER = 64 * 1024 * 1024
 MAX_ANSWERS = 128 * 1024 * 1024
 """Bytes of all answers in one trial; the judge keeps them in memory."""
 
-MAX_AT_ONCE = 4
-"""Judges at work; other pushes wait. Each may take a core and a gibibyte."""
+PLACES = Bounds(total=4, each=2, waiting=16, spare=1)
+"""Judges at work; other pushes wait. Each may take a core and a gibibyte, so there is a bound for
+all; the last place is for a session that has none. What waits keeps its pack on disk meanwhile."""
+
+PLACE_WAIT = 300.0
+"""Seconds that a push waits for a judge: two that take their whole time, and some."""
 
 MAX_WAITING = 2
 """Judges that were started ahead and have nothing to do yet, of some 15 MiB each."""
@@ -69,7 +74,7 @@ class Jail:
     ) -> None:
         self._seconds = seconds
         self._start = start
-        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
+        self._places = Places(PLACES)
         self._waiting: list[Process] = []
         self._coming: set[asyncio.Future[Started]] = set()
         self._ending: set[Process] = set()
@@ -88,27 +93,36 @@ class Jail:
             else:
                 self._expect(asyncio.ensure_future(started))
 
+    def for_session(self, session: str) -> SessionJail:
+        """The jail as one session uses it: with a share of its own."""
+        return SessionJail(self, session)
+
     async def judge(
-        self, pack: int | None, offset: int, case: Case, ask: Asker
+        self, pack: int | None, offset: int, case: Case, ask: Asker, session: str = ""
     ) -> tuple[Finding, ...]:
-        """What a pack does, that begins at `offset` of a file. Raises Unjudged, and Unsound."""
-        async with self._slots:
-            process = None
-            try:
-                async with asyncio.timeout(self._seconds) as limit:
-                    process = await self._take()
-                    return await _Hearing(process, case, ask).hold(pack, offset)
-            except TimeoutError:
-                if limit.expired():
-                    raise Unjudged(f"it took over {self._seconds:g} s to judge") from None
-                raise
-            except (OSError, EOFError):
-                raise Unjudged(_ENDED) from None
-            except Garbled:
-                raise Unjudged("the judge is out of its mind") from None
-            finally:
-                if process is not None:
-                    self._end(process)
+        """What a pack does, that begins at `offset` of a file. Raises Unjudged, Unheard, and
+        Unsound."""
+        try:
+            await self._places.take(session, PLACE_WAIT)
+        except OverShare as error:
+            raise Unheard(f"judges: {error}") from None
+        process = None
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                process = await self._take()
+                return await _Hearing(process, case, ask).hold(pack, offset)
+        except TimeoutError:
+            if limit.expired():
+                raise Unjudged(f"it took over {self._seconds:g} s to judge") from None
+            raise
+        except (OSError, EOFError):
+            raise Unjudged(_ENDED) from None
+        except Garbled:
+            raise Unjudged("the judge is out of its mind") from None
+        finally:
+            if process is not None:
+                self._end(process)
+            self._places.leave(session)
 
     def close(self) -> None:
         """End every judge, and wait until it has; one that is yet to come ends when it does."""
@@ -178,6 +192,24 @@ class Jail:
     def _forget(self, process: Process) -> None:
         process.forget()
         self._ending.discard(process)
+
+
+class SessionJail:
+    """The judges of one session's pushes."""
+
+    def __init__(self, jail: Jail, session: str) -> None:
+        self._jail = jail
+        self._session = session
+
+    def prepare(self) -> None:
+        """A push is announced."""
+        self._jail.prepare()
+
+    async def judge(
+        self, pack: int | None, offset: int, case: Case, ask: Asker
+    ) -> tuple[Finding, ...]:
+        """As `Jail.judge`."""
+        return await self._jail.judge(pack, offset, case, ask, self._session)
 
 
 class _Hearing:

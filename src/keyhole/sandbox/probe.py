@@ -36,7 +36,8 @@ _NUMBERS = {
                 "userfaultfd": 282, "mount": 40, "clone": 220, "ptrace": 117},
 }  # fmt: skip
 _IO_URING_SETUP, _CLONE3, _OPENAT2, _FCHMODAT2 = 425, 435, 437, 452
-_NEWUSER, _NEWNET, _NEWNS = 0x10000000, 0x40000000, 0x00020000
+_NEWUSER, _NEWNET, _NEWNS, _NEWTIME = 0x10000000, 0x40000000, 0x00020000, 0x80
+_UNSHARED_FILES = 0x00000400
 _AF_VSOCK, _AF_PACKET, _AF_ALG = 40, 17, 38
 _TIOCSTI = 0x5412
 _MANAGEMENT = {
@@ -92,6 +93,11 @@ def in_child(work: Callable[[], None]) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return "done" if os.WEXITSTATUS(status) == 0 else "failed"
+
+
+def _done(seen: str) -> None:
+    if seen != "done":
+        raise OSError(seen)
 
 
 def open_family(family: int, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> str:
@@ -190,7 +196,9 @@ def system_call_rows() -> list[Row]:
     parameters = ctypes.create_string_buffer(120)
     refused("io-uring", _result(_libc.syscall(_IO_URING_SETUP, 1, parameters)), "ENOSYS")
     refused("clone3", _result(_libc.syscall(_CLONE3, 0, 0)), "ENOSYS")
-    for name, flag in (("user", _NEWUSER), ("net", _NEWNET), ("mount", _NEWNS)):
+    # Outside, the first gives the rights that the others need.
+    kinds = {"user": _NEWUSER, "net": _NEWNET, "mount": _NEWNS, "time": _NEWTIME}
+    for name, flag in kinds.items():
         refused(f"new-{name}-namespace", call("unshare", flag), "EPERM")
     refused("clone-namespace", call("clone", _NEWUSER | _NEWNET, 0, 0, 0, 0), "EPERM")
     refused("setns", call("setns", 0, 0), "EPERM")
@@ -213,6 +221,8 @@ def system_call_rows() -> list[Row]:
         number = _X32_BIT | 39
         refused("x32-call", in_child(lambda: _libc.syscall(number)), "killed by SIGSYS")
     rows.append(("control-unix-socket", open_family(socket.AF_UNIX) == "done", "AF_UNIX"))
+    shared = in_child(lambda: _done(call("unshare", _UNSHARED_FILES)))
+    rows.append(("control-unshare", shared == "done", "a process may leave what it shares"))
     rows.append(("control-child", in_child(lambda: None) == "done", "fork and wait"))
     return rows
 

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 
 from keyhole.sandbox.helper import Streams
 from keyhole.sandbox.keyboard import Keyboard
+from keyhole.sandbox.softreset import SoftReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHUNK = 65536
 _SUSPEND = b"\x1a"
-_END_OF_STRING = b"\x18\x1b\\\x1b[m"
-"""Cancels a control sequence or string left open, and plain colours: nothing that is seen."""
 _DEVICE_NULL = os.makedev(1, 3)
 _STOP_SECONDS = 2.0
 """How long after Ctrl-Z a command is seen as stopped by it; a busy host takes a moment."""
@@ -48,6 +47,7 @@ class Terminal:
         self._inner: list[int] = []
         self.interactive = bool(self._terminals) and os.isatty(stdin)
         self._keyboard = Keyboard(stdin) if self.interactive else None
+        self._reset = SoftReset()
         self._master = self._slave = -1
         if self._terminals:
             self._master, self._slave = pty.openpty()
@@ -74,7 +74,7 @@ class Terminal:
             # Before the first output comes: its line ends are already those of a terminal.
             keyboard.take()
         shown = next(fd for fd in (*self._outer[1:], self._outer[0]) if os.isatty(fd))
-        self._begin(self._copy, self._master, shown, drains=True)
+        self._begin(self._copy, self._master, shown, self._reset.passed, drains=True)
         if keyboard is not None:
             self._begin(self._type, keyboard)
             self._begin(self._watch, keyboard, suspended)
@@ -97,9 +97,16 @@ class Terminal:
         # shell to read; and a string that it left open must not swallow our own lines.
         if self._keyboard is not None:
             self._keyboard.close()
+        self._write(self._reset.sequence())
+
+    def make_room(self) -> None:
+        """Go to where lines can be read, whatever the command left on the screen."""
+        self._write(self._reset.room())
+
+    def _write(self, data: bytes) -> None:
         for descriptor in self._terminals[-1:]:
             with contextlib.suppress(OSError):
-                os.write(descriptor, _END_OF_STRING)
+                _write_all(descriptor, data)
 
     def _inner_end(self, index: int, descriptor: int) -> int:
         if os.isatty(descriptor):
@@ -129,10 +136,13 @@ class Terminal:
         self._threads.append(thread)
         thread.start()
 
-    def _copy(self, source: int, sink: int) -> None:
+    def _copy(
+        self, source: int, sink: int, passed: Callable[[bytes], None] = lambda _: None
+    ) -> None:
         # A pty whose last user is gone answers EIO, a closed pipe EPIPE: both end the copy.
         with contextlib.suppress(OSError):
             while data := os.read(source, CHUNK):
+                passed(data)
                 _write_all(sink, data)
         if sink not in self._outer:
             os.close(sink)

@@ -1,4 +1,5 @@
-"""The floor that the shells share: what any process of Keyhole needs of the system it runs on.
+"""The floor that the shells share, and that none of them owns: the one dialler, and fault reports.
 
-It may import the pure rooms and nothing above itself.
+Every connection that Keyhole itself opens to another host is resolved, judged and dialled here. May
+import `policy` and `model`; knows nothing of sandboxes, services or the audit log.
 """

@@ -1,27 +1,25 @@
 """One POST to a token endpoint, over verified TLS, within bounds; its answer is data.
 
-Called by `logins.py`. The host is a constant of the provider's; the address is judged like any
-that the gateway dials (I4), and no sandbox has a part in it. Nothing is followed, kept or cached.
+Called by `logins.py`. The host is a constant of the provider's and no sandbox has a part in it. The
+dialler of the data plane resolves, judges and dials it, under the same policy (I4). Nothing is
+followed, kept or cached.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 import ssl
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.value import dataclass
-from keyhole.policy.address import decide_address
 from keyhole.vault.provider import read_document
 from keyhole.wire.httpbody import ChunkedReader
 from keyhole.wire.httpfield import END_OF_HEAD, Malformed
 from keyhole.wire.httpresponse import Framing, parse_response
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from keyhole.policy.rulebook import Rulebook
@@ -53,7 +51,7 @@ class Reach:
     """How token endpoints are reached under a policy; both are made when they are needed."""
 
     book: Callable[[], Rulebook]
-    """For `upstream.connect`, `upstream.proxy` and the judgement of addresses."""
+    """For `upstream.connect`, `upstream.proxy`, `upstream.private` and the addresses."""
     context: Callable[[], ssl.SSLContext]
     """This host's roots, and those of `upstream.ca_file`."""
     patience: float = PATIENCE
@@ -76,8 +74,14 @@ class Answer:
 
 def ask(request: TokenRequest, reach: Reach) -> Answer:
     """Send it, and read what comes; it raises nothing."""
+    from keyhole.system.dialler import AddressRefused, Unreachable  # it brings asyncio
+
     try:
         sock = _dial(request.host, reach)
+    except AddressRefused as refused:
+        return Answer(why=f"{request.host} is refused ({refused.decision.reason})")
+    except Unreachable as failed:
+        return Answer(why=f"{request.host} cannot be reached: {failed} ({failed.reason})")
     except (OSError, Malformed) as error:
         return Answer(why=f"{request.host} cannot be reached: {_words(error)}")
     try:
@@ -106,62 +110,20 @@ def _judge(host: str, status: int, body: bytes) -> Answer:
 
 
 def _dial(name: str, reach: Reach) -> ssl.SSLSocket:
+    """Raises AddressRefused, Unreachable, OSError and Malformed."""
+    from keyhole.system.dialler import dial_blocking
+
     deadline = time.monotonic() + min(DIALLING, reach.patience)
-    plain = _connect(name, reach.book(), deadline)
+    dialled = dial_blocking(reach.book(), Host.parse(name), DEFAULT_PORT, _left(deadline))
     try:
-        plain.settimeout(_left(deadline))
+        if dialled.early:
+            raise Malformed("the proxy answers for it before it was asked")
+        dialled.sock.settimeout(_left(deadline))
         # TLS for the name, whatever was dialled.
-        return reach.context().wrap_socket(plain, server_hostname=name)
+        return reach.context().wrap_socket(dialled.sock, server_hostname=name)
     except BaseException:
-        plain.close()
+        dialled.sock.close()
         raise
-
-
-def _connect(name: str, book: Rulebook, deadline: float) -> socket.socket:
-    host = Host.parse(name)
-    override = book.connect.get((host, DEFAULT_PORT))
-    if override:
-        return _open(str(override.address), override.port, deadline)
-    proxy = book.policy.upstream.proxy
-    if proxy:
-        return _through(proxy, name, deadline)
-    failure: OSError = OSError("it has no address")
-    for *_, place in socket.getaddrinfo(name, DEFAULT_PORT, type=socket.SOCK_STREAM):
-        decision = decide_address(book, host, DEFAULT_PORT, ipaddress.ip_address(str(place[0])))
-        if decision.address is None:
-            failure = OSError(f"its address is refused ({decision.reason})")
-            continue
-        try:
-            return _open(str(decision.address), decision.port, deadline)
-        except OSError as error:
-            failure = error
-    raise failure
-
-
-def _through(proxy: str, name: str, deadline: float) -> socket.socket:
-    """By CONNECT. The proxy is told the name: who answers is known by the certificate."""
-    url = urlsplit(proxy)
-    sock = _open(url.hostname or "", url.port or 80, deadline)
-    try:
-        target = f"{name}:{DEFAULT_PORT}"
-        _send(sock, f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode(), deadline)
-        # Byte by byte, since what follows the head belongs to TLS.
-        head = b""
-        while not head.endswith(END_OF_HEAD):
-            head += _receive(sock, 1, deadline)
-            if len(head) > MAX_HEAD:
-                raise Malformed("the proxy's answer has no end")
-        status = parse_response(head[: -len(END_OF_HEAD)], "CONNECT", {}).status
-        if not 200 <= status < 300:
-            raise Malformed(f"the proxy answered {status}")
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _open(address: str, port: int, deadline: float) -> socket.socket:
-    return socket.create_connection((address, port), _left(deadline))
 
 
 # ── the exchange ──────────────────────────────────────────────────────────────────────────────────
@@ -218,11 +180,11 @@ def _read_all(sock: socket.socket, body: bytes, deadline: float) -> bytes:
 
 def _read_chunks(sock: socket.socket, begun: bytes, deadline: float) -> bytes:
     chunks = ChunkedReader(None)
-    body = b"".join(chunks.feed(begun))
+    body = chunks.feed(begun)
     while not chunks.done:
         if len(body) > MAX_ANSWER:
             raise Malformed("its body is too long")
-        body += b"".join(chunks.feed(_receive(sock, _AT_ONCE, deadline)))
+        body += chunks.feed(_receive(sock, _AT_ONCE, deadline))
     return body
 
 

@@ -38,6 +38,27 @@ HOP_BY_HOP = frozenset(
 )
 """Fields of one connection, not of the message (RFC 9110 §7.6.1 and older habits)."""
 
+_ONCE = frozenset(
+    b"content-disposition content-encoding content-location content-md5 content-range"
+    b" content-type".split()
+)
+ONCE_IN_REQUESTS = _ONCE | frozenset(
+    b"access-control-request-method authorization date from if-match if-modified-since"
+    b" if-none-match if-range if-unmodified-since max-forwards origin range referer"
+    b" sec-websocket-key sec-websocket-version user-agent".split()
+)
+"""Fields that are no lists (RFC 9110 §5.3), and some lists that servers read as if they were none:
+of two lines, one server takes the first and another the last."""
+
+ONCE_IN_RESPONSES = _ONCE | frozenset(b"etag last-modified location".split())
+"""The same, of an answer. Not what tells a client nothing of its body: servers behind servers send
+Date and Server twice."""
+
+TWICE = "a field that may stand once stands twice"
+
+Memo = dict[bytes, "bytes | tuple[bytes, bytes]"]
+"""From a line as sent to the line that goes on; with its name, if it may stand once."""
+
 # RFC 9110 §5.6.2 token; §5.5 values without CR, LF, NUL and the other controls but the tab.
 TOKEN_CHARACTER = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _TOKEN = re.compile(TOKEN_CHARACTER + rb"+")
@@ -45,6 +66,10 @@ _TEXT = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _ZERO = ord("0")
 _BARE_END = re.compile(rb"\n\r?\n")
 _NOT_PLAIN = re.compile(rb"[^0-9a-z]")
+
+_METHOD_WORDS = frozenset(b"method verb httpmethod methodoverride httpmethodoverride".split())
+_OVERRIDING = frozenset(b"http override httpmethod methodoverride httpmethodoverride".split())
+_METHOD_NAMES = frozenset({b"method", b"x-method", b"verb", b"x-verb"})
 
 NO_FIELD = "a header field is not `name: value` on one line"
 
@@ -170,6 +195,18 @@ def folded(name: bytes) -> bytes:
     the other.
     """
     return _NOT_PLAIN.sub(b"-", name)
+
+
+def overrides_method(name: bytes) -> bool:
+    """Whether a field of this folded name, as `X-HTTP-Method-Override`, names another method.
+
+    Removed, it would change what was asked; passed, what was judged as a POST is served as a
+    DELETE.
+    """
+    if name in _METHOD_NAMES:
+        return True
+    words = name.split(b"-")
+    return not (_METHOD_WORDS.isdisjoint(words) or _OVERRIDING.isdisjoint(words))
 
 
 def remember(known: dict[K, T], raw: K, meaning: T) -> None:

@@ -10,7 +10,9 @@ import re
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
+from keyhole.model.rule import request_word
 from keyhole.model.value import dataclass
+from keyhole.wire.httpfield import ONCE_IN_REQUESTS, TWICE
 
 MAX_FIELDS = 128
 """Header fields of a request; browsers send about 20."""
@@ -38,6 +40,12 @@ class Head:
     """As sent: a path and its query, or a whole address of this host, or `*`."""
     names: frozenset[bytes] = frozenset()
     """Its fields, in lower case."""
+
+    @property
+    def word(self) -> str:
+        """How rules name it; empty where none can."""
+        body = self.chunked or self.length > 0
+        return request_word(self.method, body=body, websocket=False)
 
     @property
     def path(self) -> tuple[str, str]:
@@ -73,6 +81,8 @@ def parse_head(data: bytes) -> Head | BadHead:
         values.setdefault(found[1].lower(), []).append(found[2].rstrip(b" \t"))
     if request[1].upper() == b"CONNECT" or b"upgrade" in values:
         return BadHead("http-upgrade", "a connection cannot be turned into another protocol")
+    if any(len(held) > 1 and name in ONCE_IN_REQUESTS for name, held in values.items()):
+        return _malformed(TWICE)
     hosts = values.get(b"host", [])
     if len(hosts) != 1:
         return _malformed("exactly one Host is expected")

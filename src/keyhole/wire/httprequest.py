@@ -12,15 +12,20 @@ import enum
 import re
 from collections.abc import Callable
 
+from keyhole.model.rule import METHODS, request_word
 from keyhole.model.value import dataclass
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    ONCE_IN_REQUESTS,
     TOKEN_CHARACTER,
+    TWICE,
     Field,
     Malformed,
+    Memo,
     check_chunked,
     check_name,
     folded,
+    overrides_method,
     parse_length,
     parse_tokens,
     remember,
@@ -37,17 +42,6 @@ MAX_VARIETY = 16
 
 CHUNKED = -1
 """The length of a body that comes in chunks."""
-
-METHOD_OVERRIDES = frozenset(b"x-http-method-override x-http-method x-method-override".split())
-"""With these, what was judged as a POST is served as a DELETE."""
-
-TARGET_OVERRIDES = frozenset(
-    b"forwarded x-forwarded-host x-forwarded-server x-forwarded-port x-forwarded-proto"
-    b" x-forwarded-scheme x-forwarded-prefix x-forwarded-uri x-forwarded-path x-host"
-    b" x-original-host x-http-host-override x-original-url x-original-uri x-rewrite-url"
-    b" x-override-url destination".split()
-)
-"""With these, some frameworks serve another path or host than the one that was judged."""
 
 
 class Treatment(enum.Enum):
@@ -69,12 +63,14 @@ class _Special(enum.Enum):
     MEDIA = 1
     VARIES = 2
     """It is kept, and its lines are never the same: an id, a date."""
+    OVERRIDES = 3
+    """It names another method than the request line."""
 
 
 _DROP, _KEEP, _COLLECT = Treatment
-_READ, _MEDIA, _VARIES = _Special
+_READ, _MEDIA, _VARIES, _OVERRIDES = _Special
 _SPECIAL: dict[bytes, _Special | Treatment] = (
-    dict.fromkeys(HOP_BY_HOP | METHOD_OVERRIDES | TARGET_OVERRIDES, _DROP)
+    dict.fromkeys(HOP_BY_HOP, _DROP)
     | dict.fromkeys((b"accept", b"content-type"), _MEDIA)
     | dict.fromkeys(
         b"host content-length transfer-encoding connection upgrade expect".split(), _READ
@@ -120,6 +116,8 @@ class RequestHead:
     """Fields that the caller wants to see."""
     close: bool
     """The client will not use the connection again."""
+    word: str
+    """How rules name it; empty where none can."""
     length: int = 0
     """Bytes of the body, CHUNKED when it comes in chunks."""
     expects_continue: bool = False
@@ -127,6 +125,8 @@ class RequestHead:
     """The client asks to speak WebSocket, and nothing else."""
     dns_message: bool = False
     """A media type of DNS over HTTPS is named."""
+    overrides: bool = False
+    """A field names another method than the request line."""
 
 
 class RequestReader:
@@ -134,7 +134,7 @@ class RequestReader:
 
     __slots__ = ("_authorities", "_kinds", "_known", "_reads", "_treat", "_variety")
 
-    def __init__(self, host: str, port: int, treat: Treat, known: dict[bytes, bytes]) -> None:
+    def __init__(self, host: str, port: int, treat: Treat, known: Memo) -> None:
         """`host` is canonical. `known` may be shared by all readers with this host and `treat`.
 
         It maps a line as sent to the line that goes on. Only fields that are kept enter it, so
@@ -161,6 +161,11 @@ class RequestReader:
         for row in rows:
             line = known(row)
             if line is not None:
+                if isinstance(line, tuple):
+                    name, line = line
+                    if name in read:
+                        raise Malformed(TWICE)
+                    read[name] = b""
                 lines.append(line)
                 continue
             pair = reads(row)
@@ -171,7 +176,7 @@ class RequestReader:
                     if kind is _VARIES:
                         lines.append(row + b"\r\n")
                     continue
-                pair = self._take(row, request)
+                pair = self._take(row, request, read)
             if pair is not None:
                 name, value = pair
                 read[name] = _join(name, read[name], value) if name in read else value
@@ -182,6 +187,10 @@ class RequestReader:
             raise Malformed("Host is not the name that was connected to")
         if len(read) > 1:
             _apply(request, read)
+            if request.length or request.websocket:
+                request.word = request_word(
+                    request.method, body=request.length != 0, websocket=request.websocket
+                )
         return request
 
     def _request_line(self, row: bytes) -> RequestHead:
@@ -193,15 +202,21 @@ class RequestReader:
             # RFC 9112 §3.2.2: an origin takes the authority from here and ignores Host.
             raise Malformed("the target is not on the host that was connected to")
         http10 = minor == "0"
-        return RequestHead(method, path or "/", query, http10, [], [], http10)
+        word = method if method in METHODS else ""
+        return RequestHead(method, path or "/", query, http10, [], [], http10, word)
 
-    def _take(self, row: bytes, request: RequestHead) -> tuple[bytes, bytes] | None:
+    def _take(
+        self, row: bytes, request: RequestHead, read: dict[bytes, bytes]
+    ) -> tuple[bytes, bytes] | None:
         """Read a line that is in no memo: name and value, if they are to be read here."""
         sent, value = split_field(row)
         kind = self._kinds.get(sent)
         if kind is None:
             kind = self._learn(sent)
         if kind is _DROP:
+            return None
+        if kind is _OVERRIDES:
+            request.overrides = True
             return None
         if kind is _READ:
             name = sent.lower()
@@ -212,21 +227,30 @@ class RequestReader:
                 request.dns_message = True
                 return None
             kind = self._treat(sent.lower())
+        name = sent.lower()
+        once = name in ONCE_IN_REQUESTS
+        if once:
+            if name in read:
+                raise Malformed(TWICE)
+            read[name] = b""
         line = b"%b: %b\r\n" % (sent, value)
         if kind is _KEEP:
             request.lines.append(line)
-            self._remember(sent, row, line)
+            self._remember(sent, row, (name, line) if once else line, once=once)
         elif kind is _VARIES:
             request.lines.append(line)
         elif kind is _COLLECT:
-            request.collected.append(Field(sent.lower(), value, line))
+            request.collected.append(Field(name, value, line))
         return None
 
-    def _remember(self, sent: bytes, row: bytes, line: bytes) -> None:
+    def _remember(
+        self, sent: bytes, row: bytes, line: bytes | tuple[bytes, bytes], *, once: bool
+    ) -> None:
         """Keep a line in the memo, unless the name is one whose lines are never the same."""
         variety = self._variety.get(sent, 0)
         if variety >= MAX_VARIETY:
-            remember(self._kinds, sent, _VARIES)
+            if not once:
+                remember(self._kinds, sent, _VARIES)
             return
         remember(self._known, row, line)
         if len(self._known) == 1:
@@ -239,8 +263,10 @@ class RequestReader:
         name = sent.lower()
         kind = _SPECIAL[name] if name in _SPECIAL else self._treat(name)
         plain = folded(name)
-        if plain != name:
-            if plain in _SPECIAL:
+        if overrides_method(plain):
+            kind = _OVERRIDES
+        elif plain != name:
+            if plain in _SPECIAL or plain in ONCE_IN_REQUESTS:
                 raise Malformed("a field has almost the name of one that has a meaning here")
             if kind is _KEEP and self._treat(plain) is not _KEEP:
                 kind = _DROP

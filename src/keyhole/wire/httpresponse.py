@@ -10,10 +10,14 @@ from __future__ import annotations
 import enum
 import re
 
-from keyhole.model.value import dataclass
+from keyhole.model.value import dataclass, field
 from keyhole.wire.httpfield import (
     HOP_BY_HOP,
+    ONCE_IN_RESPONSES,
+    TWICE,
+    Field,
     Malformed,
+    Memo,
     check_chunked,
     check_name,
     parse_length,
@@ -23,6 +27,7 @@ from keyhole.wire.httpfield import (
     split_head,
     without,
 )
+from keyhole.wire.httprequest import Treat, Treatment
 
 NO_LENGTH = -1
 """The length of a body that announces none."""
@@ -45,10 +50,13 @@ _STATUS_LINE = re.compile(
 )
 # Charsets in which ASCII is not written as ASCII; a client may ask for one (I7).
 _UNREADABLE = re.compile(
-    rb".*charset\s*=\s*[\"']?\s*"
-    rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)",
-    re.IGNORECASE,
+    rb"charset="
+    rb"(?:utf-?(?:16|32|7)|ucs|iso-10646|unicode|ibm|cp(?:037|500|1047)|ebcdic|iso-2022|hz-)"
 )
+_AROUND_A_CHARSET = b" \t\"'\\"
+"""Spaces, quotes and escapes that clients skip. They are removed before the search: a pattern that
+allows for any number of them at three places takes cubic time (I12)."""
+_ENCODING = b"content-encoding"
 _SWITCHING = 101
 _NO_CONTENT = 204
 _NOT_MODIFIED = 304
@@ -93,12 +101,17 @@ class ResponseHead:
     websocket_accept: bytes = b""
     websocket_protocol: bytes = b""
     websocket_extensions: bytes = b""
+    collected: list[Field] = field(default_factory=list)
+    """Fields that do not go on by themselves: the caller decides."""
 
 
-def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> ResponseHead:
+def parse_response(
+    head: bytes, method: str, known: Memo, treat: Treat | None = None
+) -> ResponseHead:
     """Read the answer to a request; `head` ends before the empty line.
 
-    `known` is a memo as of `RequestReader`, but not the same.
+    `known` is a memo as of `RequestReader`, but not the same. Without `treat`, every field that is
+    the client's goes on.
     """
     rows = iter(split_head(head))
     first = next(rows)
@@ -110,9 +123,16 @@ def parse_response(head: bytes, method: str, known: dict[bytes, bytes]) -> Respo
     for row in rows:
         line = known.get(row)
         if line is None:
-            line = _take(row, known, read, response)
+            line = _take(row, known, read, response, treat)
             if line is None:
                 continue
+        if isinstance(line, tuple):
+            name, line = line
+            if name in read:
+                if read[name] != line or name == _ENCODING:
+                    raise Malformed(TWICE)
+                continue  # the same twice, as servers behind servers send it, is said once
+            read[name] = line
         lines.append(line)
     connection = read.get(b"connection")
     if connection is not None:
@@ -141,8 +161,12 @@ _USUAL = {
 
 
 def _take(
-    row: bytes, known: dict[bytes, bytes], read: dict[bytes, bytes], response: ResponseHead
-) -> bytes | None:
+    row: bytes,
+    known: Memo,
+    read: dict[bytes, bytes],
+    response: ResponseHead,
+    treat: Treat | None,
+) -> bytes | tuple[bytes, bytes] | None:
     """Read a line that is not in the memo: the line that goes on, if it does."""
     sent, value = split_field(row)
     name = sent.lower()
@@ -153,15 +177,21 @@ def _take(
             read[name] += b"," + value
         else:
             # Two lengths that are equal today are two lengths for whoever reads only one.
-            raise Malformed("a field that may stand once in a response stands twice")
+            raise Malformed(TWICE)
         return None
     check_name(sent)
     if name in NOT_FOR_THE_CLIENT:
         return None
-    line: bytes = b"%b: %b\r\n" % (sent, value)
-    if name == b"content-encoding":
+    written = b"%b: %b\r\n" % (sent, value)
+    treatment = Treatment.KEEP if treat is None else treat(name)
+    if treatment is not Treatment.KEEP:
+        if treatment is Treatment.COLLECT:
+            _collect(response, Field(name, value, written))
+        return None
+    line = (name, written) if name in ONCE_IN_RESPONSES else written
+    if name == _ENCODING:
         _note_encoding(response, value.lower())
-    elif name == b"content-type" and _UNREADABLE.match(value):
+    elif name == b"content-type" and is_unreadable(value):
         response.unreadable = True
     elif name != b"set-cookie":
         # A cookie may be a credential of the user's; it is not kept longer than needed.
@@ -169,11 +199,28 @@ def _take(
     return line
 
 
+def _collect(response: ResponseHead, collected: Field) -> None:
+    """Keep a field for the caller; the same twice is said once."""
+    if collected.name in ONCE_IN_RESPONSES:
+        for other in response.collected:
+            if other.name == collected.name:
+                if other.value != collected.value:
+                    raise Malformed(TWICE)
+                return
+    response.collected.append(collected)
+
+
+def is_unreadable(content_type: bytes) -> bool:
+    """Whether a Content-Type names a charset in which ASCII cannot be searched for."""
+    plain = content_type.lower().translate(None, _AROUND_A_CHARSET)
+    return _UNREADABLE.search(plain) is not None
+
+
 def _note_encoding(response: ResponseHead, value: bytes) -> None:
     if value == b"x-gzip":
         value = b"gzip"  # RFC 9110 §8.4.1.3: "equivalent".
     if value not in {b"", b"identity"}:
-        response.encoding = b"%b,%b" % (response.encoding, value) if response.encoding else value
+        response.encoding = value
 
 
 def _frame(response: ResponseHead, read: dict[bytes, bytes], method: str) -> None:
@@ -206,6 +253,7 @@ def _connect(response: ResponseHead, options: set[bytes], read: dict[bytes, byte
         response.close = False
     if not options <= _OPTIONS:
         response.lines = without(response.lines, options)
+        response.collected = [each for each in response.collected if each.name not in options]
     if response.status == _SWITCHING and b"upgrade" in options:
         response.upgrade = read.get(b"upgrade", b"").lower()
         response.websocket_accept = read.get(b"sec-websocket-accept", b"")

@@ -2,7 +2,8 @@
 
 Made by the judge, of what was pushed and of what upstream answered. One pass finds every object's
 end, as git does by inflating; commits, trees and tags are named by what is in them, through deltas
-if need be. Blobs are inflated to find their end and dropped, and deltas on blobs are never applied.
+if need be. Blobs are inflated to find their end and dropped. They are named only if somebody asks
+(`is_blob`), since that takes a second pass.
 
 What is not found here may still be in the pack for git: a delta on an object that only the server
 has. So absence proves nothing, and callers must treat it as not shown.
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.wire.gitdelta import apply_delta
-from keyhole.wire.gitobject import OID_BYTES, Kind, object_id
+from keyhole.wire.gitobject import OID_BYTES, Kind, object_id, start_object_id
 from keyhole.wire.httpfield import Malformed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     class Source(Protocol):
@@ -119,6 +121,8 @@ class Pack:
         self._places: dict[bytes, int] = {}
         self._held: dict[int, bytes] = {}
         self._held_bytes = 0
+        self._blobs: dict[bytes, int] | None = None
+        """Where each blob is, once one was asked for."""
         # Deltas whose base has not been seen yet, by its oid, or by its number in the pack.
         self._awaiting_oid: dict[bytes, list[int]] = {}
         self._awaiting: dict[int, list[int]] = {}
@@ -135,6 +139,16 @@ class Pack:
     def read(self, oid: bytes) -> bytes:
         """The content of an object that has a `kind`."""
         return self._content(self._places[oid])
+
+    def is_blob(self, oid: bytes) -> bool:
+        """Whether this is a blob here. One that is too large to be made by its delta is not found.
+
+        The first call inflates every blob again, and applies the deltas on them.
+        """
+        if self._blobs is None:
+            self._blobs = {}
+            self._name_blobs(self._blobs)
+        return oid in self._blobs
 
     # ── one pass ──────────────────────────────────────────────────────────────────────────────
 
@@ -154,8 +168,6 @@ class Pack:
         self._window, self._window_at = b"", self._source.size
         for oid in [oid for oid in self._awaiting_oid if oid in self._places]:
             self._release(self._awaiting_oid.pop(oid))
-        self._awaiting_oid.clear()
-        self._awaiting.clear()
 
     def _object(self, at: int) -> int:
         """Read the object at `at`, and say where the next one is."""
@@ -216,6 +228,29 @@ class Pack:
         self._hold(at, data)
         return oid
 
+    def _name_blobs(self, found: dict[bytes, int]) -> None:
+        """Name all blobs, and those whose delta is on one of them by its name."""
+        numbers = [number for number, kind in enumerate(self._kinds) if kind == Kind.BLOB]
+        for number in numbers:  # it grows meanwhile
+            at = self._starts[number]
+            head = self._head(at)
+            try:
+                if head.code == Kind.BLOB:
+                    oid = self._hash_blob(head)
+                else:
+                    oid = object_id(Kind.BLOB, self._content(at), self._format)
+            except Malformed:
+                continue  # beyond a bound: it counts as not found
+            found[oid] = at
+            numbers += self._awaiting_oid.pop(oid, ())
+            numbers += self._awaiting.pop(number, ())
+
+    def _hash_blob(self, head: _Head) -> bytes:
+        """The name of a blob of any size, which is not kept."""
+        digest = start_object_id(Kind.BLOB, head.size, self._format)
+        self._inflate(head, each=digest.update)
+        return digest.digest()
+
     # ── objects ───────────────────────────────────────────────────────────────────────────────
 
     def _number(self, at: int) -> int:
@@ -223,6 +258,10 @@ class Pack:
         if number == len(self._starts) or self._starts[number] != at:
             raise Malformed("a delta is on something that is no object")
         return number
+
+    def _place(self, oid: bytes) -> int:
+        place = self._places.get(oid)
+        return place if place is not None else (self._blobs or {})[oid]
 
     def _content(self, at: int) -> bytes:
         """An object by its place: the nearest that is held, and the deltas from there."""
@@ -233,7 +272,9 @@ class Pack:
                 content = self._inflate(head, keep=True)[0]
                 break
             deltas.append((at, head))
-            at = head.base_at if head.code == _OFS_DELTA else self._places[head.base_oid]
+            if len(deltas) > self._bounds.depth:  # of blobs; of all else it is known to be less
+                raise Malformed(f"a pack has more than {self._bounds.depth} deltas on one another")
+            at = head.base_at if head.code == _OFS_DELTA else self._place(head.base_oid)
         self._hold(at, content)
         for place, head in reversed(deltas):
             content = self._apply(content, self._inflate(head, keep=True)[0])
@@ -300,8 +341,14 @@ class Pack:
             start = 0
         return self._window[start : start + size]
 
-    def _inflate(self, head: _Head, *, keep: bool = False) -> tuple[bytes, int]:
-        """An object's own data (if it is to be kept), and where it ends."""
+    def _inflate(
+        self,
+        head: _Head,
+        *,
+        keep: bool = False,
+        each: Callable[[bytes], object] | None = None,
+    ) -> tuple[bytes, int]:
+        """An object's own data (if it is to be kept), and where it ends; `each` piece is told."""
         size, at = head.size, head.start
         if keep and size > self._bounds.size:
             raise Malformed(f"a commit, tree or tag has more than {self._bounds.size} bytes")
@@ -321,6 +368,8 @@ class Pack:
                     raise Malformed("an object of a pack is larger than it says")
                 if keep:
                     kept.append(data)
+                elif each is not None:
+                    each(data)
                 if inflate.eof:
                     break
                 piece = inflate.unconsumed_tail

@@ -8,7 +8,6 @@ client's frames are masked, go to an origin that was judged, and are not read.
 from __future__ import annotations
 
 import base64
-import enum
 import hashlib
 import re
 from typing import NamedTuple
@@ -26,23 +25,29 @@ _KEY = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 _FIN = 0x80
-_RESERVED = 0x70
-_OPCODE = 0x0F
 _MASKED = 0x80
 _LENGTH_16 = 126
 _LENGTH_64 = 127
 
-
-class _Opcode(enum.IntEnum):
-    CONTINUATION = 0
-    TEXT = 1
-    BINARY = 2
-    CLOSE = 8
-    PING = 9
-    PONG = 10
+_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 
 
-_OPCODES = frozenset(_Opcode)
+class _Kind(NamedTuple):
+    """What the first byte of a frame says."""
+
+    control: bool
+    final: bool
+    continues: bool
+
+
+_KINDS = {
+    final | opcode: _Kind(opcode >= _CLOSE, bool(final), opcode == _CONTINUATION)
+    for opcode in (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG)
+    for final in (0, _FIN)
+}
+"""By first byte; one with a reserved bit or another opcode is not there."""
+
+_CLOSES = _KINDS[_FIN | _CLOSE]
 
 
 def valid_key(key: bytes) -> bool:
@@ -67,6 +72,10 @@ class Piece(NamedTuple):
     """The message that this is part of is whole; always so for control frames."""
     control: bool
     """Of a control frame, which may stand between the frames of a message."""
+
+
+_new_piece = tuple.__new__
+"""Makes a `Piece` in a third of the time."""
 
 
 class FrameReader:
@@ -95,6 +104,9 @@ class FrameReader:
                 pieces.append(Piece(part, part, self._final and not self._left, control=False))
                 at += len(part)
                 continue
+            at = self._short_frames(data, at, pieces)
+            if at == size:
+                break
             end = self._frame(data, at, pieces)
             if end == at:
                 self._held = data[at:]
@@ -102,35 +114,57 @@ class FrameReader:
             at = end
         return pieces
 
+    def _short_frames(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+        """Take short frames that have come whole; where the first one is that takes more care.
+
+        A loop of its own, since 256 KiB can hold 130,000 frames (I12).
+        """
+        size, in_message = len(data), self._in_message
+        while at + 1 < size and not self.closed:
+            kind, start = _KINDS.get(data[at], _CLOSES), at + 2
+            end = start + data[at + 1]
+            if kind is _CLOSES or end - start > MAX_CONTROL or end > size:
+                break
+            control, final, continues = kind
+            if control:
+                if not final:
+                    break
+            elif continues is in_message:
+                in_message = not final
+            else:
+                break
+            pieces.append(_new_piece(Piece, (data[at:end], data[start:end], final, control)))
+            at = end
+        self._in_message = in_message
+        return at
+
     def _frame(self, data: bytes, at: int, pieces: list[Piece]) -> int:
         """Read the start of a frame, or all of a control frame; `at` while that is not there."""
         if self.closed:
             raise Malformed("a frame comes after the one that closes")
-        first = data[at]
-        opcode, final = first & _OPCODE, bool(first & _FIN)
-        if first & _RESERVED or opcode not in _OPCODES:
+        kind = _KINDS.get(data[at])
+        if kind is None:
             raise Malformed("a frame uses an extension that was not agreed on")
-        control = opcode >= _Opcode.CLOSE
-        if not control and (opcode != _Opcode.CONTINUATION) is self._in_message:
+        control, final, continues = kind
+        if not control and continues is not self._in_message:
             raise Malformed("the frames of a message are out of order")
         found = _length(data, at + 1)
         if found is None:
             return at
         length, start = found
-        if not control:
-            part = data[start : start + length]
-            self._left = length - len(part)
-            self._final, self._in_message = final, not final
-            pieces.append(
-                Piece(data[at : start + len(part)], part, final and not self._left, control=False)
-            )
-            return start + len(part)
-        if not final or length > MAX_CONTROL or (opcode == _Opcode.CLOSE and length == 1):
-            raise Malformed("a control frame is fragmented, too long, or closes without a reason")
         end = start + length
+        if not control:
+            part = data[start:end]
+            left = self._left = length - len(part)
+            self._final, self._in_message = final, not final
+            pieces.append(Piece(data[at : end - left], part, final and not left, control=False))
+            return end - left
+        closes = data[at] == _FIN | _CLOSE
+        if not final or length > MAX_CONTROL or (closes and length == 1):
+            raise Malformed("a control frame is fragmented, too long, or closes without a reason")
         if end > len(data):
             return at
-        self.closed = opcode == _Opcode.CLOSE
+        self.closed = closes
         pieces.append(Piece(data[at:end], data[start:end], ends_message=True, control=True))
         return end
 

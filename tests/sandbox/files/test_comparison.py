@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.sandbox.files import comparison
-from keyhole.sandbox.files.comparison import Snapshot, compare, snapshot
-from keyhole.sandbox.files.fileplan import FilePlan
+from keyhole.sandbox.files import digests
+from keyhole.sandbox.files.comparison import Snapshot, compare, lines, snapshot
+from keyhole.sandbox.files.fileplan import Scope
 from keyhole.sandbox.files.survey import Budget
+from keyhole.sandbox.files.triggers import REPOSITORY
 
 if TYPE_CHECKING:
     from tests.sandbox.files.worlds import World
 
 
 def looked(world: World, budget: Budget | None = None) -> Snapshot:
-    return snapshot(FilePlan((), (str(world.project),)), budget)
+    return snapshot(Scope((str(world.project),)), budget)
 
 
 def left(world: World, before: Snapshot) -> list[str]:
-    lines = compare(before, looked(world))
-    return [line.partition(" (")[0].replace(f"{world.project}/", "") for line in lines]
+    found = lines(compare(before, looked(world)))
+    return [line.partition(" (")[0].replace(f"{world.project}/", "") for line in found]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +129,10 @@ def test_a_python_environment_is_one_finding(world: World) -> None:
 
 def test_hooks_elsewhere_are_watched_when_the_plan_says_so(world: World) -> None:
     world.write("tools/hooks/README")
-    plan = FilePlan((), (str(world.project),), (str(world.project / "tools/hooks"),))
-    before = snapshot(plan)
+    scope = Scope((str(world.project),), ((str(world.project / "tools/hooks"), REPOSITORY),))
+    before = snapshot(scope)
     world.write("tools/hooks/pre-commit")
-    (line,) = compare(before, snapshot(plan))
+    (line,) = lines(compare(before, snapshot(scope)))
     assert line.startswith(f"new: {world.project}/tools/hooks/pre-commit")
 
 
@@ -145,7 +146,8 @@ def test_making_a_file_executable_is_a_change(world: World) -> None:
 def test_a_large_file_cannot_be_changed_and_set_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "MAX_DIGEST", 4)
+    monkeypatch.setattr(digests.Digests.__init__, "__defaults__", (4, 1 << 20, 5.0))
+    monkeypatch.setattr(digests, "SETTLED_SECONDS", -1.0)
     path = world.write(".envrc", "aaaaaaaa")
     found, before = path.stat(), looked(world)
     assert left(world, before) == []
@@ -174,14 +176,14 @@ def test_a_tree_too_large_to_compare_is_said(world: World) -> None:
     before = looked(world)
     for index in range(20):
         world.write(f"f{index}")
-    (line,) = compare(before, looked(world, Budget(entries=5)))
-    assert line == f"not looked through: {world.project}"
+    (line,) = lines(compare(before, looked(world, Budget(entries=5))))
+    assert line == f"not compared: {world.project}"
 
 
 def test_a_hostile_name_cannot_write_a_line_of_its_own(world: World) -> None:
     before = looked(world)
     world.write("x\nall is well/.envrc")
-    (line,) = compare(before, looked(world))
+    (line,) = lines(compare(before, looked(world)))
     assert "\n" not in line
 
 

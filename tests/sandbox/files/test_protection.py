@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from keyhole.sandbox.files.fileplan import Bind, Kind, Refused
+from keyhole.sandbox.files.triggers import REPOSITORY
 from tests.sandbox.files.worlds import World, a_sandbox, binds, masks, text
 
 
@@ -143,7 +144,7 @@ def test_hooks_that_the_config_keeps_in_the_project_are_read_only_and_watched(wo
     hooks = world.write("tools/hooks/pre-commit").parent
     plan = world.plan()
     assert str(hooks) in binds(plan, writable=False)
-    assert plan.watched == (str(hooks),)
+    assert plan.watched == ((str(hooks), REPOSITORY),)
     assert "hookspath" not in text(plan, world.project / ".git/config")
 
 

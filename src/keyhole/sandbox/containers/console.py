@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from keyhole.sandbox.keyboard import Keyboard
+from keyhole.sandbox.softreset import SoftReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,6 @@ _HEADER = struct.Struct(">BxxxI")
 """Before each piece of output when there is no terminal: 1 for output or 2 for errors, its size."""
 _DRAIN_SECONDS = 5.0
 """How long output that is still in flight is waited for after the sandbox has ended."""
-_END_OF_STRING = b"\x18\x1b\\\x1b[m"
-"""Cancels a control sequence or string left open, and plain colours: nothing that is seen."""
 
 
 _USUAL_SIZE = (24, 80)
@@ -42,6 +41,7 @@ class Console:
         self.interactive = os.isatty(stdin) and os.isatty(stdout)
         """Whether the command gets a terminal: its output is then one stream."""
         self._keyboard = Keyboard(stdin) if self.interactive else None
+        self._reset = SoftReset()
         self._stream: socket.socket | None = None
         self._resized: Callable[[int, int], None] = lambda *_: None
         self._unread: Callable[[], None] = lambda: None
@@ -96,12 +96,20 @@ class Console:
             self._output.join(_DRAIN_SECONDS)
         if self._keyboard is not None:
             self._keyboard.close()
-            with contextlib.suppress(OSError):
-                os.write(self._outer[1], _END_OF_STRING)
+            self._write(self._reset.sequence())
             self._keyboard = None
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+    def make_room(self) -> None:
+        """Go to where lines can be read, whatever the command left on the screen."""
+        if self.interactive:
+            self._write(self._reset.room())
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            _write_all(self._outer[1], data)
 
     def _type(self) -> None:
         """What the person types, or a pipe brings, to its end."""
@@ -118,6 +126,7 @@ class Console:
         stream = self._stream
         with contextlib.suppress(OSError):
             while stream is not None and (data := stream.recv(_CHUNK)):
+                self._reset.passed(data)
                 _write_all(self._outer[1], data)
 
     def _show_streams(self) -> None:
@@ -174,6 +183,9 @@ class Unattended:
 
     def resize(self) -> None:
         """There is nobody whose size it could have."""
+
+    def make_room(self) -> None:
+        """There is nobody to read."""
 
     def close(self) -> None:
         """Read no longer."""

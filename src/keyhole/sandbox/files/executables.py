@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.sandbox.files.links import TooManyLinks, follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MAX_LINKS = 40
-"""Links followed in one path, as the kernel's own limit (path_resolution(7))."""
 _SHEBANG_BYTES = 256
 """What the kernel reads of a script's first line (BINPRM_BUF_SIZE)."""
 
@@ -50,27 +49,10 @@ def _trail(path: Path) -> list[Path]:
     """Each entry visited on the way to a path, links resolved one by one."""
     if not path.is_absolute():
         raise Refused(f"{visible(str(path))} is not an absolute path")
-    here, visited, links = Path("/"), [], 0
-    todo = list(reversed(path.parts[1:]))
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            here = here.parent
-            continue
-        step = here / part
-        visited.append(step)
-        try:
-            target = Path(os.readlink(step))
-        except (OSError, ValueError):
-            here = step  # not a link, or not there at all
-            continue
-        links += 1
-        if links > MAX_LINKS:
-            raise Refused(f"{visible(str(path))} leads through too many links")
-        if target.is_absolute():
-            here = Path("/")
-        todo.extend(reversed([p for p in target.parts if p != "/"]))
-    return visited
+    try:
+        return [Path(entry) for entry in follow(str(path)).entries]
+    except TooManyLinks:
+        raise Refused(f"{visible(str(path))} leads through too many links") from None
 
 
 def _is_alias(step: Path, roots: set[tuple[int, int]]) -> bool:

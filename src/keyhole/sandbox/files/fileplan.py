@@ -124,13 +124,29 @@ def _is_expendable(entry: Entry) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """What is looked through, before and after a run, for what the host may execute."""
+
+    writable: tuple[str, ...]
+    """Trees that the sandbox can write."""
+    watched: tuple[tuple[str, str], ...] = ()
+    """Directories all of whose content counts, each with why."""
+
+
+@dataclass(frozen=True, slots=True)
 class FilePlan:
     """All that the sandbox sees, in the order in which it must be mounted."""
 
     entries: tuple[Entry, ...]
     writable: tuple[str, ...]
-    """The trees that the sandbox can write, for `snapshot` and `refuse_inside`."""
-    watched: tuple[str, ...] = ()
-    """Directories of git hooks outside of `.git` (core.hooksPath)."""
+    """The trees that the sandbox can write, for `refuse_inside`."""
+    watched: tuple[tuple[str, str], ...] = ()
+    """Directories all of whose content the host executes, each with why: git hooks outside of
+    `.git` (core.hooksPath), and what is on the person's PATH."""
     notices: tuple[str, ...] = ()
     """Lines for the person, once."""
+
+    @property
+    def scope(self) -> Scope:
+        """What is compared around the run."""
+        return Scope(self.writable, self.watched)

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.text import visible
 from keyhole.sandbox.files.credentialfiles import DEPENDENCIES, holds_credential
+from keyhole.sandbox.files.executed import Finder
 from keyhole.sandbox.files.fileplan import Kind, Refused
-from keyhole.sandbox.files.paths import is_below
+from keyhole.sandbox.files.paths import is_below, is_within
 from keyhole.sandbox.files.settingsfiles import SettingsFiles, is_reflog, is_settings
 from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
-from keyhole.sandbox.files.triggers import is_git_directory, trigger_of
+from keyhole.sandbox.files.triggers import Guard, is_git_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keyhole.sandbox.files.executed import Found
     from keyhole.sandbox.files.overlay import Overlay
     from keyhole.sandbox.files.repositories import Repositories
     from keyhole.sandbox.files.trees import Rules, Tree
@@ -47,6 +51,7 @@ class Inspection:
         self._all_mounts = mounts
         self._mounts: frozenset[str] = frozenset()
         self._root = ""
+        self._finder = Finder(tree.path for tree in trees if tree.writable)
         self._found: dict[str, list[str]] = {}
         self._settings = SettingsFiles()
 
@@ -58,7 +63,10 @@ class Inspection:
         )
         self._mask_dangers(tree)
         if tree.kind is Kind.FILE:
-            self._judge_file(os.path.dirname(tree.path), os.path.basename(tree.path))
+            where, name = os.path.split(tree.path)
+            self._judge_file(where, name)
+            for found in self._finder.look(Listing(where, files=[name]), where):
+                self._guard(found)
             return
         try:
             for listing in walk(tree.path, budget):
@@ -108,14 +116,14 @@ class Inspection:
         if is_git_directory(where, {*listing.files, *listing.dirs, *listing.links}):
             self._repositories.cover(listing)
         self._look_for_pointers(listing)
+        for found in self._finder.look(listing, self._root):
+            self._guard(found)
         if not DEPENDENCIES.isdisjoint(where.removeprefix(self._root).split("/")):
             return
         for name in listing.files:
             self._judge_file(where, name)
         for name in listing.links:
             self._judge_link(where, name)
-        for name in listing.dirs:
-            self._protect(where, name, Kind.DIR)
 
     def _look_for_mounts(self, listing: Listing) -> None:
         for names, kind in ((listing.dirs, Kind.DIR), (listing.files, Kind.FILE)):
@@ -149,7 +157,6 @@ class Inspection:
                 self._mask(path, Kind.FILE, what)
                 return
             self._note("shown although it holds credentials, as sandbox.unsafe_paths says", path)
-        self._protect(where, name, Kind.FILE)
 
     def _known_by_shape(self, where: str, name: str, real: str | None = None) -> str | None:
         path = real or _join(where, name)
@@ -186,14 +193,61 @@ class Inspection:
         if what is not None:
             self._mask(real, Kind.FILE, what)
 
-    def _protect(self, where: str, name: str, kind: Kind) -> None:
-        found = trigger_of(os.path.basename(where), name)
-        path = _join(where, name)
-        if found and found.kind is kind and self._overlay.is_writable(path):
-            if path in self._rules.unsafe:
-                self._note("writable although the host executes it, as unsafe_paths says", path)
-            else:
-                self._overlay.protect(path, kind)
+    def _guard(self, found: Found) -> None:
+        """Make read-only what the host executes, or what a link of its name leads to."""
+        if found.guard is Guard.REPORTED or (found.guard is Guard.ENTRIES and found.trail is None):
+            return
+        path = found.trail.end if found.trail else found.path
+        if not self._overlay.holds(path) or not self._overlay.is_writable(path):
+            return
+        group = found.group.path if found.group else path
+        if {path, found.path, group} & self._rules.unsafe:
+            self._note("writable although the host executes it, as unsafe_paths says", found.path)
+            return
+        if found.guard is Guard.ENTRIES or self._overlay.is_masked(path):
+            return
+        if found.trail is not None and is_within(found.path, path):
+            return  # it leads to a directory that it lies in: `look_behind_links` refuses it
+        kind = _kind(path)
+        if kind is found.kind:
+            self._overlay.protect(path, kind)
+
+    def look_behind_links(self, hooks: Iterable[str], budget: Budget) -> None:
+        """Look through directories that links give another name, when all trees were looked at."""
+        for found in self._finder.looping:
+            if found.guard is not Guard.REPORTED and found.path not in self._rules.unsafe:
+                raise Refused(
+                    f"{visible(found.path)} is a symbolic link to a directory that it lies in, so "
+                    "that what the host executes cannot be protected: remove it, or list it in "
+                    "sandbox.unsafe_paths"
+                )
+        for path in map(os.path.realpath, hooks):
+            if self._overlay.holds(path) and _kind(path) is Kind.DIR:
+                self._finder.visit_hooks(path)
+        while self._finder.pending:
+            detour = self._finder.pending.popleft()
+            if not self._overlay.holds(detour.path) or detour.link in self._rules.unsafe:
+                continue
+            self._finder.enter(detour)
+            called = detour.name
+            try:
+                for listing in walk(detour.path, budget):
+                    if listing.closed or self._overlay.is_masked(listing.path):
+                        listing.dirs.clear()
+                        continue
+                    for found in self._finder.look(listing, detour.path, called):
+                        self._guard(found)
+                    called = ""
+            except TooLarge:
+                raise Refused(
+                    f"{visible(detour.link)} leads to a directory that is too large to look "
+                    "through; remove it, or list it in sandbox.unsafe_paths"
+                ) from None
+        if self._finder.crowded:
+            raise Refused(
+                f"{visible(self._root)} holds more symbolic links than can be followed to see what "
+                "the host executes; remove what does not belong there"
+            )
 
     def _mask(self, path: str, kind: Kind, what: str) -> None:
         if path in self._named:

@@ -23,6 +23,7 @@ from keyhole.sandbox.files.repositories import Repositories, common_directory
 from keyhole.sandbox.files.survey import Budget
 from keyhole.sandbox.files.system import system_files
 from keyhole.sandbox.files.trees import Rules, Tree, judge, resolve_trees
+from keyhole.sandbox.files.triggers import REPOSITORY, SEARCHED
 from keyhole.sandbox.files.volumes import plan_volumes
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Facts:
     git: Path | None = None
     image: Accounts | None = None
     """Whom an image knows; then the system's trees are the image's."""
+    search: tuple[str, ...] = ()
+    """The directories of the person's PATH."""
     shell: str = "/bin/sh"
     hostname: str = "keyhole"
     home_bytes: int = HOME_BYTES
@@ -88,6 +91,8 @@ def plan_files(sandbox: Sandbox, facts: Facts, budget: Budget | None = None) -> 
     budget = budget or Budget()
     for tree in _outermost(trees):
         inspection.look(tree, budget)
+    hooks = tuple(dict.fromkeys(repositories.hooks))
+    inspection.look_behind_links(hooks, budget)
     _protect_policy(facts, overlay)
     overlay.refuse_uncovering(rules.unsafe)
     # 3. The system, the accounts, an empty home, the trees with all that covers them.
@@ -116,7 +121,10 @@ def plan_files(sandbox: Sandbox, facts: Facts, budget: Budget | None = None) -> 
     return FilePlan(
         (*entries, *plan_volumes(sandbox.volumes, rules, trees, entries, facts.uid)),
         writable,
-        tuple(dict.fromkeys(repositories.hooks)),
+        (
+            *((path, REPOSITORY) for path in hooks),
+            *((path, SEARCHED) for path in _searched(facts.search, writable)),
+        ),
         tuple(notices),
     )
 
@@ -141,6 +149,13 @@ def _with_worktrees(trees: tuple[Tree, ...], rules: Rules) -> tuple[Tree, ...]:
 def _outermost(trees: tuple[Tree, ...]) -> list[Tree]:
     paths = [tree.path for tree in trees]
     return [tree for tree in trees if not any(is_below(tree.path, path) for path in paths)]
+
+
+def _searched(search: tuple[str, ...], writable: tuple[str, ...]) -> list[str]:
+    """Directories on the person's PATH in which the sandbox can write programs, and links there."""
+    named = [os.path.normpath(path) for path in search if path.startswith("/")]
+    found = dict.fromkeys([*named, *map(os.path.realpath, named)])
+    return [path for path in found if any(is_below(path, tree) for tree in writable)]
 
 
 def _protect_policy(facts: Facts, overlay: Overlay) -> None:

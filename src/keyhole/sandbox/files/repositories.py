@@ -104,12 +104,9 @@ class Repositories:
         if not self._overlay.holds(path):
             return
         self.hooks.append(path)
-        if (
-            os.path.realpath(path) == path
-            and os.path.isdir(path)
-            and self._overlay.is_writable(path)
-        ):
-            self._overlay.protect(path, Kind.DIR)
+        real = os.path.realpath(path)
+        if os.path.isdir(real) and self._overlay.holds(real) and self._overlay.is_writable(real):
+            self._overlay.protect(real, Kind.DIR)
 
 
 def pointed_to(pointer: str) -> str | None:

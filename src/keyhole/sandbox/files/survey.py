@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass, field
@@ -54,10 +55,14 @@ class Budget:
 
 
 def walk(root: str, budget: Budget) -> Iterator[Listing]:
-    """Every directory of the tree, parents first. What vanishes meanwhile is passed over."""
-    todo = [root]
+    """Every directory of the tree. What vanishes meanwhile is passed over.
+
+    Level by level: nobody can keep the top of a project from being looked at by filling a
+    directory of it.
+    """
+    todo = deque([root])
     while todo:
-        listing = _read(todo.pop())
+        listing = _read(todo.popleft())
         if listing is None:
             continue
         budget.spend(
@@ -65,7 +70,7 @@ def walk(root: str, budget: Budget) -> Iterator[Listing]:
         )
         yield listing
         prefix = listing.path.rstrip("/")
-        todo += [f"{prefix}/{name}" for name in listing.dirs]
+        todo.extend(f"{prefix}/{name}" for name in listing.dirs)
 
 
 def _read(path: str) -> Listing | None:

@@ -1,13 +1,18 @@
-"""Files that make the host run something without anyone asking for it (I11): the one table.
+"""Files that make the host run something without anyone asking for it (I11), by name and place.
 
-Those that exist are read-only inside; those that appear or change are reported after the run. Not
-here: what runs only when someone says so (Makefile, package.json scripts, sources, `.github/` which
-the forge runs), and `.git/info/attributes`, which can only choose among filters that the protected
-config defines.
+Used when a sandbox is planned, for what becomes read-only, and around the run, for what is
+reported. Rules come before lists: a variant of a known name counts as that name; the directory of
+an agent or editor counts whole; a settings file in a directory of an unknown tool is reported.
+
+Not here: what runs only when someone says so (Makefile, package.json scripts, sources, tests,
+`.github/`, which the forge runs), and `.git/info/attributes`, which can only choose among filters
+that the protected config defines.
 """
 
 from __future__ import annotations
 
+import enum
+import re
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
@@ -15,6 +20,17 @@ from keyhole.sandbox.files.fileplan import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+
+
+class Guard(enum.Enum):
+    """What Keyhole does about something that the host may execute. All of it is compared."""
+
+    READ_ONLY = enum.auto()
+    """It cannot be changed inside where it exists."""
+    ENTRIES = enum.auto()
+    """Of a directory: the entries that exist are read-only, and new ones can be made."""
+    REPORTED = enum.auto()
+    """It can be changed inside: daily work does so (installing packages, a rebase)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,86 +41,215 @@ class Trigger:
     why: str
     kind: Kind = Kind.FILE
     parent: str | None = None
+    guard: Guard = Guard.READ_ONLY
 
 
+_POLICY = "it is what Keyhole grants"
 _EDITOR = "an editor runs its tasks and settings"
 _AGENT = "an agent on the host runs the hooks and servers it names"
 _GIT_HOOKS = "git runs it at the next commit"
 _VERSIONS = "a version control system runs the hooks and aliases it names"
 _CARGO = "cargo runs the compilers and wrappers it names, also when an editor asks"
 _SHELL = "a shell runs it on entering the directory"
+_PROMPT = "an interpreter or a debugger runs it when it is started there"
+_UNKNOWN = "a tool of the host may run what it names"
+
+REPOSITORY = "git runs what its config and hooks name"
+POINTER = "git looks for config and hooks where it points"
+UNFINISHED = "git runs what it says when the operation is continued"
+ENVIRONMENT = "shells and editors run its programs, and Python runs its .pth files"
+PROGRAMS = "package scripts, shells and editors run its programs"
+PLACE = "tools of the host look there for settings and programs"
+SEARCHED = "it is on your PATH"
+
+
+def _directories(names: str, why: str, guard: Guard) -> tuple[Trigger, ...]:
+    return tuple(Trigger(name, why, Kind.DIR, guard=guard) for name in names.split())
+
 
 TRIGGERS = (
-    Trigger("keyhole.toml", "it is what Keyhole grants"),
+    Trigger("keyhole.toml", _POLICY),
     Trigger(".envrc", _SHELL),
     Trigger("mise.toml", _SHELL),
     Trigger(".mise.toml", _SHELL),
+    Trigger("config.toml", _SHELL, parent="mise"),
+    Trigger("config.toml", _SHELL, parent=".mise"),
+    Trigger(".autoenv", _SHELL),
     Trigger(".autoenv.zsh", _SHELL),
-    Trigger(".vscode", _EDITOR, Kind.DIR),
-    Trigger(".idea", _EDITOR, Kind.DIR),
-    Trigger(".zed", _EDITOR, Kind.DIR),
-    Trigger(".fleet", _EDITOR, Kind.DIR),
+    Trigger(".autoenv_leave.zsh", _SHELL),
+    # direnv and its kind keep scripts here that they run again without asking.
+    *_directories(".direnv .devenv .devbox", _SHELL, Guard.REPORTED),
+    *_directories(
+        ".vscode .idea .zed .fleet .devcontainer .helix .nvim .vim .theia .sublime .nova",
+        _EDITOR,
+        Guard.READ_ONLY,
+    ),
+    Trigger(".devcontainer.json", _EDITOR),
     Trigger(".nvim.lua", _EDITOR),
     Trigger(".exrc", _EDITOR),
     Trigger(".nvimrc", _EDITOR),
     Trigger(".vimrc", _EDITOR),
-    Trigger("languages.toml", _EDITOR, parent=".helix"),
-    Trigger(".devcontainer", _EDITOR, Kind.DIR),
-    Trigger(".devcontainer.json", _EDITOR),
-    Trigger("settings.json", _AGENT, parent=".claude"),
-    Trigger("settings.local.json", _AGENT, parent=".claude"),
-    Trigger("hooks", _AGENT, Kind.DIR, parent=".claude"),
-    Trigger("plugins", _AGENT, Kind.DIR, parent=".claude"),
+    Trigger(".lvimrc", _EDITOR),
+    Trigger(".dir-locals.el", _EDITOR),
+    *_directories(".cursor .windsurf .continue .junie", _AGENT, Guard.READ_ONLY),
+    # Agents keep new settings, plans and worktrees in these while they work inside.
+    *_directories(
+        ".claude .codex .gemini .qwen .opencode .kiro .roo .amazonq .factory .crush .cline .goose "
+        ".kilocode .augment .trae .amp .agents .agent .openhands .iflow .codebuddy",
+        _AGENT,
+        Guard.ENTRIES,
+    ),
     Trigger(".mcp.json", _AGENT),
-    Trigger(".cursor", _AGENT, Kind.DIR),
-    Trigger("settings.json", _AGENT, parent=".gemini"),
-    Trigger("config.toml", _AGENT, parent=".codex"),
     Trigger("opencode.json", _AGENT),
     Trigger(".aider.conf.yml", _AGENT),
-    Trigger("mcp.json", _AGENT, parent=".roo"),
-    Trigger("settings", _AGENT, Kind.DIR, parent=".kiro"),
-    Trigger("mcp.json", _AGENT, parent=".amazonq"),
-    Trigger(".windsurf", _AGENT, Kind.DIR),
-    Trigger(".continue", _AGENT, Kind.DIR),
-    Trigger("settings.json", _AGENT, parent=".qwen"),
-    Trigger("mcp.json", _AGENT, parent=".factory"),
-    Trigger(".junie", _AGENT, Kind.DIR),
     Trigger(".crush.json", _AGENT),
-    Trigger(".husky", _GIT_HOOKS, Kind.DIR),
-    Trigger(".githooks", _GIT_HOOKS, Kind.DIR),
+    Trigger("crush.json", _AGENT),
+    *_directories(".husky .githooks .lefthook", _GIT_HOOKS, Guard.READ_ONLY),
     Trigger(".pre-commit-config.yaml", _GIT_HOOKS),
     Trigger("lefthook.yml", _GIT_HOOKS),
     Trigger(".lefthook.yml", _GIT_HOOKS),
-    Trigger(".lefthook", _GIT_HOOKS, Kind.DIR),
     Trigger("hgrc", _VERSIONS, parent=".hg"),
     # Of `.jj/repo`, whose other content must stay writable.
     Trigger("config.toml", _VERSIONS, parent="repo"),
     Trigger("config.toml", _CARGO, parent=".cargo"),
     Trigger("config", _CARGO, parent=".cargo"),
+    Trigger("rust-toolchain.toml", _CARGO, guard=Guard.REPORTED),
+    Trigger("rust-toolchain", _CARGO, guard=Guard.REPORTED),
+    *(
+        Trigger(name, _PROMPT)
+        for name in ".pdbrc .Rprofile .irbrc .pryrc .ghci .gdbinit .lldbinit".split()
+    ),
 )
-_WORKSPACE = Trigger("*.code-workspace", _EDITOR)
+WORKSPACE = Trigger("*.code-workspace", _EDITOR)
 _BY_NAME = {(trigger.parent, trigger.name): trigger for trigger in TRIGGERS}
-_NAMES = frozenset(trigger.name for trigger in TRIGGERS)
 
-REPOSITORY = "git runs what its config and hooks name"
-POINTER = "git looks for config and hooks where it points"
-ENVIRONMENT = "shells and editors run its programs"
+_SETTINGS = frozenset({"json", "jsonc", "json5", "toml", "yaml", "yml"})
+"""Suffixes of settings files: tools that read one often read the others."""
+_VARIANTS = {
+    (trigger.parent, f"{trigger.name.rpartition('.')[0]}."): trigger
+    for trigger in TRIGGERS
+    if trigger.name.rpartition(".")[2] in _SETTINGS and trigger.why != _POLICY
+}
+_LOCAL = re.compile(r"[._-]local(?=\.|$)")
+
+OWN_WORK = frozenset(
+    """
+    agent agents cache checkpoints command commands docs logs memory modes notes output-styles plans
+    prompts rules sessions skills specs steering tmp todos
+    """.split()
+)
+"""Directories in an agent's own in which people and agents write prompts, plans and records, and
+which branches of a repository differ in: writable, and compared. What is in them is used when
+somebody, or the agent, asks for it."""
+CHECKOUTS = frozenset({"worktrees"})
+"""And those that hold whole checkouts, which are looked through as any other."""
+
+_BESIDE_ENVRC = frozenset(
+    {"default.nix", "devbox.json", "devenv.nix", "devenv.yaml", "flake.lock", "flake.nix",
+     "shell.nix"}
+)  # fmt: skip
+_NEXT_TO_ENVRC = Trigger("flake.nix", _SHELL, guard=Guard.REPORTED)
+
+_TOOL_SETTINGS = frozenset(
+    {"config", "extensions", "hooks", "plugins", "servers", "settings", "startup", "tools"}
+)
+_NOT_TOOLS = frozenset(
+    """
+    .git .github .gitlab .circleci .buildkite .woodpecker .forgejo .gitea .cache .gradle .next .nuxt
+    .npm .pnpm-store .terraform .tox .nox .mypy_cache .pytest_cache .ruff_cache .venv .storybook
+    """.split()
+)
+"""Dot-directories that a forge reads, or that hold what a build made."""
+_TOOL = Trigger(".*/settings", _UNKNOWN, guard=Guard.REPORTED)
+_TOOL_DIRECTORY = Trigger(".*/hooks", _UNKNOWN, Kind.DIR, guard=Guard.REPORTED)
+
+NODE_MODULES = "node_modules"
+NODE_PROGRAMS = ".bin"
+PACKAGES = frozenset({"site-packages", "dist-packages"})
+"""Where Python looks for packages, and runs `.pth` files and two modules when it starts."""
+_AT_START = frozenset({"sitecustomize", "usercustomize"})
+ENVIRONMENT_NAMES = frozenset({".venv", "venv", ".env", "env"})
+"""What tools take for a Python environment without having been told."""
 
 GIT_HOOKS_DIR = "hooks"
 GIT_CONFIGS = ("config", "config.worktree")
 GIT_POINTERS = ("commondir", "gitdir")
 """Inside a repository's directory: what decides which commands git runs."""
-GIT_TODO = "rebase-merge/git-rebase-todo"
-"""A rebase in progress: `git rebase --continue` runs its `exec` lines."""
+GIT_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
+"""An operation in progress: `git rebase --continue` runs `exec` lines, merge strategies and signing
+programs that these directories name."""
 GIT_DATA = frozenset({"objects", "refs", "logs", "lfs"})
 """And what decides nothing, so that the comparison passes it over."""
 
+_PARENTS = frozenset(trigger.parent for trigger in TRIGGERS if trigger.parent)
 
-def trigger_of(parent: str, name: str) -> Trigger | None:
-    """The table's row for an entry of a directory called `parent`."""
-    if name not in _NAMES:
-        return _WORKSPACE if name.endswith(".code-workspace") else None
-    return _BY_NAME.get((None, name)) or _BY_NAME.get((parent, name))
+
+def trigger_of(parent: str, name: str, kind: Kind = Kind.FILE) -> Trigger | None:
+    """The rule for an entry of a directory called `parent`; None for an ordinary one."""
+    found = _BY_NAME.get((None, name)) or _BY_NAME.get((parent, name))
+    if found is None:
+        found = _variant(parent, name)
+    if found is not None:
+        return found if found.kind is kind else None
+    if parent.startswith(".") and parent not in _NOT_TOOLS:
+        stem = name.partition(".")[0]
+        if stem in _TOOL_SETTINGS or stem.startswith("mcp"):
+            return _TOOL if kind is Kind.FILE else _TOOL_DIRECTORY
+    return None
+
+
+def _variant(parent: str, name: str) -> Trigger | None:
+    """`.envrc.local`, `mise.local.toml`, `lefthook-local.yaml`: read beside the known one."""
+    suffix = name.rpartition(".")[2]
+    if suffix == "code-workspace":
+        return WORKSPACE
+    if suffix not in _SETTINGS and "local" not in name and not name.startswith(".envrc."):
+        return None  # asked of every file, so most are answered here
+    plain = _LOCAL.sub("", name)
+    stem, _, suffix = plain.rpartition(".")
+    if plain.startswith(".envrc."):
+        plain = ".envrc"
+    elif suffix == "toml" and plain.startswith(("mise.", ".mise.")):
+        plain = "mise.toml"  # `mise.ENVIRONMENT.toml`
+    found = _BY_NAME.get((None, plain)) or _BY_NAME.get((parent, plain))
+    if found is None and suffix in _SETTINGS:
+        found = _VARIANTS.get((None, f"{stem}.")) or _VARIANTS.get((parent, f"{stem}."))
+    return found if found is not None and found.why != _POLICY else None
+
+
+def beside_envrc(name: str, names: AbstractSet[str]) -> Trigger | None:
+    """What a shell evaluates again with an `.envrc` that a person has allowed."""
+    return _NEXT_TO_ENVRC if name in _BESIDE_ENVRC and ".envrc" in names else None
+
+
+def names_a_place(name: str) -> bool:
+    """Whether a link of this name to a directory decides what the host finds in that directory."""
+    return is_known_place(name) or (name.startswith(".") and name not in _NOT_TOOLS)
+
+
+def is_known_place(name: str) -> bool:
+    """Whether tools that are known here look into a directory of this name."""
+    return (
+        name in _PARENTS
+        or name in ENVIRONMENT_NAMES
+        or name in PACKAGES
+        or name in (NODE_MODULES, NODE_PROGRAMS)
+    )
+
+
+def holds_programs(name: str) -> bool:
+    """Whether a directory of this name, in the directory of a tool, holds what the tool runs."""
+    return name in _TOOL_SETTINGS
+
+
+def runs_at_start(name: str) -> bool:
+    """Whether Python runs an entry of `site-packages` without being asked for it."""
+    return name.endswith(".pth") or name.partition(".")[0] in _AT_START
+
+
+def is_environment(names: AbstractSet[str]) -> bool:
+    """Whether a directory with these entries is an environment of Python's, or of conda's."""
+    return "pyvenv.cfg" in names or "conda-meta" in names
 
 
 def is_git_directory(path: str, names: AbstractSet[str]) -> bool:

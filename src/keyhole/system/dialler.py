@@ -1,6 +1,7 @@
-"""The gateway's own connections: resolve, judge, dial what was judged (I4, STYLE 11).
+"""Every connection of Keyhole's own to another host: resolve, judge, dial what was judged (I4).
 
-Called by `connection.py` for a name and port that policy has allowed; nothing else resolves.
+Used by the gateway for a name and port that policy has allowed, and by the vault for its token
+endpoints; a test walks the tree and finds any other module that resolves or connects.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from keyhole.gateway import proxy, refusal
-from keyhole.gateway.resolver import Resolver, Unresolved
-from keyhole.model.decision import AddressDecision
+from keyhole.model.decision import AddressDecision, Decision, Reason
 from keyhole.model.value import dataclass
 from keyhole.policy.address import decide_address
+from keyhole.system import proxy
+from keyhole.system.places import OverShare
+from keyhole.system.resolver import Resolver, SystemResolver, Unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,10 @@ MAX_ADDRESSES = 8
 """Addresses of a name that are tried."""
 
 
+OVER = Decision(reason=Reason.OVER_SHARE, rule="shares.lookups")
+"""A session asks for more names at a time than it may."""
+
+
 class AddressRefused(Exception):
     """Every address that the name resolved to is one that policy does not let the gateway dial."""
 
@@ -45,11 +51,13 @@ class AddressRefused(Exception):
 
 
 class Unreachable(Exception):
-    """The network's or the origin's fault; `reason` is a stable code."""
+    """The network's or the origin's fault, or the session's share is used up, which is then the
+    `decision`; `reason` is a stable code."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, decision: Decision | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.decision = decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +69,16 @@ class Dialled:
     early: bytes = b""
 
 
-class Upstream:
-    """Dials for all doors."""
+class Dialler:
+    """Dials for one session; those of a process share a resolver."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver) -> None:
         self._loop = loop
         self._resolver = resolver
+
+    def for_session(self) -> Dialler:
+        """Another, with a share of its own of the same resolver (I12)."""
+        return Dialler(self._loop, self._resolver)
 
     async def dial(self, book: Rulebook, host: Host, port: int) -> Dialled:
         """A connection to an address that was judged for this name and port."""
@@ -74,13 +86,15 @@ class Upstream:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await self._dial(book, host, port)
         except TimeoutError:
-            raise Unreachable(refusal.UPSTREAM_UNREACHABLE, "timed out") from None
+            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, "timed out") from None
         except Unresolved as error:
-            raise Unreachable(refusal.NAME_UNRESOLVED, str(error)) from None
+            raise Unreachable(Reason.NAME_UNRESOLVED, str(error)) from None
+        except OverShare as error:
+            raise Unreachable(Reason.OVER_SHARE, f"lookups: {error}", OVER) from None
         except proxy.ProxyFailed as error:
-            raise Unreachable(refusal.PROXY_FAILED, str(error)) from None
+            raise Unreachable(Reason.PROXY_FAILED, str(error)) from None
         except OSError as error:
-            raise Unreachable(refusal.UPSTREAM_UNREACHABLE, str(error)) from None
+            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, str(error)) from None
 
     async def _dial(self, book: Rulebook, host: Host, port: int) -> Dialled:
         override = book.connect.get((host, port))
@@ -88,7 +102,7 @@ class Upstream:
             # The policy says where, so neither DNS nor the proxy has a say.
             decision = decide_address(book, host, port, override.address)
             return Dialled(await self._connect(decision), decision)
-        resolved = await self._resolver.resolve(host)
+        resolved = await self._resolver.resolve(host, self)
         judged = [decide_address(book, host, port, a, own=is_own(a)) for a in resolved]
         allowed = interleave([d for d in judged if d.allowed])[:MAX_ADDRESSES]
         if not allowed:
@@ -103,7 +117,7 @@ class Upstream:
         """The proxy is told the judged address, not the name: it must not resolve anew."""
         where = proxy.parse(url)
         # The proxy's own address is the person's choice and may be private: not judged.
-        addresses = await self._resolver.resolve(where.host)
+        addresses = await self._resolver.resolve(where.host, self)
         hops = [AddressDecision(address=address, port=where.port) for address in addresses]
         try:
             sock, _ = await self._race(hops[:MAX_ADDRESSES])
@@ -173,6 +187,23 @@ class Upstream:
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error)) from None
+
+
+def dial_blocking(book: Rulebook, host: Host, port: int, patience: float) -> Dialled:
+    """The same for a thread that runs no loop; the socket that comes back does not block either.
+
+    Raises AddressRefused and Unreachable, as `Dialler.dial` does.
+    """
+
+    async def dial() -> Dialled:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(patience):
+                return await Dialler(loop, SystemResolver(loop)).dial(book, host, port)
+        except TimeoutError:
+            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, "timed out") from None
+
+    return asyncio.run(dial())
 
 
 def still_allowed(book: Rulebook, host: Host, port: int, dialled: AddressDecision) -> bool:

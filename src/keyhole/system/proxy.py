@@ -1,6 +1,6 @@
 """A corporate HTTP proxy between the gateway and the origin: CONNECT, and nothing else.
 
-Called by `upstream.py`. No credential is sent: the policy holds none for a proxy.
+Called by `dialler.py`. No credential is sent: the policy holds none for a proxy.
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""A data plane's audit log, which is opened when there is something to write.
+
+Most short commands reach for nothing, and leave no second file beside the run's own log. Whether
+anything is admitted is asked before it is: the log is open from then on, or nothing is (I8).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from keyhole.audit.directory import AuditUnusable
+from keyhole.audit.log import AuditLog, Bounds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.model.event import Event
+
+MAX_WAITING = Bounds().pending_of_session
+"""Events that wait for a log that cannot be opened: refusals, since nothing is admitted."""
+
+
+class LateLog:
+    """The same as an `AuditLog`, as far as a session uses one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log: AuditLog | None = None
+        self._begun: list[tuple[str, int]] = []
+        self._waiting: deque[tuple[str, Event]] = deque(maxlen=MAX_WAITING)
+        self._retry_at = 0.0
+
+    @property
+    def admitting(self) -> bool:
+        """Whether what happens can be written down. Where not, nothing more may happen."""
+        log = self._open()
+        return log is not None and log.admitting
+
+    def admits(self, session: str) -> bool:
+        """The same for one session."""
+        log = self._open()
+        return log is not None and log.admits(session)
+
+    def begin(self, session: str, per_second: int) -> None:
+        """Give a session its rate."""
+        if self._log is None:
+            self._begun.append((session, per_second))
+        else:
+            self._log.begin(session, per_second)
+
+    def record(self, session: str, event: Event) -> None:
+        """Have an event written."""
+        log = self._open()
+        if log is None:
+            self._waiting.append((session, event))
+        else:
+            log.record(session, event)
+
+    def finish(self, session: str) -> None:
+        """No more comes from this session."""
+        if self._log is not None:
+            self._log.finish(session)
+
+    def flush(self) -> None:
+        """Wait until all that was recorded was given to the disk."""
+        if self._log is not None:
+            self._log.flush()
+
+    def close(self) -> None:
+        """Write what is left and the last line."""
+        if self._log is not None:
+            self._log.close()
+
+    def head(self) -> str:
+        """The digest of the last line; empty where there was nothing to write."""
+        return "" if self._log is None else self._log.head()
+
+    def _open(self) -> AuditLog | None:
+        if self._log is None and time.monotonic() >= self._retry_at:
+            try:
+                self._log = AuditLog(self._path)
+            except AuditUnusable:
+                self._retry_at = time.monotonic() + Bounds().retry_every
+                return None
+            for session, per_second in self._begun:
+                self._log.begin(session, per_second)
+            while self._waiting:
+                self._log.record(*self._waiting.popleft())
+        return self._log

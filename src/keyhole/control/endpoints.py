@@ -1,0 +1,149 @@
+"""Every place where sessions of this user can be asked for: the gateway's socket, and each run's.
+
+Used by the verbs that speak of sessions. Endpoints are asked side by side, so that one that does
+not answer keeps nobody waiting; a run that does not answer is closed or ended by its processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from keyhole.control.client import SECONDS, Client, ControlFailed, NoGateway, Silent
+from keyhole.control.runs import RUNS, RunRecord, find_runs, socket_of
+from keyhole.control.values import SessionView, State
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+LIST_SECONDS = 1.0
+"""How long a run may take to say what it does: it lists one session."""
+
+CLOSE_SECONDS = 0.1
+"""How long a run may take to close its door before its data plane is ended from here: longer than
+the run itself gives it, and so short that all is closed within 0.2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What became of an endpoint's sessions."""
+
+    closed: int
+    ended: bool = False
+    """It did not answer, and its data plane was ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One place to ask."""
+
+    runtime: Path
+    run: RunRecord | None = None
+    """None: the gateway's, which may have many sessions."""
+
+    def client(self, seconds: float = SECONDS) -> Client:
+        """Asks there."""
+        if self.run is None:
+            return Client(self.runtime, seconds)
+        return Client(self.runtime / RUNS, seconds, socket_of(self.run.session))
+
+    def sessions(self) -> list[SessionView]:
+        """What it has; a run that has ended has none. Raises ControlFailed for a gateway."""
+        if self.run is None:
+            return self.client().sessions()
+        try:
+            return self.client(LIST_SECONDS).sessions()
+        except NoGateway:
+            return []
+        except ControlFailed:
+            return [_unseen(self.run)]
+
+    def revoke(self, session: str) -> bool:
+        """Close one session; whether it answered. Raises ControlFailed."""
+        if self.run is None:
+            self.client().revoke_session(session)
+            return True
+        try:
+            self.client(CLOSE_SECONDS).revoke_session(session)
+        except Silent:
+            self._end_plane()
+            return False
+        return True
+
+    def revoke_all(self) -> Closed:
+        """Close all that it has. Raises ControlFailed."""
+        if self.run is None:
+            return Closed(self.client().revoke_all())
+        try:
+            return Closed(self.client(CLOSE_SECONDS).revoke_all())
+        except Silent:
+            self._end_plane()
+            return Closed(1, ended=True)
+
+    def stop(self, session: str) -> None:
+        """End a session and its sandbox. Raises ControlFailed."""
+        if self.run is None:
+            self.client().stop_session(session)
+            return
+        try:
+            self.client(LIST_SECONDS).status()
+            self.client().stop_session(session)
+        except Silent:
+            # Everything of it ends with this process (PDEATHSIG), stopped or not.
+            if not self.run.main.end():
+                raise
+
+    def _end_plane(self) -> None:
+        if self.run is not None and not self.run.plane.end():
+            raise Silent(CLOSE_SECONDS)
+
+
+def find_endpoints(runtime: Path) -> list[Endpoint]:
+    """All of them, the gateway's first, whether or not there is one. Raises Unusable."""
+    return [Endpoint(runtime), *(Endpoint(runtime, each) for each in find_runs(runtime))]
+
+
+def ask_all(
+    endpoints: Sequence[Endpoint], ask: Callable[[Endpoint], T]
+) -> list[tuple[Endpoint, T | ControlFailed]]:
+    """Ask each in a thread of its own; what each said, in their order."""
+    found: list[T | ControlFailed | None] = [None] * len(endpoints)
+
+    def run(number: int) -> None:
+        try:
+            found[number] = ask(endpoints[number])
+        except ControlFailed as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(1, len(endpoints))]
+    for each in threads:
+        each.start()
+    if endpoints:
+        run(0)
+    for each in threads:
+        each.join()
+    return [(e, f) for e, f in zip(endpoints, found, strict=True) if f is not None]
+
+
+def _unseen(run: RunRecord) -> SessionView:
+    """What is known of a run that does not answer."""
+    return SessionView(
+        id=run.session,
+        state=State.SILENT,
+        label=run.label,
+        policy=run.policy,
+        pid=run.main.pid,
+        opened=run.opened,
+        expires=None,
+        connections=0,
+        requests=0,
+        denied=0,
+        up=0,
+        down=0,
+        stored=(),
+    )

@@ -1,0 +1,273 @@
+"""Endpoints of runs that have a gateway of their own: a socket and a lock file for each.
+
+A run claims its place here (`claim_run`) and serves the same API as a long-lived gateway; the verbs
+find all that live (`find_runs`). Both files are in a directory that is judged as the gateway's own
+is. The lock file is locked (flock) from before it has its name to the end of the run's process: one
+that is not is a leftover of a run that was killed, and whoever finds it removes it.
+
+The lock file names the run's processes. By that a person's command can end the data plane of a run
+whose own process is stopped (Ctrl-Z) and so answers nobody: the kill switch waits for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from keyhole.control.peer import started_ticks
+from keyhole.control.place import BACKLOG, Missing, Unusable, address, open_directory
+from keyhole.model.value import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUNS = "runs"
+"""Beside the gateway's socket."""
+
+MAX_RECORD = 32 * 1024
+"""Bytes of a lock file: a path of 4096 characters, each escaped, and a little more."""
+
+MAX_RUNS = 4096
+"""Runs that are looked at; a host has a handful."""
+
+GONE_SECONDS = 1.0
+"""How long a process that was killed may take to be gone."""
+
+NEW_SECONDS = 60.0
+"""How old a lock file is that was never finished."""
+
+_SOCKET, _LOCK, _NEW = ".sock", ".lock", ".new"
+_ID_DIGITS = frozenset("0123456789abcdef")
+_ID_LENGTH = 12
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of this host; no two have number and start in common."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """One that lives."""
+        return cls(pid, started_ticks(pid) or 0)
+
+    def end(self) -> bool:
+        """End it, if it is still the same one; whether it is gone."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            return True
+        try:
+            # The number was looked at after it was pinned: it is this very process's start.
+            if started_ticks(self.pid) != self.started:
+                return True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            return bool(poll.poll(GONE_SECONDS * 1000))
+        except PermissionError:
+            return False
+        finally:
+            os.close(pidfd)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What is known of a run without asking it."""
+
+    session: str
+    label: str
+    policy: str
+    opened: int
+    main: Process
+    """Holds the sandbox and the endpoint."""
+    plane: Process
+    """Serves its door."""
+
+
+class RunClaim:
+    """A run's place while it lives; `release` gives it back."""
+
+    def __init__(self, directory: int, session: str, lock: int, listener: socket.socket) -> None:
+        self._directory = directory
+        self._session = session
+        self._lock = lock
+        self.listener = listener
+
+    def release(self) -> None:
+        """Listen no longer, and remove both files. A second time does nothing."""
+        if self._lock < 0:
+            return
+        self.listener.close()
+        _remove(self._directory, self._session)
+        os.close(self._lock)
+        os.close(self._directory)
+        self._lock = self._directory = -1
+
+
+def claim_run(runtime: Path, record: RunRecord) -> RunClaim:
+    """Take the place of one run, and listen in it. Raises Unusable."""
+    path = runtime / RUNS
+    # The parent first: it is the gateway's own directory, and judged as such.
+    os.close(open_directory(runtime, make=True))
+    directory = open_directory(path, make=True)
+    lock, listener = -1, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        lock = _make_lock(directory, record)
+        _put(listener, directory, record.session)
+    except OSError as error:
+        listener.close()
+        if lock >= 0:
+            _remove(directory, record.session)
+            os.close(lock)
+        os.close(directory)
+        raise Unusable(f"{path}: {error.strerror}") from None
+    return RunClaim(directory, record.session, lock, listener)
+
+
+def _make_lock(directory: int, record: RunRecord) -> int:
+    new = f"{record.session}.{secrets.token_hex(4)}{_NEW}"
+    lock = os.open(new, _OPEN | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(lock, _written(record))
+        name = record.session + _LOCK
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.close(lock)
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=directory)
+        raise
+    return lock
+
+
+def _put(listener: socket.socket, directory: int, session: str) -> None:
+    listener.setblocking(False)
+    # Linux gives the file the mode of the unbound socket; there is no moment when it is wider.
+    os.fchmod(listener.fileno(), 0o600)
+    listener.bind(address(directory, session + _SOCKET))
+    listener.listen(BACKLOG)
+
+
+def _remove(directory: int, session: str) -> None:
+    for suffix in (_SOCKET, _LOCK):
+        with contextlib.suppress(OSError):
+            os.unlink(session + suffix, dir_fd=directory)
+
+
+def _written(record: RunRecord) -> bytes:
+    main, plane = record.main, record.plane
+    said = {
+        "label": record.label,
+        "policy": record.policy,
+        "opened": record.opened,
+        "main": [main.pid, main.started],
+        "plane": [plane.pid, plane.started],
+    }
+    return json.dumps(said).encode("ascii")[:MAX_RECORD]
+
+
+def find_runs(runtime: Path) -> list[RunRecord]:
+    """Runs that live, by their ids; what killed ones left is removed. Raises Unusable."""
+    try:
+        directory = open_directory(runtime / RUNS, make=False)
+    except Missing:
+        return []
+    try:
+        return sorted(_look(directory), key=lambda each: each.session)
+    finally:
+        os.close(directory)
+
+
+def _look(directory: int) -> Iterator[RunRecord]:
+    # By a descriptor that can be read: that of a judged directory names it alone.
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        names = os.listdir(listed)[: 4 * MAX_RUNS]
+    finally:
+        os.close(listed)
+    for name in names:
+        session = name.partition(".")[0]
+        if not _is_id(session) or not name.endswith((_LOCK, _NEW)):
+            continue
+        found = _read(directory, name)
+        if found is None:
+            continue
+        alive, said = found
+        if not alive and name.endswith(_LOCK):
+            _remove(directory, session)
+        elif not alive:
+            _remove_old(directory, name)
+        elif name.endswith(_LOCK):
+            record = _parse(session, said)
+            if record is not None:
+                yield record
+
+
+def _remove_old(directory: int, name: str) -> None:
+    """A lock file without its name yet is locked a moment after it is made."""
+    with contextlib.suppress(OSError):
+        made = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+        if time.time() - made > NEW_SECONDS:
+            os.unlink(name, dir_fd=directory)
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == _ID_LENGTH and set(text) <= _ID_DIGITS
+
+
+def _read(directory: int, name: str) -> tuple[bool, bytes] | None:
+    """Whether somebody holds a lock file, and what is in it; None where it is gone or none."""
+    try:
+        lock = os.open(name, _OPEN | os.O_RDONLY, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(lock).st_mode):
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True, os.read(lock, MAX_RECORD)
+        return False, b""
+    finally:
+        os.close(lock)
+
+
+def _parse(session: str, said: bytes) -> RunRecord | None:
+    try:
+        match json.loads(said):
+            case {
+                "label": str(label),
+                "policy": str(policy),
+                "opened": int(opened),
+                "main": [int(main), int(main_started)],
+                "plane": [int(plane), int(plane_started)],
+            }:
+                main_process, plane_process = (
+                    Process(main, main_started),
+                    Process(plane, plane_started),
+                )
+                return RunRecord(session, label, policy, opened, main_process, plane_process)
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def socket_of(session: str) -> str:
+    """The name of a run's socket in the directory of runs."""
+    return session + _SOCKET

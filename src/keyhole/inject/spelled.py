@@ -1,0 +1,168 @@
+r"""A secret whose characters are escaped one by one, as JSON or HTML escapes them (I7).
+
+Used by `scrub.py`. An encoder can be told to escape every character, or every one outside a list,
+so `s` comes back as `s`, `\u0073`, `&#115;` or `&#x73;`, and each character in another way. No list
+of texts holds all mixtures. So the gateway looks for the marks that every escape has, then for an
+escape of one of six characters of the secret, and only then decodes and compares. The first two
+steps search for plain texts: Vectorscan finds those reliably, and misses matches of patterns like
+the one in the last step.
+
+As everywhere, no search uses the last characters of the secret: those are decoded whatever they
+are, and compared in constant time.
+"""
+
+from __future__ import annotations
+
+import re
+from hmac import compare_digest
+from typing import NamedTuple, NoReturn
+
+MAX_BACKSLASHES = 4
+"""Backslashes of one escape: of JSON in a string of JSON in a string of JSON."""
+
+MAX_ZEROS = 4
+"""Zeros before the number of a character in HTML; `&#x0073;` has two."""
+
+MAX_ESCAPE = len("&amp;#0000115;")
+"""Bytes of the longest escape of one character."""
+
+MARKS = (b"\\u00", b"&amp;#", *(b"&#" + bytes([digit]) for digit in b"013456789xX"))
+"""One of them is in every text that has such an escape, and hardly one in a text that has none."""
+
+ANCHOR = 16
+"""Characters by which the secret is found: the last ones that a search may use. An attacker knows
+how a token begins, of a JSON Web Token dozens of characters, and could repeat that to have every
+copy looked at closely (I12)."""
+
+HINTS = 6
+"""How many of them give a hint: one of them is escaped, or none, which is a text of its own."""
+
+_NAMES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+_SHORT = '"/'
+"""What JSON also escapes with a backslash alone."""
+
+# The first backslash by itself: `re` skips to where an alternative can begin, if it begins plainly.
+_BACKSLASHES = rf"\x5c\x5c{{0,{MAX_BACKSLASHES - 1}}}"
+_AMPERSAND = "&(?:amp;)?"
+_ZEROS = f"0{{0,{MAX_ZEROS}}}"
+
+# The codes of printable ASCII. `&#457` is `-` and a 7, not the character 457: without a semicolon
+# only who wrote it can tell, and the attacker may have seen how it is written.
+_CHARACTER = re.compile(
+    rb"\\{1,%d}(?:u00([2-7][0-9A-Fa-f])|([\"/\\]))"
+    rb"|&(?:amp;)?(?:#0{0,%d}(1[0-2][0-9]|[3-9][0-9]);?|#[xX]0{0,%d}([2-7][0-9A-Fa-f]);?"
+    rb"|(amp|lt|gt|quot|apos);)"
+    rb"|(.)" % (MAX_BACKSLASHES, MAX_ZEROS, MAX_ZEROS),
+    re.DOTALL,
+)
+_NAMED = {name.encode(): ord(character) for character, name in _NAMES.items()}
+
+
+class Found(NamedTuple):
+    """Where the secret is, from its first escape or character to its last."""
+
+    start: int
+    end: int
+
+
+class Spelled:
+    """One secret in ASCII, ready to be found in such a spelling. It shows nothing of the secret."""
+
+    __slots__ = ("_anchor", "_before", "_pattern", "_rest", "hints", "reach")
+
+    def __init__(self, text: str, searched: str) -> None:
+        """`searched` is what a search may know of the text: its beginning."""
+        self.hints = _hints(searched[-HINTS:])
+        """One of them is in every text that has it in escapes."""
+        self._before = searched[:-ANCHOR]
+        self._anchor = "".join(map(_spellings, searched[-ANCHOR:])).encode()
+        self._pattern: re.Pattern[bytes] | None = None
+        self._rest = text[len(searched) :].encode()
+        self.reach = MAX_ESCAPE * len(text)
+        """Bytes that it has at most."""
+
+    def __repr__(self) -> str:
+        return "Spelled()"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret to search for cannot be pickled or copied")
+
+    def find(self, data: bytes) -> list[Found]:
+        """Every place where it is; also where it is written as it is."""
+        found: list[Found] = []
+        if self._pattern is None:
+            self._pattern = re.compile(self._anchor)
+        search = self._pattern.search
+        match = search(data)
+        while match is not None:
+            end, rest = _decode(data, match.end(), len(self._rest))
+            # With two backslashes, it is found from the second one, too.
+            if compare_digest(rest, self._rest) and not (found and found[-1].end == end):
+                start = self._start(data, match.start())
+                if start >= 0:
+                    found.append(Found(start, end))
+            match = search(data, match.start() + 1)
+        return found
+
+    def _start(self, data: bytes, at: int) -> int:
+        """Where it begins if what searches find of it begins there; -1 if it does not."""
+        for c in reversed(self._before):
+            window = data[max(0, at - MAX_ESCAPE) : at]
+            match = re.search(_spellings(c).encode() + rb"\Z", window)
+            if match is None:
+                return -1
+            at -= len(window) - match.start()
+        return at
+
+
+def _decode(data: bytes, at: int, count: int) -> tuple[int, bytes]:
+    """So many characters from there on, and where they end."""
+    characters = bytearray()
+    for _ in range(count):
+        match = _CHARACTER.match(data, at)
+        if match is None:
+            break
+        at = match.end()
+        in_json, short, decimal, in_hex, name, plain = match.groups()
+        if plain or short:
+            characters += plain or short
+        elif name:
+            characters.append(_NAMED[name])
+        else:
+            characters.append(int(decimal) if decimal else int(in_json or in_hex, 16))
+    return at, bytes(characters)
+
+
+def _spellings(c: str) -> str:
+    """One character in every spelling, for `re`; linear, since no two ways begin alike."""
+    ways = [
+        f"{_BACKSLASHES}u00{_digits(c)}",
+        f"{_AMPERSAND}#(?:{_ZEROS}{ord(c)}|[xX]{_ZEROS}{_digits(c)});?",
+    ]
+    if c in _NAMES:
+        ways.append(f"{_AMPERSAND}{_NAMES[c]};")
+    if c in _SHORT:
+        ways.append(f"{_BACKSLASHES}{c}")
+    ways.append(_BACKSLASHES if c == "\\" else _literally(c))
+    return f"(?:{'|'.join(ways)})"
+
+
+def _hints(anchor: str) -> tuple[bytes, ...]:
+    """The text itself, and every way in which the escape of one of its characters may end."""
+    found = {anchor, "#0", "#x0", "#X0"}
+    for c in anchor:
+        for digits in (f"{ord(c):02x}", f"{ord(c):02X}"):
+            found |= {f"u00{digits}", f"#x{digits}", f"#X{digits}"}
+        found |= {f"#{ord(c)}", f"{_NAMES[c]};" if c in _NAMES else anchor}
+        if c in "\\" + _SHORT:
+            found.add(f"\\{c}")
+    return tuple(sorted(text.encode() for text in found))
+
+
+def _literally(c: str) -> str:
+    return rf"\x{ord(c):02x}"
+
+
+def _digits(c: str) -> str:
+    """Its number in hexadecimal, in upper and lower case."""
+    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in f"{ord(c):02x}")

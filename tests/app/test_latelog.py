@@ -1,0 +1,62 @@
+"""A data plane's log is there when it is needed, and nothing is admitted without it (I8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.app.latelog import LateLog
+from tests.audit.writing import checked, denied
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_what_has_nothing_to_write_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    log = LateLog(path)
+    log.begin("s1", 5)
+    log.finish("s1")
+    log.flush()
+    log.close()
+    assert log.head() == ""
+    assert not path.exists()
+
+
+def test_it_is_open_before_anything_is_admitted(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    log = LateLog(path)
+    log.begin("s1", 5)
+    assert log.admitting
+    assert len(list(path.iterdir())) == 1
+    log.begin("s2", 5)
+    log.record("s1", denied())
+    log.flush()
+    log.finish("s1")
+    log.close()
+    assert checked(path, log.head()).whole
+
+
+def admits(log: LateLog) -> bool:
+    return log.admitting
+
+
+def test_nothing_is_admitted_while_it_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused meanwhile is written when it can be."""
+    clock = [100.0]
+    monkeypatch.setattr("keyhole.app.latelog.time.monotonic", lambda: clock[0])
+    path = tmp_path / "audit"
+    path.write_text("in the way")
+    log = LateLog(path)
+    assert not admits(log)
+    log.record("s1", denied("early.example"))
+    path.unlink()
+    assert not admits(log)  # it is not tried again at once
+    clock[0] += 2
+    assert admits(log)
+    log.close()
+    (file,) = path.iterdir()
+    assert b"early.example" in file.read_bytes()

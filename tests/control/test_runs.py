@@ -1,0 +1,221 @@
+"""Endpoints of runs: claimed, found, cleared up, and closed where nobody answers (I5, I12)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyhole.control import runs
+from keyhole.control.client import Silent
+from keyhole.control.endpoints import Closed, Endpoint, ask_all, find_endpoints
+from keyhole.control.place import Unusable
+from keyhole.control.runs import Process, RunRecord, claim_run, find_runs, socket_of
+from keyhole.control.server import Server
+from keyhole.control.values import State
+from tests.control.rig import FakeGateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ID, OTHER = "0123456789ab", "ba9876543210"
+CLAIMS = """
+import pathlib, sys, time
+from keyhole.control.runs import Process, RunRecord, claim_run
+import os
+own = Process.of(os.getpid())
+mine = claim_run(pathlib.Path(sys.argv[1]), RunRecord(sys.argv[2], "x", "/p", 1, own, own))
+print("claimed", flush=True)
+time.sleep(1000)
+"""
+
+
+def record(session: str = ID, plane: int | None = None) -> RunRecord:
+    own = Process.of(os.getpid())
+    policy = "/home/you/keyhole.toml"
+    return RunRecord(session, "claude", policy, 1_800_000_000, own, Process.of(plane or own.pid))
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    made = tmp_path / "keyhole"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["/bin/sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_run_is_found_while_it_lives_and_leaves_nothing(runtime: Path) -> None:
+    assert find_runs(runtime) == []
+    claim = claim_run(runtime, record())
+    try:
+        assert find_runs(runtime) == [record()]
+        place = runtime / "runs"
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        assert stat.S_IMODE((place / socket_of(ID)).stat().st_mode) == 0o600
+    finally:
+        claim.release()
+    claim.release()  # a second time does nothing
+    assert find_runs(runtime) == []
+    assert list((runtime / "runs").iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_recognised_and_removed(runtime: Path) -> None:
+    words = [sys.executable, "-c", CLAIMS, str(runtime), OTHER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"claimed\n"
+        claim = claim_run(runtime, record())
+        assert [each.session for each in find_runs(runtime)] == [ID, OTHER]
+        process.kill()
+        process.wait()
+        assert {path.stem for path in (runtime / "runs").iterdir()} == {ID, OTHER}
+        assert [each.session for each in find_runs(runtime)] == [ID]
+        assert {path.stem for path in (runtime / "runs").iterdir()} == {ID}
+        claim.release()
+
+
+def test_a_claim_that_is_being_made_is_not_taken_for_a_leftover(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_run(runtime, record()).release()
+    new = runtime / "runs" / f"{ID}.0badcafe.new"
+    new.touch()
+    assert find_runs(runtime) == []
+    assert new.exists()
+    os.utime(new, (1, 1))
+    assert find_runs(runtime) == []
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"[]", b"{", b'{"label": 1}', b"[" * 100_000,
+        b'{"label": "x", "policy": "/p", "opened": 1, "main": [1], "plane": [1, 2]}',
+    ],
+)  # fmt: skip
+def test_a_lock_file_that_says_something_else_is_no_run(runtime: Path, said: bytes) -> None:
+    claim_run(runtime, record(OTHER)).release()
+    path = runtime / "runs" / f"{ID}.lock"
+    path.write_bytes(said)
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert find_runs(runtime) == []
+        assert path.exists()
+
+
+def test_a_link_in_the_place_of_a_lock_file_is_not_followed(runtime: Path, tmp_path: Path) -> None:
+    claim_run(runtime, record(OTHER)).release()
+    target = tmp_path / "other"
+    target.write_text("{}")
+    (runtime / "runs" / f"{ID}.lock").symlink_to(target)
+    (runtime / "runs" / "odd.lock").touch()
+    assert find_runs(runtime) == []
+    assert target.read_text() == "{}"
+
+
+def test_a_place_that_others_could_change_is_refused(runtime: Path) -> None:
+    claim_run(runtime, record()).release()
+    (runtime / "runs").chmod(0o777)
+    for attempt in (lambda: find_runs(runtime), lambda: claim_run(runtime, record())):
+        with pytest.raises(Unusable, match="is open to others"):
+            attempt()
+
+
+def test_a_path_longer_than_an_address_has_room_for_serves(tmp_path: Path) -> None:
+    runtime = tmp_path / ("long" * 40) / "keyhole"
+    runtime.parent.mkdir(mode=0o700)
+    runtime.mkdir(mode=0o700)
+    claim = claim_run(runtime, record())
+    assert len(str(runtime / "runs" / socket_of(ID))) > 108
+    assert [each.session for each in find_runs(runtime)] == [ID]
+    with pytest.raises(Silent):  # it connects, and nobody answers
+        Endpoint(runtime, record()).client(0.05).status()
+    claim.release()
+
+
+def test_a_process_is_ended_only_if_it_is_the_one_that_was_named(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    other = Process(sleeper.pid, Process.of(sleeper.pid).started + 1)
+    assert other.end()
+    assert sleeper.poll() is None
+    assert Process.of(sleeper.pid).end()
+    assert sleeper.wait() == -signal.SIGKILL
+    assert Process(sleeper.pid, 7).end()
+
+
+# all endpoints
+
+
+class Served:
+    """A run's endpoint on a loop of its own thread."""
+
+    def __init__(self, runtime: Path, record: RunRecord) -> None:
+        self.gateway = FakeGateway(ids=[record.session])
+        self._claim = claim_run(runtime, record)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+
+    async def _open(self) -> None:
+        self._server = Server(self._loop, self._claim, self._claim.listener, self.gateway)
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def test_one_endpoint_that_does_not_answer_keeps_no_other_waiting(
+    runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """I12: its data plane, here a process that sleeps, is ended instead."""
+    healthy = Served(runtime, record(OTHER))
+    silent = claim_run(runtime, record(ID, sleeper.pid))
+    try:
+        endpoints = find_endpoints(runtime)
+        assert [each.run and each.run.session for each in endpoints] == [None, ID, OTHER]
+        listed = [each.sessions() for each in endpoints[1:]]
+        (unseen,), (seen,) = listed
+        assert (unseen.id, unseen.state, unseen.label) == (ID, State.SILENT, "claude")
+        assert (seen.id, seen.state) == (OTHER, State.OPEN)
+        start = time.monotonic()
+        answers = [answer for _, answer in ask_all(endpoints[1:], lambda each: each.revoke_all())]
+        took = time.monotonic() - start
+        assert answers == [Closed(1, ended=True), Closed(1)]
+        assert sleeper.wait() == -signal.SIGKILL
+        assert [call[0] for call in healthy.gateway.calls] == ["revoke_all"]
+        assert took < 1.0
+    finally:
+        healthy.close()
+        silent.release()
+
+
+def test_the_directory_is_bounded(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I9: what is listed beyond the bound is not looked at."""
+    claims = [claim_run(runtime, record(f"{n:012x}")) for n in range(4)]
+    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    assert len(find_runs(runtime)) < 4
+    monkeypatch.undo()
+    assert len(find_runs(runtime)) == 4
+    for each in claims:
+        each.release()
