@@ -116,6 +116,9 @@ def tried(policy: Policy) -> Iterator[tuple[Host, int, Request]]:
                     Request("POST", f"/{REPOSITORY}/git-receive-pack"),
                     Request("GET", "/nothing/of/the/kind"),
                     Request("PUT", "/v1/x"),
+                    Request("WEBSOCKET", "/v1/x"),
+                    Request("GET+body", "/v1/x"),
+                    Request("DELETE+body", "/v1/x"),
                 ]
                 yield from ((host, pattern.port, request) for request in dict.fromkeys(asked))
 
@@ -140,7 +143,7 @@ def guards_at(host: Host) -> list[AccessRule]:
 
 def _speaks(rule: AccessRule, request: Request) -> bool:
     path = RequestPath.parse(request.path, opaque_slash=True)
-    return rule.speaks_of(request.method) and rule.path.matches(path.segments)
+    return rule.allows(request.method) and rule.path.matches(path.segments)
 
 
 def _guards(rule: AccessRule, request: Request) -> bool:
@@ -236,7 +239,18 @@ def _tunnel_shown(lines: tuple[Line, ...], host: Host, port: int) -> bool:
 _SEGMENTS = st.sampled_from(["v1", "user", "keys", "x", "*", "**", "repos", "graphql"])
 _RANDOM_RULES = st.builds(
     lambda method, segments: f"{method} /" + "/".join(segments),
-    st.sampled_from(["GET", "POST", "*", "GET,DELETE", "POST,PUT,PATCH,DELETE"]),
+    st.sampled_from(
+        [
+            "GET",
+            "POST",
+            "*",
+            "GET,DELETE",
+            "POST,PUT,PATCH,DELETE",
+            "WEBSOCKET",
+            "GET+body,POST",
+            "DELETE+body",
+        ]
+    ),
     st.lists(_SEGMENTS, max_size=4),
 )
 
