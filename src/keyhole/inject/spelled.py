@@ -14,6 +14,7 @@ are, and compared in constant time.
 from __future__ import annotations
 
 import re
+from functools import cache
 from hmac import compare_digest
 from typing import NamedTuple, NoReturn
 
@@ -75,7 +76,7 @@ class Spelled:
         self.hints = _hints(searched[-HINTS:])
         """One of them is in every text that has it in escapes."""
         self._before = searched[:-ANCHOR]
-        self._anchor = "".join(map(_spellings, searched[-ANCHOR:])).encode()
+        self._anchor = searched[-ANCHOR:]
         self._pattern: re.Pattern[bytes] | None = None
         self._rest = text[len(searched) :].encode()
         self.reach = MAX_ESCAPE * len(text)
@@ -91,7 +92,7 @@ class Spelled:
         """Every place where it is; also where it is written as it is."""
         found: list[Found] = []
         if self._pattern is None:
-            self._pattern = re.compile(self._anchor)
+            self._pattern = any_spelling(self._anchor)
         search = self._pattern.search
         match = search(data)
         while match is not None:
@@ -108,7 +109,7 @@ class Spelled:
         """Where it begins if what searches find of it begins there; -1 if it does not."""
         for c in reversed(self._before):
             window = data[max(0, at - MAX_ESCAPE) : at]
-            match = re.search(_spellings(c).encode() + rb"\Z", window)
+            match = _last(c).search(window)
             if match is None:
                 return -1
             at -= len(window) - match.start()
@@ -131,6 +132,17 @@ def _decode(data: bytes, at: int, count: int) -> tuple[int, bytes]:
         else:
             characters.append(int(decimal) if decimal else int(in_json or in_hex, 16))
     return at, bytes(characters)
+
+
+def any_spelling(text: str, end: str = "") -> re.Pattern[bytes]:
+    """A text with each of its characters in every spelling."""
+    return re.compile(("".join(map(_spellings, text)) + end).encode())
+
+
+@cache
+def _last(c: str) -> re.Pattern[bytes]:
+    """One character in every spelling, at the end of a text."""
+    return any_spelling(c, r"\Z")
 
 
 def _spellings(c: str) -> str:
