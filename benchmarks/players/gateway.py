@@ -26,7 +26,6 @@ from keyhole.certs.authority import Authority
 from keyhole.certs.roots import system_bundle
 from keyhole.gateway.door import Door
 from keyhole.gateway.gateway import Gateway
-from keyhole.gateway.resolver import SystemResolver
 from keyhole.gateway.session import Interception, Session
 from keyhole.model.secret import Secret
 from keyhole.policy.build import World
@@ -35,6 +34,7 @@ from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.helper import Streams
 from keyhole.sandbox.seccomp import build_filter
 from keyhole.sandbox.start import Running, start
+from keyhole.system.resolver import SystemResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
