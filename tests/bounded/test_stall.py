@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.gateway.rig import Rig
 
+pytestmark = pytest.mark.alone
+
 MOST = 0.35
 """Seconds of CPU that the loop may be held by one read; what is tried here took from 0.5 s to for
 ever."""

@@ -328,3 +328,12 @@ def test_the_path_of_a_rule_is_read_or_refused_and_never_crashes(text: str) -> N
         except Unparsable:
             continue
         assert parse_path_glob("/" + str(glob)) == glob
+
+
+def test_a_path_of_many_combining_marks_is_refused() -> None:
+    """I12: to normalise them takes quadratic time."""
+    assert RequestPath.parse("/e" + "%CC%A3" * 30).segments == ("\u1eb9" + "\u0323" * 29,)
+    with pytest.raises(Unparsable, match="marks in a row"):
+        RequestPath.parse("/e" + "%CC%A3" * 31)
+    with pytest.raises(Unparsable, match="marks in a row"):
+        parse_path_glob("/e" + "\u0323" * 31)

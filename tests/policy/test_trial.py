@@ -282,6 +282,17 @@ def test_a_submodule_may_name_a_commit_of_the_push() -> None:
     assert is_sound(try_one(history, new, main, old=main), Change.FAST_FORWARD)
 
 
+def test_a_name_of_many_marks_is_refused() -> None:
+    """I12: it would take long to compare without regard to case; the control has thirty."""
+    history = History()
+    main = history.commit(BASE)
+    fine = history.commit({**BASE, "e" + "\u0301" * 30: "new"}, main)
+    assert is_sound(try_one(history, fine, main, old=main), Change.FAST_FORWARD)
+    odd = history.commit({**BASE, "e" + "\u0301" * 31: "new"}, main)
+    with pytest.raises(Unsound, match="marks in a row"):
+        try_one(history, odd, main)
+
+
 # ── trust ─────────────────────────────────────────────────────────────────────────────────────────
 
 

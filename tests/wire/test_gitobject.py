@@ -14,6 +14,7 @@ from keyhole.wire.gitobject import (
     Commit,
     Kind,
     Tag,
+    kind_of_mode,
     object_id,
     parse_commit,
     parse_tag,
@@ -123,6 +124,13 @@ def test_a_tree_is_its_entries_in_order() -> None:
     found = parse_tree(content, 20)
     assert found == [(m, n, b"\x11" * 20) for n, m in zip(names, modes, strict=True)]
     assert parse_tree(b"", 20) == []
+
+
+def test_a_mode_says_what_its_object_is() -> None:
+    for mode in (b"100644", b"100755", b"100664", b"120000"):
+        assert kind_of_mode(mode) is Kind.BLOB
+    assert kind_of_mode(b"40000") is Kind.TREE
+    assert kind_of_mode(b"160000") is Kind.COMMIT
 
 
 def test_a_directory_is_sorted_as_if_it_ended_in_a_slash() -> None:

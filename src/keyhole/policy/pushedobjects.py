@@ -63,12 +63,14 @@ class Objects:
 
     def shows(self, oid: bytes) -> bool:
         """Whether the push brings this, or upstream has sent it."""
-        return self.has(oid) or (self._pushed is not None and self._pushed.kind(oid) is not None)
+        return self.has(oid) or self._pushed_kind(oid) is not None
 
     def is_other(self, oid: bytes) -> bool:
         """Whether the push itself brings this, and as something else than a commit."""
-        kind = self._pushed.kind(oid) if self._pushed is not None else None
-        return kind is not None and kind is not Kind.COMMIT
+        return self._pushed_kind(oid) not in (None, Kind.COMMIT)
+
+    def _pushed_kind(self, oid: bytes) -> Kind | None:
+        return self._pushed.kind(oid) if self._pushed is not None else None
 
     def commit(self, oid: bytes) -> Commit | None:
         """A commit's tree and parents; remembered, since walks come by again and again."""
@@ -86,12 +88,11 @@ class Objects:
     def _parse_tree(self, content: bytes, oid_bytes: int) -> list[Entry]:
         """Read a tree, and compare its modes with what the push brings."""
         entries = parse_tree(content, oid_bytes)
-        if self._pushed is not None:
-            kind_of = self._pushed.kind
-            for mode, _, oid in entries:
-                kind = kind_of(oid)
-                if kind is not None and kind is not kind_of_mode(mode):
-                    raise Malformed(_NOT_ITS_KIND)
+        kind_of = self._pushed_kind if self._pushed is None else self._pushed.kind
+        for mode, _, oid in entries:
+            kind = kind_of(oid)
+            if kind is not None and kind is not kind_of_mode(mode):
+                raise Malformed(_NOT_ITS_KIND)
         return entries
 
     def tag(self, oid: bytes) -> Tag | None:
