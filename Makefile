@@ -17,7 +17,7 @@ LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: setup run test lint fmt bench attack docs lock clean help
+.PHONY: setup run test stress lint fmt bench attack docs lock clean help
 
 setup: ## make .venv from the locks and see to system packages; quiet when there is nothing to do
 	@scripts/setup
@@ -27,6 +27,9 @@ run: setup ## show the whole idea in a minute, on this host alone
 
 test: lint ## lint, then every test but the attack battery; pure rooms must be covered whole
 	@$(CLEAN) $(BIN)/python scripts/run_tests.py
+
+stress: setup ## the suite twice in random order: beside load, and with a clock that began a minute ago
+	@$(CLEAN) scripts/stress
 
 lint: setup ## ruff, mypy, and the walls between the rooms
 	@$(CLEAN) $(BIN)/ruff check

@@ -624,7 +624,13 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self._place = directory.resolve()
-        self._project = self._place / "project"
+        self.project = self._place / "project"
+        self.env = {
+            "PATH": str(self._place / "bin"),
+            "HOME": str(self._place / "home"),
+            "LANG": "C.UTF-8",
+            "COLUMNS": str(WIDTH),
+        }
         for name in ("project", "home", "bin"):
             (self._place / name).mkdir()
         # PATH has this one program, so that what is installed here changes no output.
@@ -633,20 +639,14 @@ class Bench:
 
     def write(self, name: str, text: str) -> None:
         """Place a file beside the policy."""
-        (self._project / name).write_text(text, "utf-8")
+        (self.project / name).write_text(text, "utf-8")
 
     def run(self, line: str) -> Ran:
         """Run one line of a document, with both streams in one output."""
-        env = {
-            "PATH": str(self._place / "bin"),
-            "HOME": str(self._place / "home"),
-            "LANG": "C.UTF-8",
-            "COLUMNS": str(WIDTH),
-        }
         done = subprocess.run(  # noqa: S603 - the commands of our own documents
             ["/bin/sh", "-c", line],
-            cwd=self._project,
-            env=env,
+            cwd=self.project,
+            env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -654,7 +654,7 @@ class Bench:
             check=False,
         )
         output = done.stdout.decode("utf-8")
-        output = output.replace(str(self._project), "/home/you/widgets")
+        output = output.replace(str(self.project), "/home/you/widgets")
         output = output.replace(str(self._place / "home"), "/home/you")
         return Ran(done.returncode, steady(output))
 

@@ -7,12 +7,16 @@ tests themselves, and of these not hypothesis's: they are a part of their own, a
 chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
 run when nothing else does.
 
+With `--random-order=SEED` the tests of each part are in an order that the number chooses; `make
+stress` uses it.
+
 A part is shown when it has ended, whole if something failed; names of what failed come once more at
 the end. Exits with 0 only if every part passed and the pure rooms are covered whole.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import os
@@ -121,6 +125,8 @@ class Runner:
     directory: Path
     """Where each part writes what it says and what it measured."""
     colour: bool = False
+    seed: int | None = None
+    """Of a random order; None: in the order of files."""
     _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
 
     def run(self, part: Part) -> Ended:
@@ -129,6 +135,8 @@ class Runner:
         if part.measured:
             words += ["coverage", "run", f"--data-file={self.directory}/{part.name}.coverage", "-m"]
         words += ["pytest", "-q", "-m", part.marks, f"--color={'yes' if self.colour else 'no'}"]
+        if self.seed is not None:
+            words += ["-p", "randomly", f"--randomly-seed={self.seed}"]
         # Parts would overwrite one another's list of what failed last.
         words += ["-p", "no:cacheprovider", *(str(path) for path in part.paths)]
         with (self.directory / f"{part.name}.said").open("w+b") as said:
@@ -184,7 +192,7 @@ def covered(directory: Path) -> bool:
     return True
 
 
-def main(tests: Path = ROOT / "tests") -> int:
+def main(tests: Path = ROOT / "tests", seed: int | None = None) -> int:
     """Run all; what `make test` exits with."""
     began = time.monotonic()
     lanes = min(len(os.sched_getaffinity(0)), MAX_LANES)
@@ -192,7 +200,7 @@ def main(tests: Path = ROOT / "tests") -> int:
     print(f"{len(together)} parts, {lanes} at a time; each is shown when it has ended", flush=True)
     failed: list[Ended] = []
     with tempfile.TemporaryDirectory(prefix="keyhole-tests-") as made:
-        runner = Runner(Path(made), sys.stdout.isatty())
+        runner = Runner(Path(made), sys.stdout.isatty(), seed)
 
         def note(ended: Ended) -> None:
             print(ended.shown(), end="", flush=True)
@@ -217,8 +225,10 @@ if __name__ == "__main__":
     # SIGINT too: whoever is started in the background ignores it, and would hand that on to parts.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--random-order", type=int, metavar="SEED")
     try:
-        sys.exit(main())
+        sys.exit(main(seed=parser.parse_args().random_order))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

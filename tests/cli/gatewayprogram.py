@@ -69,7 +69,8 @@ def serve(serving: Serving) -> int:
     if manner == "fail":
         raise DaemonFailed("the audit log cannot be written: no room; `df` says more")
     if manner == "die":
-        raise ZeroDivisionError("the \x1b[2Jtraceback")
+        sys.stderr.write("its last \x1b[2Jline\n")
+        raise ZeroDivisionError("words that may quote a secret")
     if manner == "hang":
         signal.pause()
     if manner == "ask":

@@ -24,8 +24,12 @@ def on_terminal(
     cwd: Path,
     typed: Sequence[tuple[str, str]] = (),
     size: tuple[int, int] = (24, 80),
+    whenever: tuple[str, str] | None = None,
 ) -> tuple[int, str]:
-    """Exit code and output; of `typed`, each pair is what to wait for and what to type then."""
+    """Exit code and output; of `typed`, each pair is what to wait for and what to type then.
+
+    `whenever` is a question that may come, and its answer.
+    """
     pid, master = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
@@ -42,6 +46,9 @@ def on_terminal(
         if waiting and waiting[0][0] in text[seen:]:
             seen = len(text)
             os.write(master, waiting.pop(0)[1].encode())
+        if whenever and whenever[0] in text[seen:]:
+            seen = len(text)
+            os.write(master, whenever[1].encode())
     os.close(master)
     assert not waiting, text
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text

@@ -47,7 +47,7 @@ allow = ["GET /v1/**"]
 """
 
 LOAD = """
-ask() { curl -sS -o /dev/null "https://$1" || true; }
+ask() { curl -sS -A load/1 -o /dev/null "https://$1" || true; }
 round() { ask billing.example/v1/x; ask api.anthropic.com/v1/models; ask api.openai.com/v1/models;
           ask billing.example/denied; ask nowhere.example/; }
 round; round
@@ -77,6 +77,19 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded(somebody: Person, services: Services) -> Iterator[Loaded]:
     """As root, and as an ordinary user."""
+    with under_load(somebody, services) as made:
+        yield made
+
+
+@pytest.fixture
+def doomed(somebody: Person, services: Services) -> Iterator[Loaded]:
+    """One that a test may end."""
+    with under_load(somebody, services) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def under_load(somebody: Person, services: Services) -> Iterator[Loaded]:
     household = Household(Project.make(somebody, next(_numbers)), services, inside_for(somebody))
     program = household.project.home / "secrets" / "key-program"
     household.policy(POLICY.replace("KEY_PROGRAM", str(program)))
@@ -171,7 +184,7 @@ def test_what_is_planted_is_found(tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-# ── the end of it: last in this file, since nothing is left afterwards ────────────────────────────
+# ── the end of it ─────────────────────────────────────────────────────────────────────────────────
 
 
 def crash(process: subprocess.Popen[bytes], number: int) -> None:
@@ -187,16 +200,16 @@ def cores(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if path.name.startswith("core")]
 
 
-def test_a_crash_leaves_no_core_and_says_no_secret(loaded: Loaded) -> None:
+def test_a_crash_leaves_no_core_and_says_no_secret(doomed: Loaded) -> None:
     """I1, I8: although the limit was raised from outside, and Python tells of its threads."""
-    project = loaded.household.project
-    crash(loaded.process, signal.SIGSEGV)
-    assert loaded.process.stderr is not None
-    said = _rest(loaded.process.stderr.fileno())
+    project = doomed.household.project
+    crash(doomed.process, signal.SIGSEGV)
+    assert doomed.process.stderr is not None
+    said = _rest(doomed.process.stderr.fileno())
     assert b"Segmentation fault" in said  # the control: it did crash, and did say so
-    assert not loaded.search.holds(said)
+    assert not doomed.search.holds(said)
     assert cores(project.directory) == []
-    assert loaded.search.in_files(project.directory) == []
+    assert doomed.search.in_files(project.directory) == []
 
 
 def test_a_crash_of_what_is_not_guarded_leaves_a_core(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from keyhole.sandbox.identity import UNPRIVILEGED
 from keyhole.sandbox.inside import NOT_EXECUTABLE, NOT_FOUND
 from keyhole.sandbox.launch import STEPS
 from scripts import make_docs
+from tests.cli.terminals import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +90,31 @@ def test_generated_parts_and_the_output_of_commands_are_current(
     name: str, renew: Callable[[str], Renewed]
 ) -> None:
     assert renew(name).text == (ROOT / name).read_text("utf-8"), "run `make docs`"
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("name", make_docs.PARTS)
+def test_every_documented_command_ends_the_same_way_on_a_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader types these on a terminal, where Keyhole asks, paints and makes it raw."""
+    ran: list[str] = []
+
+    class OnTerminal(make_docs.Bench):
+        def run(self, line: str) -> make_docs.Ran:
+            words = ["/bin/sh", "-c", line]
+            # A question is answered with Enter, which accepts nothing.
+            code, said = on_terminal(words, self.env, self.project, whenever=("[y/N] ", "\r"))
+            assert "Traceback" not in said, said
+            assert "error in Keyhole itself" not in said, said
+            assert code == make_docs.expected_exit(line), f"{line}: {said}"
+            ran.append(line)
+            return make_docs.Ran(code, "")
+
+    monkeypatch.setattr(make_docs, "Bench", OnTerminal)
+    monkeypatch.setattr(make_docs, "missing_line", lambda *_: None)
+    make_docs.renewed(name)
+    assert ran == _commands((ROOT / name).read_text("utf-8"))
 
 
 @pytest.mark.outside
@@ -255,7 +281,7 @@ def test_the_floor_plan_says_which_rooms_are_built() -> None:
     # A room counts from the day it is added to the repository, not while it is being built.
     tracked = {path.relative_to(ROOT).parts for path in _our_files("--cached")}
     assert built == {p[2] for p in tracked if p[:2] == ("src", "keyhole") and len(p) > 3}
-    assert len(rooms) == 13
+    assert len(rooms) == 14
 
 
 def test_the_steps_and_the_identities_are_drawn_as_they_are() -> None:

@@ -17,6 +17,8 @@ from tests.sandbox.attempts import DESCRIPTORS
 from tests.sandbox.people import PATIENCE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.sandbox.projects import Project
 
 pytestmark = pytest.mark.outside
@@ -130,3 +132,14 @@ def test_a_directory_as_standard_input_is_no_way_to_the_hosts_files(plain: Proje
     done = plain.run(*words, stdin=directory)
     os.close(directory)
     assert (done.code, done.out) == (1, "")
+
+
+def test_a_set_up_that_fails_is_told_in_one_line_where_output_is_a_file(
+    plain: Project, tmp_path: Path
+) -> None:
+    """Output that is not a pipe has a thread that copies it, which was never started here."""
+    with (tmp_path / "out").open("wb") as file:
+        failed = plain.run("true", stdout=file, env={"KEYHOLE_UNSAFE_FAULT": "identity"})
+        assert failed.code == 125
+        assert failed.err.count("\n") == 1, failed.err
+        assert plain.run("true", stdout=file).code == 0

@@ -13,6 +13,8 @@ from tests.sandbox.people import PATIENCE
 from tests.sandbox.screens import Screen, on_a_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.sandbox.projects import Project
 
 pytestmark = pytest.mark.outside
@@ -253,3 +255,64 @@ def test_the_last_words_are_shown_however_many(plain: Project) -> None:
     with on_a_terminal(plain, "sh", "-c", "seq 20000; echo the end") as screen:
         assert screen.wait() == 0
         assert "20000\r\nthe end\r\n" in screen.seen
+
+
+SHELL = "PS1='$ ' exec bash --norc --noprofile -i"
+
+
+@pytest.fixture
+def shell(plain: Project) -> Iterator[Screen]:
+    """An interactive shell on a terminal, as the person has one before Keyhole."""
+    env = plain.env | {"KEYHOLE": str(plain.person.program)}
+
+    def start(**ends: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - subprocess's own
+        words = ["sh", "-c", SHELL]
+        return subprocess.Popen(
+            words, cwd=plain.directory, env=env, **plain.person.become(), **ends
+        )
+
+    plain.run("true")  # accepted, and its walls tried
+    with Screen(start) as screen:
+        screen.until(r"\$ ")
+        yield screen
+
+
+def test_a_run_in_the_background_that_reads_nothing_goes_on(shell: Screen) -> None:
+    """A shell stops a background job that makes the terminal raw.
+
+    Control: the job is in the background all the time, and a program there that does change the
+    terminal is stopped.
+    """
+    shell.type('"$KEYHOLE" run -q -- sh -c "sleep 0.3; echo en""ded" &\r')
+    shell.until("ended")
+    shell.type("wait; echo all-do'ne'; jobs\r")
+    shell.until("all-done")
+    shell.type("stty raw & sleep 0.5; jobs\r")
+    shell.until("Stopped .*stty raw")
+
+
+def test_a_background_run_takes_the_terminal_when_it_is_brought_to_the_foreground(
+    shell: Screen,
+) -> None:
+    shell.type('"$KEYHOLE" run -q -- sh -c "echo be""gun; read line; echo got-\\$line" &\r')
+    shell.until("begun")
+    shell.type("jobs\r")
+    shell.until("Running")
+    shell.type("fg\r")
+    shell.until(r"run -q [^\n]*\n")
+    shell.until_raw()
+    shell.type("a-line\r")
+    shell.until("got-a-line")
+    shell.until(r"\$ ")
+
+
+def test_a_run_that_was_stopped_by_a_key_goes_on_in_the_background(shell: Screen) -> None:
+    shell.type('"$KEYHOLE" run -q -- sh -c "echo be""gun; sleep 1; echo en""ded"\r')
+    shell.until("begun")
+    shell.until_raw()
+    shell.type(CTRL_Z)
+    shell.until("Stopped")
+    shell.type("bg\r")
+    shell.until("ended")
+    shell.type("wait; echo all-do'ne'\r")
+    shell.until("all-done")

@@ -108,12 +108,12 @@ def test_a_life_that_the_policy_says_holds_where_the_command_says_none(world: Wo
     )
     life = source.read(plain).life
     assert life is not None
-    assert life.ends - life.begins == 3600.0
+    assert life.ends - life.begins == pytest.approx(3600.0)
     assert source.read(plain).life == life  # it is not run again meanwhile
     assert (world.home / "runs").read_text() == "x\n"
     said = source.read(own).life
     assert said is not None
-    assert said.ends - said.begins == 9.0
+    assert said.ends - said.begins == pytest.approx(9.0)
     unsaid = CommandSource(programs, world.project, world.home, {}, Children(LIMIT))
     assert unsaid.read(plain).life is None
 

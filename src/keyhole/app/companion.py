@@ -22,8 +22,9 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _PROGRAM = """\
 import sys
 sys.path.insert(0, sys.argv.pop(1))
+from keyhole.system.faults import run_guarded
 from {module} import main
-main()
+run_guarded(main, "{module}")
 """
 
 

@@ -37,6 +37,7 @@ from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox import cgroup
 from keyhole.sandbox.jail import Jail
 from keyhole.sandbox.lockdown import NotAlone, lock_down
+from keyhole.system.faults import describe
 from keyhole.vault.memory import Guard, guard_memory, holds_memory
 from keyhole.vault.store import Store
 from keyhole.vault.stored import MAX_TRIES
@@ -228,4 +229,5 @@ def _lock_down(places: Places) -> tuple[Protection, ...]:
 def _fault(context: dict[str, object]) -> str:
     """What broke, without its words: they may hold what a request held."""
     error = context.get("exception")
-    return f"{context.get('message')}: {type(error).__name__ if error else 'unknown'}"
+    what = describe(error) if isinstance(error, BaseException) else "unknown"
+    return f"{context.get('message')}: {what}"

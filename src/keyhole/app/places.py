@@ -63,6 +63,11 @@ class Places:
         return self.state / "sandboxes"
 
     @property
+    def faults(self) -> Path:
+        """Reports of errors in Keyhole itself."""
+        return self.state / "faults"
+
+    @property
     def gateway_log(self) -> Path:
         """What a gateway in the background says; decisions are in the audit log."""
         return self.state / "gateway.log"

@@ -19,6 +19,7 @@ from keyhole.model.value import dataclass
 from keyhole.sandbox.covers import CoverWatch
 from keyhole.sandbox.files.fileplan import guarding
 from keyhole.sandbox.helper import SetupFailed
+from keyhole.system.faults import report_loop_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,6 +100,7 @@ def _raise_descriptor_limit() -> None:
 
 async def _execute(run: Run) -> Outcome:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_loop_fault)
     await run.runtime.ready()
     post, terminal = run.post, run.runtime.terminal
     post.begin(run.runtime.launch)

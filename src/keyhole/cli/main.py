@@ -16,12 +16,20 @@ EXIT_UNUSABLE = 2
 EXIT_INTERRUPTED = 130
 
 
-def main() -> int:
-    """Run one command line and return its exit code."""
+def main(*, guarded: bool = False) -> int:
+    """Run one command line and return its exit code.
+
+    `guarded`: this process has hooks of its own for exceptions that nothing expects.
+    """
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         print(f"keyhole {__version__}")
         return EXIT_OK
+    if guarded:
+        from keyhole.cli.faults import report
+        from keyhole.system.faults import install
+
+        install(report)
     from keyhole.cli.parser import build_parser, run_verb
 
     parser = build_parser(arguments[0] if arguments else None)
@@ -36,9 +44,14 @@ def main() -> int:
 
 
 def entry() -> NoReturn:
-    """The installed command: `main`, and an end that does not take Python's modules apart first,
-    which takes longer than many commands do."""
-    code = main()
+    """The installed command: `main`, one line instead of a traceback, and an end that does not take
+    Python's modules apart first, which takes longer than many commands do."""
+    try:
+        code = main(guarded=True)
+    except Exception as error:  # noqa: BLE001 - the last frame of the process
+        from keyhole.cli.faults import report
+
+        code = report(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
             stream.flush()

@@ -7,6 +7,7 @@ which the command runs with another network than the empty one (I2).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -61,9 +62,18 @@ def main() -> int:
             _make_network(step)
         _enter(control, status, launch, parent, step)
     except (OSError, RuntimeError) as error:
-        # The parent tells the person; the sandbox's terminal is not the place for it.
-        send(control, json.dumps({"error": str(error)}).encode())
+        _tell(control, str(error))
+    except Exception as error:  # noqa: BLE001 - the last frame of the process
+        from keyhole.system.faults import describe
+
+        _tell(control, f"an error in Keyhole itself, in the helper: {describe(error)}")
     return EXIT_FAILED
+
+
+def _tell(control: socket.socket, why: str) -> None:
+    """The parent tells the person, unless it is gone; the sandbox's terminal is no place for it."""
+    with contextlib.suppress(OSError):
+        send(control, json.dumps({"error": why}).encode())
 
 
 def _keep_only(*descriptors: int) -> None:

@@ -226,5 +226,20 @@ def main() -> int:
     return FAILED if broken else attend(config)
 
 
+def _main() -> int:
+    """`main`, and one line instead of a traceback: the person's terminal is no place for that."""
+    try:
+        return main()
+    except Exception as error:  # noqa: BLE001 - the last frame of the process
+        lines = []
+        trace = error.__traceback__
+        while trace is not None:
+            lines.append(str(trace.tb_lineno))
+            trace = trace.tb_next
+        place = f"{type(error).__name__} in the sandbox's first process, lines {' '.join(lines)}"
+        os.write(2, f"keyhole: an error in Keyhole itself: {place}\n".encode())
+        return FAILED
+
+
 if __name__ == "__main__":
-    os._exit(main())  # nothing is buffered, and taking modules apart takes time
+    os._exit(_main())  # nothing is buffered, and taking modules apart takes time

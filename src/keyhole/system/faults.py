@@ -1,0 +1,134 @@
+"""Unexpected exceptions: described for a person and for a report, never shown as a traceback.
+
+`cli` installs a handler for its process; `app/companion.py` guards the processes beside a gateway.
+An exception's own words may quote a request or a secret, so a description leaves them out, except
+for types whose words name code and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+    from traceback import FrameSummary
+
+EXIT_FAULT = 125
+"""The exit code of a process of Keyhole that failed by a fault of its own."""
+
+MAX_FRAMES = 60
+"""Frames of one exception that a report lists: a recursion has a thousand alike."""
+
+_NAMING_CODE = (NameError, AttributeError, ImportError, NotImplementedError, RecursionError)
+"""Types whose words name code, and never a value. KeyError and ValueError quote values."""
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+_handler: Callable[[BaseException], object] | None = None
+
+
+class LoopFault(Exception):
+    """An event loop complained of something that is not an exception."""
+
+
+def describe(error: BaseException) -> str:
+    """The type, and the place in Keyhole's own code where it came from."""
+    frames = _frames(error)
+    own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
+    if not frames:
+        return type(error).__name__
+    frame = (own or frames)[-1]
+    return f"{type(error).__name__} at {_place(frame)}"
+
+
+def explain(error: BaseException) -> str:
+    """All that a developer needs, and no value: types, files, lines and functions of the chain."""
+    told: list[str] = []
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        told.append(f"{type(link).__module__}.{type(link).__qualname__}{_words(link)}")
+        frames = _frames(link)
+        left_out = len(frames) - MAX_FRAMES
+        if left_out > 0:
+            told.append(f"  ({left_out} outer frames are left out)")
+        told += [f"  {_place(frame)}, in {frame.name}" for frame in frames[-MAX_FRAMES:]]
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if link is not None:
+            told.append("after")
+    return "\n".join(told) + "\n"
+
+
+def install(handler: Callable[[BaseException], object]) -> None:
+    """Have `handler` hear of every exception that no code of this process expects."""
+    global _handler
+    import threading  # not every process that describes a fault has threads
+
+    _handler = handler
+    sys.excepthook = lambda _, error, __: handler(error)
+    sys.unraisablehook = lambda caught: _unless_ended(caught.exc_value)
+    threading.excepthook = lambda caught: _unless_ended(caught.exc_value)
+
+
+def report(error: BaseException) -> None:
+    """Hand an unexpected exception to the handler; where none is installed, as Python does."""
+    if _handler is not None:
+        _handler(error)
+    else:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def report_loop_fault(_: AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Hand on what an event loop complains of: set it as the loop's exception handler."""
+    error = context.get("exception")
+    report(error if error is not None else LoopFault(context.get("message", "")))
+
+
+def run_guarded(main: Callable[[], int | None], name: str) -> NoReturn:
+    """Be a process that says one line of an unexpected exception on standard error."""
+
+    def say(error: BaseException) -> None:
+        line = f"keyhole: an error in Keyhole itself, in {name}: {describe(error)}\n"
+        os.write(2, line.encode("ascii", "backslashreplace"))
+
+    install(say)
+    try:
+        code = main() or 0
+    except Exception as error:  # noqa: BLE001 - the last frame of the process
+        say(error)
+        code = EXIT_FAULT
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _unless_ended(error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, SystemExit):
+        report(error)
+
+
+def _frames(error: BaseException) -> list[FrameSummary]:
+    import traceback  # it takes a moment, and nearly no process needs it
+
+    # Without source lines: files may have changed under a long-lived process.
+    return list(traceback.extract_tb(error.__traceback__)) if error.__traceback__ else []
+
+
+def _place(frame: FrameSummary) -> str:
+    path = frame.filename
+    if path.startswith(_PACKAGE):
+        path = os.path.relpath(path, os.path.dirname(_PACKAGE))
+    else:
+        path = os.path.join(*path.split(os.sep)[-2:])
+    return f"{path}:{frame.lineno}"
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, _NAMING_CODE):
+        return f": {error}"
+    if isinstance(error, OSError) and error.errno:
+        return f": {os.strerror(error.errno)}"
+    return ": (its words are left out, since they may quote a value)"
