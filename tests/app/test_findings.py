@@ -54,6 +54,7 @@ class World:
         leaving.begin()
         self.write(**files)
         leaving.look()
+        leaving.done()
         return [line.replace(f"{self.project}/", "").partition(" (")[0] for line in leaving.lines]
 
     def write(self, **files: str | None) -> None:
@@ -153,12 +154,24 @@ def test_a_run_that_was_killed_is_compared_by_whoever_comes_next(world: World) -
     assert killed.begin() == running.begin() == ""
     world.write(envrc="evil")
     assert world.open() == []
-    os.close(killed._held or 0)  # as the kernel does
-    killed._held = None
+    killed.close()  # as the kernel does
     assert world.open() == [".envrc"]
     assert len(list(world.directory.glob("*.run"))) == 1
-    running.close()
+    running.done()
     assert not list(world.directory.glob("*.run"))
+
+
+def test_a_run_that_broke_off_is_compared_again(world: World) -> None:
+    """I11: a process inside may have written after the comparison."""
+    broken = world.begin()
+    broken.begin()
+    world.write(envrc="evil")
+    broken.look()
+    world.write(exrc="evil")
+    broken.close()
+    assert world.open() == [".envrc", ".exrc"]
+    world.dismiss()
+    assert world.open() == []
 
 
 def test_a_killed_run_whose_start_cannot_be_read_is_said(
@@ -169,8 +182,7 @@ def test_a_killed_run_whose_start_cannot_be_read_is_said(
     world.write(exrc="mine")
     killed = world.begin()
     killed.begin()
-    os.close(killed._held or 0)
-    killed._held = None
+    killed.close()
     assert world.open() == []
     book = world.store.read(world.project)
     assert book.uncounted == 1

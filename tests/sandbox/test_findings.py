@@ -146,6 +146,29 @@ def test_packages_are_installed_as_ever_and_told_in_one_line(project: Project) -
     assert "changed: " not in again.err
 
 
+def test_an_unfinished_rebase_is_told_in_worktrees_and_submodules_too(project: Project) -> None:
+    """I11: agents rebase inside, so it cannot be prevented. Control: a finished one is not told."""
+    who = "-c user.name=a -c user.email=a@b.example -c commit.gpgsign=false"
+    setup = (
+        f'git init -q . && git() {{ command git {who} -c protocol.file.allow=always "$@"; }}\n'
+        "git commit -q --allow-empty -m one && git init -q lib && (cd lib && "
+        "git commit -q --allow-empty -m one && git commit -q --allow-empty -m two) && "
+        "git submodule add -q ./lib sub && git commit -q -m two && git worktree add -q tree"
+    )
+    assert project.shell(setup).code == 0
+    project("findings", "dismiss", "--all")
+    done = project.shell(f"cd sub && git {who} rebase -q --force-rebase HEAD~1")
+    assert done.code == 0, done
+    assert "rebase-merge" not in done.err
+    stopped = project.shell(
+        f"for d in sub tree; do (cd $d && git {who} -c 'sequence.editor=sed -i 1ibreak' "
+        "rebase -q -i HEAD~1); done; "
+        "echo 'exec evil' >> .git/modules/sub/rebase-merge/git-rebase-todo"
+    )
+    for place in (".git/modules/sub", ".git/worktrees/tree"):
+        assert f"new: {project.directory / place}/rebase-merge (" in stopped.err, stopped
+
+
 def test_a_run_that_is_killed_leaves_its_findings_to_the_next(project: Project) -> None:
     """I11: killing Keyhole hides nothing."""
     script = "echo evil > .envrc; echo ready; sleep 60"

@@ -180,7 +180,7 @@ class FindingStore:
         return descriptor
 
     def end(self, project: Path | str, session: str, descriptor: int) -> None:
-        """The run has compared, or never began."""
+        """The run has compared."""
         (self._directory / f"{_key(str(project))}.{session}.run").unlink(missing_ok=True)
         os.close(descriptor)
 

@@ -5,6 +5,7 @@ Used by `keyhole run` and by the supervisor of a sandbox that has a name.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from keyhole.app.findings import INTERRUPTED, FindingStore
@@ -59,7 +60,6 @@ class Leaving:
             self._comparison = replace(comparison, findings=news)
         except OSError as error:
             self._failed(error)
-        self.close()
         unsure = [Finding(path, UNCOMPARED, UNSEEN) for path in comparison.uncompared]
         return (*self._comparison.findings[:MAX_LINES], *unsure[:MAX_LINES])
 
@@ -73,10 +73,16 @@ class Leaving:
         """Whether there is something to dismiss."""
         return bool(self._comparison.findings)
 
-    def close(self) -> None:
-        """The run has ended, or never began."""
+    def done(self) -> None:
+        """The run ended in order, with no process left inside: what was compared is final."""
         if self._held is not None:
             self._store.end(self._project, self._session, self._held)
+            self._held = None
+
+    def close(self) -> None:
+        """Let go. If the run broke off, the next one compares with the start of this one again."""
+        if self._held is not None:
+            os.close(self._held)
             self._held = None
 
     def _failed(self, error: OSError) -> None:

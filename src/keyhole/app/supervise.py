@@ -138,6 +138,7 @@ def _supervise(
     )
     try:
         outcome = execute(run)
+        leaving.done()
     finally:
         leaving.close()
         # 4. Tell whoever asks how it ended, and what is left behind.

@@ -144,8 +144,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     ends = lodging.post(say, log)
     try:
         outcome = execute(Run(policy, session, runtime, ends, say, tell, left=leaving.look))
+        leaving.done()
     finally:
-        leaving.close()
         # 4. Tell, also a quiet person, what is left behind, however the run ended (I11).
         if leaving.lines:
             terminal.make_room()
