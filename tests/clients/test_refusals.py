@@ -160,7 +160,12 @@ def test_the_log_shows_each_request_and_which_rule_spoke(ruin: Ruin) -> None:
     assert told == {(rule, "GET", path) for path in paths}
     assert {e["reason"] for e in good} == {"rule", "secret-scrubbed"}
     denied = ruin.event(kind="request", verdict="deny", host="billing.example")
-    assert [(e["reason"], e["details"]["method"]) for e in denied] == [("no-rule", "DELETE")]
+    assert {(e["reason"], e["details"]["method"]) for e in denied} == {
+        ("no-rule", "DELETE"),
+        ("body-not-granted", "GET+body"),
+        ("method-override", "POST"),
+        ("websocket-not-granted", "WEBSOCKET"),
+    }
     assert ruin.event(verdict="deny", host="evil.example")
     assert ruin.log.code == 0
     for words in (
