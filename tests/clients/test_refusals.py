@@ -32,6 +32,12 @@ ERRANDS = {
     "own": 'curl -sS -H "X-Api-Key: $ANTHROPIC_API_KEY" https://api.anthropic.com/v1/models/x',
     "denied": f"curl -sS -X DELETE {URL}",
     "elsewhere": "curl -sS https://evil.example/ || echo no",
+    "bodied": f"curl -sS -X GET -d a=b {URL}",
+    "overridden": f"curl -sS -X POST -d a=b -H 'X-HTTP-Method-Override: DELETE' {URL}",
+    "socket": f"curl -sS -H 'Connection: Upgrade' -H 'Upgrade: websocket' "
+    f"-H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' {URL}",
+    "claiming": f"curl -sS -H 'X-Forwarded-For: 127.0.0.1' -H 'X_Real_IP: 127.0.0.1' "
+    f"-H 'X-Acme-Token: theirs' -H 'X-Kept: yes' {URL}/claims",
     "env": "printf %s $ANTHROPIC_API_KEY",
 }
 
@@ -57,6 +63,36 @@ def ruin(
 ) -> Ruin:
     """All of it in one sandbox."""
     return Ruin(Household(new_project(), services, inside), stranger)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "reason"),
+    [
+        ("bodied", "GET+body", "body-not-granted"),
+        ("overridden", "POST", "method-override"),
+        ("socket", "WEBSOCKET", "websocket-not-granted"),
+    ],
+)
+def test_what_the_method_alone_does_not_grant_is_refused(
+    ruin: Ruin, services: Services, name: str, method: str, reason: str
+) -> None:
+    """I3: `GET,POST /v1/**` covers none of these. Control: a plain GET there is served."""
+    answer = json.loads(ruin.said[name])
+    assert (answer["error"], answer["reason"]) == ("denied", reason)
+    (event,) = ruin.event(kind="request", reason=reason)
+    assert event["details"] == {"method": method, "path": "/v1/echo"}
+    asked = {r["method"] for r in services.requests("billing.example") if r["path"] == "/v1/echo"}
+    assert asked == {"GET"}
+    assert json.loads(ruin.said["good"])["host"] == "billing.example"
+
+
+def test_what_claims_who_asks_does_not_arrive(ruin: Ruin, services: Services) -> None:
+    """I4, I6: nginx and what is behind it get neither; the control is a field that claims nothing.
+    (nginx drops fields with `_` itself, but for that it need not be trusted.)"""
+    asked = [r for r in services.requests("billing.example") if r["path"] == "/v1/echo/claims"]
+    names = {name for name, _ in asked[0]["headers"]}
+    assert "x-kept" in names
+    assert not {"x-forwarded-for", "x_real_ip", "x-real-ip", "x-acme-token"} & names
 
 
 def test_an_origin_whose_certificate_nobody_trusts_is_a_502_that_says_so(
@@ -120,10 +156,16 @@ def test_the_log_shows_each_request_and_which_rule_spoke(ruin: Ruin) -> None:
     """I8."""
     good = ruin.event(kind="request", verdict="allow", host="billing.example")
     told = {(e["rule"], e["details"]["method"], e["details"]["path"]) for e in good}
-    assert told == {("services.billing.allow[0]", "GET", "/v1/echo")}
+    rule, paths = "services.billing.allow[0]", ("/v1/echo", "/v1/echo/claims")
+    assert told == {(rule, "GET", path) for path in paths}
     assert {e["reason"] for e in good} == {"rule", "secret-scrubbed"}
     denied = ruin.event(kind="request", verdict="deny", host="billing.example")
-    assert [(e["reason"], e["details"]["method"]) for e in denied] == [("no-rule", "DELETE")]
+    assert {(e["reason"], e["details"]["method"]) for e in denied} == {
+        ("no-rule", "DELETE"),
+        ("body-not-granted", "GET+body"),
+        ("method-override", "POST"),
+        ("websocket-not-granted", "WEBSOCKET"),
+    }
     assert ruin.event(verdict="deny", host="evil.example")
     assert ruin.log.code == 0
     for words in (
