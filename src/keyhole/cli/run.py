@@ -135,7 +135,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             say("processors are not bounded (limits.cpus): no control group is delegated to us")
     from keyhole.app.run import Run, execute
 
-    outcome = execute(Run(policy, session, runtime, lodging.post(say, log), say, tell))
+    outcome = execute(Run(policy, session, runtime, lodging.post(say, log, tell), say, tell))
     if outcome.uncovered:
         tell(f"{outcome.uncovered} was replaced on the host, which uncovered it inside: run ended")
     # 4. Tell, also a quiet person, what is left behind; and the digest by which a cut log shows.
