@@ -6,6 +6,9 @@ words stand for a secret: they are in no output and in no report (I1).
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import os
 import re
 import stat
@@ -17,6 +20,7 @@ import pytest
 
 from keyhole.cli import faults as told
 from keyhole.sandbox.containers import closure
+from keyhole.sandbox.containers.guarded import Guarded
 from keyhole.system import faults
 from tests.cli.terminals import on_terminal
 
@@ -197,17 +201,19 @@ def test_an_exception_in_the_keeper_is_one_line(keyhole: Keyhole) -> None:
     assert "in keyhole.app.keeper: ValueError at " in text
 
 
-def test_an_exception_in_a_program_of_a_container_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text(f"def main():\n    raise ValueError({WORDS!r})\n")
-    program = closure._PROGRAM.format(own=str(tmp_path), module="broken")
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
+def test_an_exception_in_a_program_of_a_container_is_one_line() -> None:
+    def broken() -> int:
+        raise ValueError(WORDS)
+
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert Guarded(broken)() == faults.EXIT_FAULT
+    assert re.fullmatch(
+        r"keyhole: an error in Keyhole itself: ValueError in \S+, lines \d+\n", said.getvalue()
     )
-    assert done.returncode == faults.EXIT_FAULT
-    assert done.stderr == "keyhole: an error in Keyhole itself: ValueError in broken, lines 2\n"
-    (tmp_path / "broken.py").write_text("def main():\n    return 3\n")
-    whole = subprocess.run([sys.executable, "-I", "-S", "-c", program], check=False)
-    assert whole.returncode == 3
+    assert Guarded(lambda: 3)() == 3
+    for name in closure._PROGRAMS:
+        module = importlib.import_module(f"keyhole.sandbox.containers.{name}")
+        assert isinstance(module.main, Guarded), name
 
 
 # ── what a report holds ─────────────────────────────────────────────────────────────────────────

@@ -63,9 +63,14 @@ class Lodged:
         """What the person should know, once."""
         return (*self.prepared.notices, *self.opened.notes)
 
-    def post(self, report: Callable[[str], None], log: AuditLog | None = None) -> Attached:
+    def post(
+        self,
+        report: Callable[[str], None],
+        log: AuditLog | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> Attached:
         """The gateway for it; the log is its own."""
-        return Attached(self.client, self.opened, self.ttl, report)
+        return Attached(self.client, self.opened, self.ttl, report, warn)
 
 
 def lodge(intent: Intent) -> Lodged | None:
@@ -119,9 +124,14 @@ class Attached(Served):
     """A session of a gateway elsewhere."""
 
     def __init__(
-        self, client: Client, opened: Opened, ttl: float, report: Callable[[str], None]
+        self,
+        client: Client,
+        opened: Opened,
+        ttl: float,
+        report: Callable[[str], None],
+        warn: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(ttl, report)
+        super().__init__(ttl, report, warn)
         self._client = client
         self._opened = opened
         self._sock: socket.socket | None = None

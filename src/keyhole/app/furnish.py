@@ -61,14 +61,20 @@ class Furnished:
         """What the person should know, once."""
         return (*self.prepared.notices, *self.provision.notes)
 
-    def post(self, report: Callable[[str], None], log: AuditLog | None = None) -> OwnGateway:
-        """A gateway for it; `log` is open where the helper was let go on ahead."""
+    def post(
+        self,
+        report: Callable[[str], None],
+        log: AuditLog | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> OwnGateway:
+        """A gateway for it; `log` is open where the helper was let go on ahead, and `warn` is for
+        what a quiet person must read, too."""
         from keyhole.app.owngateway import OwnGateway, Tenancy
 
         tenancy = Tenancy(
             self.session, self.label, self.policy, self.provision, self.places, self.sourced
         )
-        return OwnGateway(self.plane, tenancy, report, log)
+        return OwnGateway(self.plane, tenancy, report, log, warn)
 
 
 def furnish(

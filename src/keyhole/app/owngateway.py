@@ -99,9 +99,10 @@ class OwnGateway(Served):
         tenancy: Tenancy,
         report: Callable[[str], None],
         log: AuditLog | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         """`log` is open, with the session begun in it, where the helper was let go on ahead."""
-        super().__init__(tenancy.provision.policy.limits.ttl, report)
+        super().__init__(tenancy.provision.policy.limits.ttl, report, warn)
         self._plane = plane
         self._tenancy = tenancy
         self._log = log

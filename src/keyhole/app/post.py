@@ -45,10 +45,17 @@ class Post(Protocol):
 class Served:
     """A session whose door another process serves."""
 
-    def __init__(self, ttl: float, report: Callable[[str], None]) -> None:
-        """`ttl` is what is kept to when the other process, which keeps to its own, is gone."""
+    def __init__(
+        self,
+        ttl: float,
+        report: Callable[[str], None],
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """`ttl` is what is kept to when the other process, which keeps to its own, is gone. `warn`
+        is for what a quiet person must read, too; None: as `report`."""
         self._ttl = ttl
         self._report = report
+        self._warn = warn or report
         self._line: Line | None = None
         self._ended: Callable[[Ending], None] = lambda _: None
         self._head: asyncio.Future[str] | None = None
@@ -95,7 +102,7 @@ class Served:
         if self._closing:
             return
         if why:
-            self._report(why)
+            self._warn(why)
         loop = asyncio.get_running_loop()
         left = max(0.0, self._opened_at + self._ttl - loop.time())
         self._timer = loop.call_later(left, self._ended, Ending.EXPIRED)

@@ -141,7 +141,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
             say("processors are not bounded (limits.cpus): no control group is delegated to us")
     from keyhole.app.run import Run, execute
 
-    ends = lodging.post(say, log)
+    ends = lodging.post(say, log, tell)
     try:
         outcome = execute(Run(policy, session, runtime, ends, say, tell, left=leaving.look))
         leaving.done()

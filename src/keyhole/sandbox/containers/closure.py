@@ -81,28 +81,10 @@ def started(*words: str) -> list[str]:
     return [*LOADED, PYTHON, *words]
 
 
-_PROGRAM = """\
-import sys
-sys.path.insert(0, {own!r})
-from {module} import main
-try:
-    code = main()
-except Exception as error:
-    lines, trace = [], error.__traceback__
-    while trace is not None:
-        lines.append(str(trace.tb_lineno))
-        trace = trace.tb_next
-    where = f"{{type(error).__name__}} in {module}, lines {{' '.join(lines[1:])}}"
-    sys.stderr.write(f"keyhole: an error in Keyhole itself: {{where}}\\n")
-    code = 125
-sys.exit(code)
-"""
-"""One line instead of a traceback: a container's output is the person's terminal."""
-
-
 def words(module: str, *arguments: str) -> list[str]:
     """How one of our programs is started inside."""
-    return started("-I", "-S", "-c", _PROGRAM.format(own=OWN, module=module), *arguments)
+    start = f"import sys; sys.path.insert(0, {OWN!r}); from {module} import main; sys.exit(main())"
+    return started("-I", "-S", "-c", start, *arguments)
 
 
 def key_of(programs: Programs) -> str:

@@ -15,6 +15,7 @@ import sys
 
 from keyhole.sandbox import inside
 from keyhole.sandbox.containers import entry
+from keyhole.sandbox.containers.guarded import Guarded
 
 TREE, PLACE = "/.keyhole", "/etc/keyhole"
 """Where our programs are mounted, and what the gateway wrote."""
@@ -63,6 +64,7 @@ class Terms:
         return marshal.dumps(vars(self))
 
 
+@Guarded
 def main() -> int:
     """Run it: `composed TERMS COMMAND…`; the first is a file."""
     try:

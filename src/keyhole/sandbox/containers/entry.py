@@ -14,6 +14,7 @@ import stat
 import sys
 
 from keyhole.sandbox import inside, syscalls
+from keyhole.sandbox.containers.guarded import Guarded
 
 ENGINES = ("/proc", "/dev", "/sys")
 """Where engines mount what every container has."""
@@ -85,6 +86,7 @@ class Config:
         return marshal.dumps(vars(self))
 
 
+@Guarded
 def main() -> int:
     """Run it: `entry CONFIG`, a file; and for a command that joins, what `_join` says."""
     with open(sys.argv[1], "rb") as file:

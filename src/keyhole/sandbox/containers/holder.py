@@ -17,6 +17,7 @@ import sys
 import time
 
 from keyhole.sandbox import emptynet, syscalls
+from keyhole.sandbox.containers.guarded import Guarded
 
 REGISTRATION = "/registration.sock"
 """Where the one socket of the host is mounted, in the holder alone. It answers once."""
@@ -34,6 +35,7 @@ _LOOK_SECONDS = 0.05
 HELD = "--held"
 
 
+@Guarded
 def main() -> int:
     """Run the holder: `holder SOCKET NFT…`, where to register, and how nft is started.
 

@@ -6,7 +6,10 @@ end it by its keys.
 
 import _signal as signal  # type: ignore[import-not-found]
 
+from keyhole.sandbox.containers.guarded import Guarded
 
+
+@Guarded
 def main() -> int:
     """Wait for SIGTERM, or for the end of the holder."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP):

@@ -7,9 +7,12 @@ the sandbox's. It touches the volume's root alone, which is a mount point, whate
 import os
 import sys
 
+from keyhole.sandbox.containers.guarded import Guarded
+
 MODE = 0o700
 
 
+@Guarded
 def main() -> int:
     """Run it: `owner PLACE UID GID`."""
     place, uid, gid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

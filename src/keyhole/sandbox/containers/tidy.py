@@ -9,7 +9,10 @@ import os
 import stat
 import sys
 
+from keyhole.sandbox.containers.guarded import Guarded
 
+
+@Guarded
 def main() -> int:
     """Run it: `tidy VOLUME PLACE…`; a place below it that is a directory ends with a slash."""
     volume, *places = sys.argv[1:]
