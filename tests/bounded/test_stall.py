@@ -39,6 +39,10 @@ SIZE = 240 * 1024
 """Bytes of an attack: what the gateway reads at once."""
 
 
+class Held(AssertionError):
+    """The loop was held for too long."""
+
+
 class Pulse:
     """The longest that the loop of a gateway did one thing."""
 
@@ -105,7 +109,8 @@ class Play:
             neighbour.join(30)
         assert not neighbour.is_alive()
         assert set(answers) == {200}
-        assert self.pulse.end() < MOST
+        if (held := self.pulse.end()) >= MOST:
+            raise Held(f"{held:.3f} s")
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +197,18 @@ def test_a_websocket_of_tiny_frames(play: Play, begin: bytes, frame: bytes, end:
     frames = begin + frame * (SIZE // len(frame)) + end
     play.reply = "".join(f"{row}\r\n" for row in rows).encode() + b"\r\n" + frames
     offer = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {KEY}")
-    with play.attacking():
-        talk = play.hostile.ask(get("/a", *offer))
-        assert Message(talk.until(END)).status == 101
-        talk.exactly(len(frames))
+    for left in (2, 1, 0):
+        # A core that is shared with others makes CPU time longer, too.
+        try:
+            with play.attacking():
+                talk = play.hostile.ask(get("/a", *offer))
+                assert Message(talk.until(END)).status == 101
+                talk.exactly(len(frames))
+        except Held:
+            if not left:
+                raise
+        else:
+            return
 
 
 def test_the_control_a_gateway_that_is_held_is_noticed(play: Play) -> None:
@@ -204,5 +217,5 @@ def test_the_control_a_gateway_that_is_held_is_noticed(play: Play) -> None:
         while time.thread_time() - start < 2 * MOST:
             pass
 
-    with pytest.raises(AssertionError), play.attacking():
+    with pytest.raises(Held), play.attacking():
         play.hostile.rig.call(hold)
