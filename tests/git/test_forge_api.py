@@ -161,11 +161,22 @@ def surgery(name: str) -> Surgery:
 
 STRANGERS = [
     "private_token=x", "access_token=x", "job_token=x", "token=x", "oauth_token=x",
-    "PRIVATE_TOKEN=x", "private%5Ftoken=x", "private_token[]=x", "access_token%00=x", "_method=PUT",
+    "PRIVATE_TOKEN=x", "private%5Ftoken=x", "private_token[]=x", "access_token%00=x",
     "client_secret=x",
 ]  # fmt: skip
 ACTING_AS = ["sudo=root", "SUDO=root", "%73udo=root", "sudo[]=root", "sudo", "sudo%00x=root"]
 ELSEWHERE = ["from_project_id=42", "target_project_id=42", "from.project.id=42"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_query_that_names_another_method_is_refused(name: str) -> None:
+    """I3: Rack reads `_method`. The control: the same request without."""
+    host, path = Host.parse(KINDS[name].host), f"{KINDS[name].root}/user"
+    rules = book(name, 'api = "read"')
+    plain = decide_request(rules, host, 443, Request("GET", path, "page=2"))
+    assert plain.allowed
+    refused = decide_request(rules, host, 443, Request("GET", path, "page=2&_method=PUT"))
+    assert refused.reason is Reason.METHOD_OVERRIDE
 
 
 @pytest.mark.parametrize("name", KINDS)
