@@ -10,7 +10,7 @@ from tests.bounded.source import modules, tree_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOMS = ("wire", "inject", "policy", "model", "gateway")
+ROOMS = ("wire", "inject", "policy", "model", "gateway", "system")
 """Those that see bytes of a sandbox or an origin."""
 
 _RAW = frozenset({"bytes", "bytearray", "memoryview", "Bytes"})

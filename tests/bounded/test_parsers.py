@@ -24,9 +24,13 @@ from keyhole.gateway.pushes import Report
 from keyhole.gateway.relay import FrameScan
 from keyhole.inject.canonical import SignedRequest, canonical_form, read_headers
 from keyhole.inject.encoded import EncodedScanner, Reflected, Undecodable
+from keyhole.inject.entitytag import KEY_BYTES, EntityTags
 from keyhole.inject.lent import lent_secrets
+from keyhole.inject.renderings import searchable
+from keyhole.inject.returned import AnswerFields
 from keyhole.inject.scrub import Needles, Scrubber
 from keyhole.inject.serviceaccount import NoToken, read_token
+from keyhole.inject.spelled import Spelled
 from keyhole.inject.surgery import Surgery
 from keyhole.inject.usage import Usage, UsageReader
 from keyhole.model.errors import Unparsable
@@ -109,9 +113,10 @@ AT_LEAST = 0.2
 """Seconds that anything may take, so that a busy machine does not fail it."""
 
 K = 1024
-NEEDLES = Needles.of(
-    "sk-test-0123456789abcdefghijklmnopqrstuv", "sk-test-placeholder0placeholder0placehol"
-)
+SECRET = "sk-test-0123456789abcdefghijklmnopqrstuv"
+NEEDLES = Needles.of(SECRET, "sk-test-placeholder0placeholder0placehol")
+SPELLED = Spelled(SECRET, searchable(SECRET))
+TAGS = EntityTags(b"k" * KEY_BYTES)
 OID = "0123456789abcdef" * 4
 REPO = Repo(Host("git.example"), 443, "forge", Forge.GITHUB, Repository(("acme", "widgets")))
 
@@ -168,6 +173,11 @@ def repeated(unit: bytes, before: bytes = b"", after: bytes = b"") -> Callable[[
 
 def text(unit: str, before: str = "", after: str = "") -> Callable[[int], str]:
     return lambda n: before + unit * (n // len(unit)) + after
+
+
+def _escaped(plain: str) -> bytes:
+    """Each character as JSON may write it."""
+    return "".join(f"\\u{ord(c):04x}" for c in plain).encode()
 
 
 def packet(data: bytes) -> bytes:
@@ -381,6 +391,10 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         lambda n: b"0\r\na: " + b"b" * min(n, 16000),
         lambda n: b"%x\r\n" % n + b"a" * n,
         repeated(b"1\r\na\r"),
+    ),
+    "wire.httpfield.overrides_method": (
+        at_once(httpfield.overrides_method, repeated(b"method-")),
+        at_once(httpfield.overrides_method, repeated(b"-")),
     ),
     "wire.httpfield.split_field": (
         at_once(httpfield.split_field, repeated(b" ", b"a:", b"x")),
@@ -668,6 +682,33 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         at_once(lambda d: read_token(200, d), repeated(b"a", b'{"access_token":"', b'"}')),
         at_once(lambda d: read_token(200, d), repeated(b"[")),
     ),
+    "inject.entitytag.EntityTags.open": (
+        at_once(TAGS.open, repeated(b'"kh.')),
+        at_once(TAGS.open, repeated(b"a", b'"kh.')),
+        at_once(TAGS.open, repeated(TAGS.seal(b'"a tag"') + b", ")),
+        at_once(TAGS.open, repeated(b'"kh.' + b"a" * 40 + b'"')),
+    ),
+    "inject.entitytag.EntityTags.seal": (at_once(TAGS.seal, repeated(b"a")),),
+    "inject.returned.AnswerFields.treat": (
+        at_once(AnswerFields((), TAGS).treat, repeated(b"a-")),
+        at_once(AnswerFields((), TAGS).treat, repeated(b"_")),
+    ),
+    "inject.spelled.Spelled.find": tuple(
+        at_once(SPELLED.find, make)
+        for make in (
+            repeated(b"s"),
+            repeated(b"\\"),
+            repeated(b"&amp;"),
+            repeated(b"&#0", after=b"115;"),
+            repeated(b"0", b"&#", b"115;"),
+            repeated(b"\\u0073"),
+            repeated(b"&#115;"),
+            repeated(b"&#x73;k-test-"),
+            repeated(_escaped(SECRET)),
+            repeated(_escaped(SECRET[:-1])),
+            repeated(_escaped(SECRET[:20])),
+        )
+    ),
     "inject.surgery.Surgery.treat": (at_once(SURGERY.treat, repeated(b"a-")),),
     "inject.surgery.Surgery.cookies": (
         at_once(Surgery((), (), ("cookie",)).cookies, repeated(b"a=b;")),
@@ -792,12 +833,13 @@ ELSEWHERE: dict[str, str] = {
         "the policy of a person, or what is made of it": """
             inject.catalogue.parse_template inject.injection.parse_injection
             inject.placeholder.Shape.parse inject.placeholder.Shape.placeholder
-            inject.sigv4.read_keys inject.slots.Slot.parse model.host.HostPattern.parse
+            inject.sigv4.read_keys inject.slots.Slot.parse inject.slots.parse_returned
+            model.host.HostPattern.parse system.proxy.parse
             model.path.parse_path_glob model.person.Person.parse model.quantity.parse_duration
             model.quantity.parse_size model.ref.parse_ref_glob model.rule.AccessRule.parse
             model.secret.SecretRef.parse policy.document.parse_document policy.kinds.read_variable
             policy.schema.read_service_name policy.target.parse_repository_url
-            policy.target.parse_target gateway.proxy.parse model.host.parse_port""",
+            policy.target.parse_target model.host.parse_port""",
         "part of a trial, which is tried as a whole": """
             policy.ancestry.Ancestry.ends policy.ancestry.Ancestry.loose_ends
             policy.ancestry.Ancestry.trusts policy.ancestry.Ancestry.walk
@@ -839,8 +881,9 @@ ELSEWHERE: dict[str, str] = {
             gateway.origin.Asker.answered gateway.origin.Asker.body gateway.origin.Asker.relayed
             gateway.origin.Origin.received gateway.pushbody.PushBody.feed
             gateway.pushes.Judge.judge gateway.quarantine.Quarantine.write
-            gateway.refusal.push_reply gateway.side.ClientSide.data_received
-            gateway.side.OriginSide.data_received gateway.side.Side.write
+            gateway.refusal.push_reply gateway.side.ClientSide.passed
+            gateway.side.OriginSide.passed gateway.side.Side.data_received
+            gateway.side.Side.passed gateway.side.Side.write
             gateway.tlsside.TlsSide.begin gateway.tlsside.TlsSide.received
             gateway.tlsside.TlsSide.send gateway.tlsside.TlsSide.unsecured
             gateway.tunnel.Tunnel.judge gateway.tunnel.Tunnel.origin_side""",

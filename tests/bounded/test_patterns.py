@@ -11,6 +11,7 @@ import pytest
 
 from keyhole.control import shape, table
 from keyhole.inject.placeholder import Shape
+from keyhole.inject.spelled import any_spelling
 from keyhole.inject.usage import Usage, _pattern
 from tests.bounded import growth
 from tests.bounded.ambiguity import Growth, loops
@@ -27,6 +28,7 @@ PROJECT = ("keyhole.sandbox.files.",)
 """Files of the project, in pieces of bounded size, before a run begins and after it has ended."""
 
 AT_THE_START = {
+    "keyhole.inject.catalogue.knows": "a shape of the catalogue's, used by fullmatch()",
     "keyhole.inject.serviceaccount._EMAIL": "given to _text(), which calls fullmatch()",
     "keyhole.inject.serviceaccount._WORD": "the same",
     "keyhole.model.repository._AZURE": "the `segment` of a forge's rules, used by fullmatch()",
@@ -48,8 +50,15 @@ def _control_shapes() -> Iterator[re.Pattern[Any]]:
 
 MADE: dict[Loose, Callable[[], list[re.Pattern[Any]]]] = {
     Loose("keyhole.control.shape", "read"): lambda: list(_control_shapes()),
+    Loose("keyhole.inject.catalogue", "knows"): lambda: [
+        re.compile(r"[a-z0-9-]+\.vendor\.example")
+    ],
     Loose("keyhole.inject.placeholder", "pattern"): lambda: [
         Shape.parse("sk-{alnum:48}").pattern()
+    ],
+    Loose("keyhole.inject.spelled", "any_spelling"): lambda: [
+        any_spelling("sk-ant-api03-Yb3"),
+        any_spelling("s", r"\Z"),
     ],
     Loose("keyhole.inject.usage", "_pattern"): lambda: [_pattern(tuple(Usage))],
     Loose("keyhole.sandbox.hearing", "read_question"): lambda: [re.compile("[0-9a-f]{64}")],

@@ -164,7 +164,8 @@ def test_every_reason_for_a_denial_has_words() -> None:
             Reason.ANCESTRY_UNKNOWN, Reason.REF_MOVED, Reason.DENIED_PATH, Reason.PUSH_MALFORMED,
             Reason.PUSH_OPTION, Reason.PUSH_UNJUDGED, Reason.HELD_BACK, Reason.FETCH_REFUSED,
             Reason.UPSTREAM_REFUSED,
-            Reason.LFS_REFUSED, Reason.OVER_BUDGET,
+            Reason.LFS_REFUSED, Reason.OVER_BUDGET, Reason.OVER_SHARE, Reason.NAME_UNRESOLVED,
+            Reason.UPSTREAM_UNREACHABLE, Reason.PROXY_FAILED,
         }
     }  # fmt: skip
     assert set(Reason) - decided_elsewhere == set(SAID)

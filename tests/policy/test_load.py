@@ -115,7 +115,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     named = (Slot.parse("cookie:billing_sid"), Slot.parse("header:etag"))
     assert billing.returned == billing.hosts[0].returned == named
     # A cookie that comes back must be able to go.
-    assert billing.hosts[0].keep == named[:1]
+    assert billing.hosts[0].keep == (Slot.parse("header:X-User-Id"), *named[:1])
     assert model.returned == model.hosts[0].returned == ()
     assert billing.placeholder is not None
     assert model.limits == ServiceLimits(

@@ -24,8 +24,7 @@ class Guarded:
             while trace is not None:
                 lines.append(str(trace.tb_lineno))
                 trace = trace.tb_next
-            where = (
-                f"{type(error).__name__} in {self._main.__module__}, lines {' '.join(lines[1:])}"
-            )
-            sys.stderr.write(f"keyhole: an error in Keyhole itself: {where}\n")
+            place = f"{self._main.__module__}, lines {' '.join(lines[1:])}"
+            what = f"{type(error).__name__} in {place}"
+            sys.stderr.write(f"keyhole: an error in Keyhole itself: {what}\n")
             return FAILED
