@@ -116,7 +116,7 @@ class Play:
 @pytest.fixture(scope="module")
 def play(authority: trustme.CA, tls: ssl.SSLContext) -> Iterator[Play]:  # noqa: F811
     """One gateway for all attacks."""
-    policy = service("own", "ok.example")
+    policy = service("own", "ok.example", allow="*,WEBSOCKET /**")
     with set_up(authority) as stage:
         neighbour = Namespace.make()
         other = Stage(neighbour, stage.rig, authority, stage.services)
