@@ -402,7 +402,8 @@ def test_the_data_plane_is_locked_down_and_has_none_of_the_variables(project: Pr
     words = ("sh", "-c", "echo ready; read -r line")
     with project.running(*words, stdin=-1, env={"OTHER_TOKEN": "of-the-shell"}) as process:
         assert line_of(process.stdout) == "ready"
-        _, main, plane = _known(project, process.pid)
+        session, main, plane = _known(project, process.pid)
+        until_state(project, session, "open")  # before that it has read nothing
 
         def fact(pid: int, name: str) -> str:
             with open(f"/proc/{pid}/status", encoding="ascii") as file:

@@ -11,30 +11,23 @@ process believes it. What this process says is JSON on a `Line`, and little of i
 
 from __future__ import annotations
 
-import contextlib
-import json
+import importlib
 import os
-import resource
 import select
-import signal
 import socket
 import sys
-import threading
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from keyhole.app.companion import stay_with_parent
-from keyhole.app.line import MAX_MESSAGE, Line
 from keyhole.app.message import Frames, unpacked
-from keyhole.model.text import visible
-from keyhole.sandbox.lockdown import lock_down
-from keyhole.system.faults import describe
-from keyhole.vault.memory import guard_memory
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from keyhole.app.line import Line
     from keyhole.app.live import LiveSession
     from keyhole.app.tenant import Tenant
     from keyhole.gateway.pushes import Judge
@@ -50,11 +43,25 @@ MAX_FDS = 8
 MAX_SAID = 1000
 """Characters of one line for the person."""
 
+PATIENCE_SECONDS = 0.05
+"""How long a door without a knock waits for the rest to be loaded: most short commands, which reach
+for nothing, have ended by then, and others needed the processor more."""
+
 SWITCH_SECONDS = 0.0005
 """While modules are imported in a thread: how soon a message is heard beside it."""
 
 STUCK = "data-plane-stuck"
 """For tests, a fault: a signal makes the data plane match a pattern that takes forever."""
+
+_MODULES = (
+    "uvloop",
+    "keyhole.app.heartbeat",
+    "keyhole.app.latelog",
+    "keyhole.app.line",
+    "keyhole.app.live",
+    "keyhole.gateway.gateway",
+    "keyhole.gateway.resolver",
+)
 
 
 class _Link:
@@ -85,12 +92,11 @@ class _Link:
 
 
 class _Loading:
-    """Imports the rest of the data plane in a thread, so that messages are heard meanwhile.
-
-    While the command starts, and not before: until then others need the processor more.
-    """
+    """Imports the rest of the data plane in a thread, so that messages are heard meanwhile."""
 
     def __init__(self) -> None:
+        import threading
+
         self.done = os.eventfd(0)
         self.error: BaseException | None = None
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -98,8 +104,8 @@ class _Loading:
 
     def _load(self) -> None:
         try:
-            import uvloop  # noqa: F401
-
+            for each in _MODULES:
+                importlib.import_module(each)
         except BaseException as raised:  # noqa: BLE001 - it is raised again where it is waited for
             self.error = raised
         os.eventfd_write(self.done, 1)
@@ -113,12 +119,16 @@ class _Loading:
 
 
 class Beginning:
-    """From the start of the process to when it has its door and its modules. No loop yet."""
+    """From the start of the process to when it has its door and its modules. No loop yet.
+
+    Of a session that inspects nothing, what it was told is not even read before somebody knocks.
+    """
 
     def __init__(self, link: _Link, line: socket.socket) -> None:
         self.link = link
         self._line = line
-        self.audit = self.quarantine = Path()
+        self._places: tuple[str, str] | None = None
+        self._session = b""
         self.limits: GatewayLimits | None = None
         self.fault = ""
         self.tenant: Tenant | None = None
@@ -126,68 +136,113 @@ class Beginning:
         self.pulse = -1
         self.later: list[tuple[Any, ...]] = []
         """What came before there was a session to change."""
+        self._load_at = 0.0
         self._loading: _Loading | None = None
+
+    @property
+    def audit(self) -> Path:
+        """The log's directory."""
+        return self._paths()[0]
+
+    @property
+    def quarantine(self) -> Path:
+        """Where pushes wait for their judge."""
+        return self._paths()[1]
+
+    def _paths(self) -> tuple[Path, Path]:
+        from pathlib import Path
+
+        audit, quarantine = self._places or ("", "")
+        return Path(audit), Path(quarantine)
 
     def wait(self) -> Tenant:
         """Until the door can be served; whose it is."""
         poll = select.poll()
         poll.register(self.link.sock, select.POLLIN)
         poll.register(self._line, select.POLLIN)
-        loaded = False
-        while not (loaded and self.door and self.tenant):
-            for descriptor, _ in poll.poll():
-                if descriptor == self._line.fileno():
-                    self._hear()
-                elif descriptor == self.link.sock.fileno():
-                    for message in self.link.read():
-                        self._take(message)
-                    if self._loading is not None and not loaded:
-                        poll.register(self._loading.done, select.POLLIN)
-                elif self._loading is not None:
-                    poll.unregister(descriptor)
-                    self._loading.finish()
-                    loaded = True
-        return self.tenant
+        while True:
+            left = self._load_at - time.monotonic() if self._is_waiting else None
+            found = {each for each, _ in poll.poll(None if left is None else max(0, left) * 1000)}
+            if self._line.fileno() in found:
+                os._exit(0)  # the sandbox has ended, or the other process has
+            had_door = bool(self.door)
+            if self.link.sock.fileno() in found:
+                for message in self.link.read():
+                    self._take(message)
+            if self.door and not had_door:
+                for each in self.door:
+                    poll.register(each, select.POLLIN)
+            knocks = self._is_waiting and not found.isdisjoint(e.fileno() for e in self.door)
+            if knocks or (self._is_waiting and time.monotonic() >= self._load_at):
+                for each in self.door:
+                    poll.unregister(each)
+                self._open()
+                self._loading = _Loading()
+                poll.register(self._loading.done, select.POLLIN)
+            elif self._loading is not None and self._loading.done in found:
+                self._loading.finish()
+                if self.tenant is not None:
+                    return self.tenant
 
-    def _hear(self) -> None:
-        """The sandbox has ended before anything was served, or the other process has."""
-        if self._line.recv(MAX_MESSAGE):
-            self._line.send(json.dumps({"head": ""}).encode())
-        os._exit(0)
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether there is a door, and nothing is loaded for it yet."""
+        return bool(self.door) and self._loading is None
 
     def _take(self, message: tuple[Any, ...]) -> None:
         match message:
-            case ("confine", audit, quarantine, inspects):
-                self.audit, self.quarantine = audit, quarantine
-                self._confine()
+            case ("confine", str(audit), str(quarantine), inspects):
+                self._places = audit, quarantine
                 if inspects:  # the sandbox's files are written when its CA is made
-                    import keyhole.app.interception  # noqa: F401
-            case ("open", session, provision, stand_ins, limits, fault):
-                from keyhole.app.tenant import make_tenant
-
-                self.limits, self.fault = limits, fault
-                self.tenant = make_tenant(session, provision, stand_ins)
-                if self.tenant.trust is not None:
-                    pem = self.tenant.trust.authority.pem.decode("ascii")
-                    self._line.send(json.dumps({"ca": pem}).encode())
+                    self._confine()
+                    importlib.import_module("keyhole.app.interception")
+            case ("open", bytes(session), inspects):
+                self._session = session
+                if inspects:
+                    self._open()
             case ("door",):
                 *door, self.pulse = self.link.taken()
                 self.door = [socket.socket(fileno=each) for each in door]
-                self._loading = _Loading()
+                self._load_at = time.monotonic() + PATIENCE_SECONDS
             case other:
                 self.later.append(other)
 
+    def _open(self) -> None:
+        """Read what session it is; a second time does nothing."""
+        if self.tenant is not None:
+            return
+        self._confine()
+        from keyhole.app.tenant import make_tenant
+
+        session, provision, stand_ins, self.limits, self.fault = unpacked(self._session)
+        self._session = b""
+        self.tenant = make_tenant(session, provision, stand_ins)
+        if self.tenant.trust is not None:
+            _say(self._line, ca=self.tenant.trust.authority.pem.decode("ascii"))
+
     def _confine(self) -> None:
-        """Before there is another thread, which would stay as it is."""
-        write = (self.audit, self.quarantine)
+        """Before the first secret, and before there is another thread, which would stay as it is. A
+        second time does nothing."""
+        if self._places is None or self._confined:
+            return
+        self._confined = True
+        from keyhole.sandbox.lockdown import lock_down
+        from keyhole.vault.memory import guard_memory
+
+        guard_memory()
+        write = self._paths()
         for each in write:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_down(_libraries(), write)
+
+    _confined = False
 
 
 def _libraries() -> list[Path]:
     """Where modules are imported from, links out of there included: some installers link packages
     that they keep elsewhere."""
+    from pathlib import Path
+
     directories = [each for each in sys.path if os.path.isdir(each)]
     linked = [e.path for each in directories for e in os.scandir(each) if e.is_symlink()]
     return [Path(each) for each in (*directories, *map(os.path.realpath, linked))]
@@ -202,6 +257,7 @@ class DataPlane:
         """Raises Refused, SameNamespace, GatewayFull or OSError."""
         from keyhole.app.heartbeat import Pulse
         from keyhole.app.latelog import LateLog
+        from keyhole.app.line import Line
         from keyhole.app.live import House, LiveSession
         from keyhole.gateway.door import Door
         from keyhole.gateway.gateway import Gateway
@@ -209,7 +265,7 @@ class DataPlane:
 
         self._loop = loop
         self._link = begun.link
-        self._line = Line(loop, line, self._heard, lambda: os._exit(0))
+        self._line: Line = Line(loop, line, self._heard, lambda: os._exit(0))
         self._judge: Jail | None = None
         self._judges: list[asyncio.Future[tuple[socket.socket, int]]] = []
         self._id = tenant.id
@@ -273,6 +329,8 @@ class DataPlane:
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """What broke, without its words: they may hold what a request held."""
         error = context.get("exception")
+        from keyhole.system.faults import describe
+
         kind = describe(error) if isinstance(error, BaseException) else "unknown"
         self._say(f"an error in Keyhole itself, in the data plane ({kind})")
 
@@ -340,22 +398,18 @@ def main() -> None:
     """The process: `LINK LINE` are its arguments, the numbers of two sockets."""
     if not stay_with_parent():
         return
-    guard_memory()
-    _raise_descriptor_limit()
     link, line = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     for each in (link, line):
         os.set_inheritable(each.fileno(), False)
     try:
         begun = Beginning(_Link(link), line)
         tenant = begun.wait()
-    except Exception as error:  # noqa: BLE001 - told in one line where the person sees it
-        _give_up(line, error)
-    import uvloop
+        _raise_descriptor_limit()
+        import uvloop
 
-    loop = uvloop.new_event_loop()
-    try:
+        loop = uvloop.new_event_loop()
         kept = DataPlane(loop, begun, tenant, line)
-    except Exception as error:  # noqa: BLE001 - the same
+    except Exception as error:  # noqa: BLE001 - told in one line where the person sees it
         _give_up(line, error)
     if STUCK in begun.fault.split(","):
         _stand_still_on_signal(loop)
@@ -363,19 +417,31 @@ def main() -> None:
     del kept
 
 
+def _say(line: socket.socket, **message: object) -> None:
+    """Say something before there is a loop."""
+    import json
+
+    line.setblocking(True)
+    line.send(json.dumps(message).encode())
+
+
 def _give_up(line: socket.socket, error: Exception) -> NoReturn:
+    from contextlib import suppress
+
+    from keyhole.model.text import visible
     from keyhole.sandbox.files.fileplan import Refused
 
     known = isinstance(error, Refused | OSError)
     words = str(error) if known else f"a fault of Keyhole's ({type(error).__name__})"
-    line.setblocking(True)
-    with contextlib.suppress(OSError):
-        line.send(json.dumps({"failed": visible(words)[:MAX_SAID]}).encode())
+    with suppress(OSError):
+        _say(line, failed=visible(words)[:MAX_SAID])
     os._exit(1)
 
 
 def _raise_descriptor_limit() -> None:
     """Each connection takes two descriptors; the soft limit of a shell is often 1,024."""
+    import resource
+
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -383,6 +449,7 @@ def _raise_descriptor_limit() -> None:
 
 def _stand_still_on_signal(loop: asyncio.AbstractEventLoop) -> None:
     import re
+    import signal
 
     def stand_still() -> None:
         re.match(r"(a|a)*b", "a" * 1000)

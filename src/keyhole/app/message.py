@@ -33,9 +33,14 @@ class _Pickler(pickle.Pickler):
 
 def packed(value: object) -> bytes:
     """A value as a frame."""
+    return framed(pickled(value))
+
+
+def pickled(value: object) -> bytes:
+    """A value as bytes, secrets included."""
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
-    return framed(buffer.getvalue())
+    return buffer.getvalue()
 
 
 def unpacked(data: bytes) -> Any:  # noqa: ANN401 - whatever was packed

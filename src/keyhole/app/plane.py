@@ -65,7 +65,7 @@ class DataPlane:
         """Have it lock itself down and load its modules; a second time does nothing."""
         if not self._confined:
             self._confined = True
-            self._send(("confine", audit, quarantine, inspects))
+            self._send(("confine", str(audit), str(quarantine), inspects))
 
     def open(
         self,
@@ -76,8 +76,12 @@ class DataPlane:
         fault: str = "",
     ) -> bytes:
         """Hand over the session; the certificate of its CA, where it inspects something."""
-        self._send(("open", session, provision, dict(stand_ins), limits, fault))
-        if provision.roots is None:
+        from keyhole.app.message import pickled
+
+        inspects = provision.roots is not None
+        told = pickled((session, provision, dict(stand_ins), limits, fault))
+        self._send(("open", told, inspects))
+        if not inspects:
             return b""
         ca = self._answer().get("ca")
         if not isinstance(ca, str) or not ca.isascii():
