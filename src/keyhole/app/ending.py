@@ -15,5 +15,7 @@ class Ending(enum.StrEnum):
     """`limits.ttl` is over."""
     STOPPED = "stopped"
     """A person ended it, or the gateway."""
+    LOST = "lost"
+    """The data plane that served it ended, or was ended because it did not turn any more."""
     DONE = "done"
     """Its sandbox has ended."""

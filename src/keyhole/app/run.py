@@ -165,6 +165,8 @@ def _close(run: Run, running: Running, ending: Ending) -> bool:
             run.report("the session was stopped: the command is ended")
             running.forward(signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, running.kill)
+        case Ending.LOST:
+            pass  # the gateway has said what happened
         case Ending.IDLE:
             run.report("limits.idle is over: the session is closed, nothing is reached any more")
         case _:

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from keyhole.control.client import Client
     from keyhole.control.values import BudgetView, GrantView, SessionView
 
-_STYLES = {State.OPEN: "green", State.REVOKED: "red", State.PREPARED: "yellow"}
+_STYLES = {
+    State.OPEN: "green",
+    State.REVOKED: "red",
+    State.SILENT: "red",
+    State.PREPARED: "yellow",
+}
 
 _NAMED_STYLES = {"running": "green", "closed": "red", "starting": "yellow"}
 

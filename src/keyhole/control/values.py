@@ -27,6 +27,8 @@ class State(enum.StrEnum):
     OPEN = "open"
     REVOKED = "revoked"
     """The door is closed and stays so; the sandbox still runs."""
+    SILENT = "silent"
+    """What serves its door does not answer: it is stuck, or the whole run is stopped (Ctrl-Z)."""
 
 
 class Outcome(enum.StrEnum):
@@ -110,6 +112,7 @@ class Status:
     connections: int
     admitting: bool
     protections: tuple[Protection, ...] = ()
+    data_plane: int = 0
 
 
 @dataclass(frozen=True, slots=True)
