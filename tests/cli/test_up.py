@@ -325,10 +325,10 @@ def test_a_notification_also_goes_to_abstract_names_and_never_fails() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0keyhole-test-{os.getpid()}")
         manager.settimeout(30)
-        Notifier(f"@keyhole-test-{os.getpid()}").ready()
+        Notifier({"NOTIFY_SOCKET": f"@keyhole-test-{os.getpid()}"}).ready()
         assert manager.recv(1000) == b"READY=1"
-    for name in (None, "", "relative", "@nobody-is-there", "/nonexistent/socket", "vsock:2:1"):
-        notifier = Notifier(name)
+    for name in ("", "relative", "@nobody-is-there", "/nonexistent/socket", "vsock:2:1"):
+        notifier = Notifier({"NOTIFY_SOCKET": name})
         notifier.ready()
         notifier.ready()
 
