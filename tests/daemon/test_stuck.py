@@ -7,7 +7,6 @@ interpreter lock, begun by a request of a sandbox.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -203,40 +202,31 @@ def test_the_gateway_can_be_ended(estate: Sticky, way: Callable[[Sticky, Inside]
     assert estate.registered() == []
 
 
-@WAYS
-def test_lists_show_what_was_known_last(
-    estate: Sticky, way: Callable[[Sticky, Inside], None]
-) -> None:
-    """And a session that would have to be opened waits no longer than it may."""
-    hostile, other = estate.enter(), estate.enter()
-    assert other.get() == 0
-    requests = {each.pid: each.requests for each in estate.client.sessions()}
-    assert requests[other.process.pid] == 1
-    way(estate, hostile)
-    for look in (estate.client.status, estate.client.sessions):
-        seconds, _ = timed(look)
-        assert seconds < LOOK_SECONDS + SLACK_SECONDS
-    assert {each.pid: each.requests for each in estate.client.sessions()} == requests
-    ran = estate("status")
-    assert ran.code == 0
-    assert "it does not turn; what is shown here is what it told last" in ran.out
-    health = json.loads(estate("health", "--json").out)
-    assert health["healthy"] is False
-    for each in (hostile, other):
-        each.close()
-
-
 # ── ended from outside ────────────────────────────────────────────────────────────────────────────
 
 
 @WAYS
-def test_a_data_plane_that_does_not_turn_is_ended_and_replaced(
+def test_a_data_plane_that_does_not_turn_is_shown_and_then_replaced(
     estate: Sticky, way: Callable[[Sticky, Inside], None]
 ) -> None:
-    """I8, I12: nobody has to ask."""
+    """I8, I12: lists show what was known last, and nobody has to ask for its end."""
     hostile, other = estate.enter(), estate.enter()
+    assert other.get() == 0
+    requests = {each.pid: each.requests for each in estate.client.sessions()}
+    assert requests[other.process.pid] == 1
     plane = estate.data_plane
     way(estate, hostile)
+    for look in (estate.client.status, estate.client.sessions):
+        seconds, _ = timed(look)
+        assert seconds < LOOK_SECONDS + SLACK_SECONDS
+    until(lambda: {each.state for each in estate.client.sessions()} == {State.SILENT})
+    assert {each.pid: each.requests for each in estate.client.sessions()} == requests
+    notes = {each.name: each.note for each in estate.client.status().protections}
+    assert notes["data-plane"] == "it does not turn; what is shown here is what it told last"
+    assert not estate.client.health().healthy
+    with pytest.raises(Declined, match="does not turn"):
+        estate.client.open_session(estate.opening())
+    # And then it is ended.
     words = f"the gateway's data plane was ended: it did not turn for {STUCK_SECONDS:g} s"
     for each in (hostile, other):
         each.until_told(words)
