@@ -20,7 +20,7 @@ from keyhole.app.planes import SPOKE, Heard, Plane
 from keyhole.audit.log import AuditLog
 from keyhole.control.interface import Refused
 from keyhole.control.peer import Peer
-from keyhole.control.values import Opening, Paging
+from keyhole.control.values import Opened, Opening, Paging
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,6 +39,8 @@ class SlowPlane:
     pid = 1
 
     def __init__(self) -> None:
+        self.id = ""
+        """Of another session, where it lies."""
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
         self.gone = asyncio.Event()
@@ -49,7 +51,7 @@ class SlowPlane:
             raise Refused("nothing else is asked")
         self.asked.set()
         await self.go_on.wait()
-        figures = Figures(words["session"], None, 0, 0, 0, 0, 0, (), (), (), ())
+        figures = Figures(self.id or words["session"], None, 0, 0, 0, 0, 0, (), (), (), ())
         return Provided("", (), figures)
 
     async def call_acknowledged(self, name: str, *_: object) -> None:
@@ -129,6 +131,19 @@ def test_no_session_comes_to_a_gateway_that_is_about_to_end(tmp_path: Path) -> N
     assert isinstance(outcome, Refused)
     assert "about to end" in outcome.why
     assert (count, let_go) == (0, True)
+
+
+def test_a_data_plane_has_no_say_in_which_session_it_is(tmp_path: Path) -> None:
+    """I5: whose a session is, and its file in the register, hang on the id."""
+    other = "0123456789ab"
+
+    async def lie(operations: GatewayOperations, peer: Peer) -> None:
+        plane = cast("SlowPlane", operations._planes.now)
+        plane.id = other
+
+    outcome, count, _ = asyncio.run(race(tmp_path, lie))
+    assert isinstance(outcome, Opened)
+    assert (outcome.id != other, count) == (True, 1)
 
 
 # ── what a data plane that was taken over may say ─────────────────────────────────────────────────

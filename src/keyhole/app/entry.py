@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class Entry:
     """One session: whose it is, where it stands, and its figures as they were last told."""
 
-    def __init__(self, opening: Opening, peer: Peer, plane: Plane, figures: Figures) -> None:
-        self.id = figures.id
+    def __init__(
+        self, session: str, opening: Opening, peer: Peer, plane: Plane, figures: Figures
+    ) -> None:
+        # Not the id that the data plane gave: it must not speak for another session.
+        self.id = session
         self.label = opening.label
         self.policy = opening.policy
         self.process = peer.process

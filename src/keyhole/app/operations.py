@@ -221,7 +221,7 @@ class GatewayOperations:
                 raise interface.Refused(ENDING if self._ending else REVOKED_EARLY)
             if plane.gone.is_set():
                 raise interface.Refused(LOST)
-            entry = Entry(opening, peer, plane, provided.figures)
+            entry = Entry(session, opening, peer, plane, provided.figures)
         except BaseException:
             plane.tell("drop", {"session": session, "why": ""})
             raise
