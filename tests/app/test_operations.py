@@ -97,7 +97,9 @@ async def race(
         await meanwhile(operations, peer)
         plane.go_on.set()
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        count = len((await operations.list_sessions(Paging())).sessions)
+        views = (await operations.list_sessions(Paging())).sessions
+        assert [view.id for view in views] == list(operations._entries)
+        count = len(views)
         dropped = "drop" in plane.told
         await operations.close()
     peer.close()
