@@ -21,7 +21,7 @@ import pytest
 
 from keyhole.app.heartbeat import BEAT_SECONDS, STUCK_SECONDS
 from keyhole.app.operations import LOOK_SECONDS, ONE_RECEIPT_SECONDS
-from keyhole.app.planes import MAX_STARTS
+from keyhole.app.planes import MAX_LOSSES
 from keyhole.control.client import Declined
 from keyhole.control.values import State
 from tests.control.rig import until
@@ -117,7 +117,7 @@ def test_the_kill_switch_closes_every_door_in_time(
 ) -> None:
     """I12: whoever asked has its answer, and no door is open any more when it comes."""
     took = []
-    for _ in range(MAX_STARTS - 1):
+    for _ in range(3):
         hostile, other = estate.enter(), estate.enter()
         other.stream()
         plane = os.pidfd_open(estate.data_plane)
@@ -134,7 +134,7 @@ def test_the_kill_switch_closes_every_door_in_time(
             assert each.get() != 0
             each.close()
         estate.until_serving()
-        if min(took) < KILL_SWITCH_SECONDS:
+        if seconds < KILL_SWITCH_SECONDS:
             break
     assert min(took) < KILL_SWITCH_SECONDS, took
 
@@ -263,7 +263,7 @@ def test_a_data_plane_that_breaks_is_replaced_within_bounds(estate: Sticky) -> N
     inside = estate.enter()
     prepared = estate.client.open_session(estate.opening())
     control = os.pidfd_open(estate.gateway)
-    for number in range(MAX_STARTS):
+    for number in range(MAX_LOSSES):
         plane = estate.data_plane
         os.kill(plane, signal.SIGSEGV)
         if not number:
@@ -272,13 +272,13 @@ def test_a_data_plane_that_breaks_is_replaced_within_bounds(estate: Sticky) -> N
             # One that waited for its door has none to wait for.
             with pytest.raises(Declined):
                 estate.client.grant(prepared.id, "x.example", 1, 1)
-        if number + 1 < MAX_STARTS:
+        if number + 1 < MAX_LOSSES:
             until(lambda before=plane: estate.data_plane != before)  # type: ignore[misc]
             estate.until_serving()
     assert select.select([control], [], [], PATIENCE)[0]
     os.close(control)
     log = (estate.state / "gateway.log").read_text()
-    assert f"no other data plane is started: {MAX_STARTS} were lost within 60 s" in log
+    assert f"no other data plane is started: {MAX_LOSSES} were lost within 60 s" in log
     inside.until_gone()
 
 

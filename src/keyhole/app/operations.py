@@ -50,7 +50,7 @@ PREPARED_SECONDS = 60.0
 STOP_SECONDS = 12.0
 """How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
 
-ALL_RECEIPT_SECONDS = 0.1
+ALL_RECEIPT_SECONDS = 0.075
 """How long the data plane may take to say that it heard the kill switch. All sessions are to be
 closed, so that nothing is lost by ending it; whoever asks waits for 0.2 s at most."""
 
@@ -352,7 +352,7 @@ class GatewayOperations:
             self._close(entry, ending)
         if self._ending:
             return
-        lacks = self._planes.replace()
+        lacks = self._planes.replace(why)
         if lacks:
             self._report(f"no other data plane is started: {lacks}; the gateway ends")
             self.failed = True

@@ -40,9 +40,10 @@ GONE_SECONDS = 5.0
 """How long the kernel may take to end a process that was killed. Its sockets are closed by then,
 but for one whose thread waits for a disk: that one serves nobody either."""
 
-MAX_STARTS = 4
-STARTS_SECONDS = 60.0
-"""No more than so many data planes are started within so many seconds."""
+MAX_LOSSES = 4
+LOSSES_SECONDS = 60.0
+"""After so many data planes that broke or got stuck within so many seconds, no other is started.
+Those that a person had closed are not counted: each took a command."""
 
 MAX_WAITING = 4096
 """Calls that wait for a data plane which does not read; beyond it they are refused."""
@@ -322,15 +323,13 @@ class Planes:
 
     def __init__(self, told: Mapping[str, Any], keeping: Keeping, env: Mapping[str, str]) -> None:
         self._told, self._keeping, self._env = dict(told), keeping, env
-        self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        self.restarts = -1
+        self._losses: deque[float] = deque(maxlen=MAX_LOSSES)
+        self.restarts = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: Heard | None = None
         self.now = self._start()
 
     def _start(self) -> Plane:
-        self._starts.append(time.monotonic())
-        self.restarts += 1
         return Plane.start(self._told, self._keeping, self._env)
 
     def attach(self, loop: asyncio.AbstractEventLoop, heard: Heard) -> None:
@@ -348,19 +347,22 @@ class Planes:
         except TimeoutError:
             raise PlaneFailed(f"the data plane cannot serve: {LATE}") from None
 
-    def replace(self) -> str:
+    def replace(self, why: str) -> str:
         """Start another in the place of one that was lost; why there is none, else nothing."""
         if self._loop is None or self._heard is None:
             return BROKEN
-        recent = [each for each in self._starts if time.monotonic() - each < STARTS_SECONDS]
-        if len(recent) >= MAX_STARTS:
-            return f"{MAX_STARTS} were lost within {STARTS_SECONDS:g} s"
+        now = time.monotonic()
+        if why != UNANSWERED:
+            self._losses.append(now)
+        if len([each for each in self._losses if now - each < LOSSES_SECONDS]) >= MAX_LOSSES:
+            return f"{MAX_LOSSES} were lost within {LOSSES_SECONDS:g} s"
         if not self._keeping.alive:
             return "its keeper has ended, too"
         try:
             self.now = self._start()
         except OSError as error:
             return f"no other could be started: {error.strerror}"
+        self.restarts += 1
         plane = self.now
         plane.attach(self._loop, self._heard)
         self._loop.call_later(START_SECONDS, self._see_ready, plane)
