@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.app.heartbeat import STUCK_SECONDS
 from keyhole.cli import gatewaylog
 from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.notify import Notifier
@@ -339,6 +340,8 @@ def test_the_unit_starts_what_there_is_and_leaves_namespaces_alone() -> None:
     unit.read_string(UNIT.read_text("utf-8"))
     service = unit["Service"]
     assert service["Type"] == "notify"
+    # The gateway ends and replaces a data plane that is stuck long before it is itself restarted.
+    assert float(service["WatchdogSec"]) > 2 * STUCK_SECONDS
     for key, verb in (("ExecStart", "up"), ("ExecReload", "reload")):
         program, *words = shlex.split(service[key])
         assert program.endswith("/keyhole")
