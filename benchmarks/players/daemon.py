@@ -54,10 +54,10 @@ class Daemon:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self.pid = self._process.pid
-        # Before it has any thread: threads, and its keeper, inherit it.
-        os.sched_setaffinity(self.pid, {core})
+        # Before it has any thread or child, which inherit it.
+        os.sched_setaffinity(self._process.pid, {core})
         self._wait()
+        self.pid = self.client.status().data_plane
 
     def __enter__(self) -> Self:
         return self
@@ -82,12 +82,15 @@ class Daemon:
     @property
     def keeper(self) -> int:
         """The process beside it that reads policies and secrets."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return int(children[0])
+        control = self._process.pid
+        children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+        (found,) = {int(each) for each in children} - {self.pid}
+        return found
 
     def used(self) -> tuple[float, float]:
-        """Processor time of the gateway and of its keeper until now."""
-        return cpu_seconds(self.pid), cpu_seconds(self.keeper)
+        """Processor time of the gateway's two processes and of its keeper until now."""
+        both = cpu_seconds(self.pid) + cpu_seconds(self._process.pid)
+        return both, cpu_seconds(self.keeper)
 
     def open(self, tenants: Peer, number: int) -> None:
         """A session whose door is in the namespace of that number, which is made."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from keyhole.app.keeper import NO_THREAD, Keeper
-from keyhole.app.kept import Kept, Sources
+from keyhole.app.keeping import Keeping
+from keyhole.app.kept import Kept
 from keyhole.app.message import Frames, framed, packed, unpacked
 from keyhole.app.places import Places
 
@@ -28,7 +28,8 @@ PATIENCE = 30.0
 def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> None:
     """Its interpreter takes longer to start than the first question to come."""
     places = Places(tmp_path, tmp_path / "config", tmp_path / "state", tmp_path / "run")
-    kept = Kept.start(Sources(places, {}, None))
+    keeping = Keeping.start(places, {})
+    kept = Kept(*keeping.connect())
 
     async def ask() -> object:
         kept.attach(asyncio.get_running_loop(), lambda *_: None)
@@ -36,15 +37,17 @@ def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> No
 
     try:
         assert asyncio.run(ask()) == []
+        keeping.greet(None)
     finally:
         kept.close()
+        keeping.close()
 
 
 def test_a_change_that_fails_loses_no_answer_behind_it() -> None:
     """I9: what one session's change breaks is told, and others are answered."""
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = Kept(ours, judges, os.getpid())  # no child: there is nobody to wait for
+    kept = Kept(ours, judges)
     told: list[str] = []
 
     def changed(*_: object) -> None:
@@ -82,7 +85,7 @@ def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     provider = SlowProvider()
-    keeper = Keeper(theirs, their_judges, cast("Provider", provider), Frames())
+    keeper = Keeper(theirs, their_judges, cast("Provider", provider))
     thread = threading.Thread(target=keeper.serve)
     thread.start()
     with ours, theirs, judges, their_judges:
@@ -107,7 +110,7 @@ def test_a_host_without_threads_costs_an_answer_and_not_the_keeper(
     """I9: sandboxes that take all processes of the user must not end the keeper of all others."""
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    keeper = Keeper(theirs, their_judges, cast("Provider", SlowProvider()), Frames())
+    keeper = Keeper(theirs, their_judges, cast("Provider", SlowProvider()))
     thread = threading.Thread(target=keeper.serve)
     thread.start()
     start = threading.Thread.start

@@ -13,13 +13,13 @@ from keyhole.model.event import Event, EventKind
 from keyhole.policy.budget import BudgetUse
 
 if TYPE_CHECKING:
-    from keyhole.app.entry import Entry
+    from keyhole.app.served import ServedSession
     from keyhole.audit.log import AuditLog
 
 LOG = cast("AuditLog", SimpleNamespace(pending=3, lag=0.5, admitting=True))
 
 
-def said(metrics: Metrics, *entries: Entry) -> list[str]:
+def said(metrics: Metrics, *entries: ServedSession) -> list[str]:
     return [
         line for line in "".join(lines(metrics.families(entries))).splitlines() if line[0] != "#"
     ]
@@ -51,8 +51,9 @@ def test_what_sessions_hold_is_summed_and_no_session_is_named() -> None:
     figures = SimpleNamespace(connections=2, up=10, down=20)
     budgets = (BudgetUse("services.a.budget.tokens", 5, 5), BudgetUse("services.b", 1, 9))
     handle = SimpleNamespace(figures=figures, kept=4, budgets=budgets)
-    one = cast("Entry", SimpleNamespace(state=State.OPEN, live=SimpleNamespace(handle=handle)))
-    other = cast("Entry", SimpleNamespace(state=State.PREPARED, live=None))
+    live = SimpleNamespace(handle=handle)
+    one = cast("ServedSession", SimpleNamespace(state=State.OPEN, live=live))
+    other = cast("ServedSession", SimpleNamespace(state=State.PREPARED, live=None))
     found = said(Metrics(LOG), one, one, other)
     assert 'keyhole_sessions{state="open"} 2' in found
     assert "keyhole_connections 4" in found

@@ -1,81 +1,109 @@
-"""Sessions that come while a person cuts everything off, or ends the gateway."""
+"""Sessions that come while a person cuts everything off, or ends the gateway; what a data plane
+says that it may not say."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from typing import TYPE_CHECKING, cast
+import socket
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from keyhole.app.calls import Figures, Provided
+from keyhole.app.heartbeat import make_pulse
 from keyhole.app.leftovers import Register
-from keyhole.app.live import House
-from keyhole.app.metrics import Metrics
+from keyhole.app.message import framed
 from keyhole.app.operations import GatewayOperations
-from keyhole.app.provision import Provision
+from keyhole.app.planes import SPOKE, Heard, Plane
 from keyhole.audit.log import AuditLog
 from keyhole.control.interface import Refused
 from keyhole.control.peer import Peer
-from keyhole.control.values import Opening, Paging
-from tests.worlds import loaded
+from keyhole.control.values import Opened, Opening, Paging
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from keyhole.app.kept import Kept
-    from keyhole.gateway.gateway import Gateway
+    from keyhole.app.planes import Planes
 
-POLICY = loaded("").policy
 DIGEST = "sha256:" + "0" * 64
+PATIENCE = 30.0
 
 
-class SlowKept:
-    """A keeper that gives a provision when the test says so."""
+class SlowPlane:
+    """A data plane that opens a session when the test says so."""
 
-    alive = True
+    quiet = False
+    pid = 1
 
     def __init__(self) -> None:
+        self.id = ""
+        """Of another session, where it lies."""
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
-        self.ended: list[str] = []
+        self.gone = asyncio.Event()
+        self.told: list[str] = []
 
-    async def open(self, *_: object) -> Provision:
+    async def call(self, name: str, words: dict[str, Any], _: object = ()) -> object:
+        if name != "open":
+            raise Refused("nothing else is asked")
         self.asked.set()
         await self.go_on.wait()
-        return Provision(DIGEST, POLICY, None, {})
+        figures = Figures(self.id or words["session"], None, 0, 0, 0, 0, 0, (), (), (), ())
+        return Provided("", (), figures)
 
-    def end(self, session: str) -> None:
-        self.ended.append(session)
+    async def call_acknowledged(self, name: str, *_: object) -> None:
+        self.told.append(name)
+
+    def tell(self, name: str, _: object) -> None:
+        self.told.append(name)
+
+
+class OnePlane:
+    """The only one there is."""
+
+    restarts = 0
+
+    def __init__(self) -> None:
+        self.now = SlowPlane()
 
 
 def opening() -> Opening:
-    given = Provision(DIGEST, POLICY, None, {}).granted
-    return Opening(policy="/p", trusted=DIGEST, label="sh", granted=given)
+    return Opening(policy="/p", trusted=DIGEST, label="sh", granted=DIGEST)
 
 
 async def race(
     directory: Path, meanwhile: Callable[[GatewayOperations, Peer], Awaitable[object]]
 ) -> tuple[object, int, bool]:
     """What becomes of a session that is being opened meanwhile; how many there are; whether the
-    keeper lets it go."""
-    kept, loop = SlowKept(), asyncio.get_running_loop()
+    data plane lets it go."""
+    planes, loop = OnePlane(), asyncio.get_running_loop()
+    plane = planes.now
     peer = Peer(os.getpid(), os.geteuid(), os.getegid(), 1, os.pidfd_open(os.getpid()))
     with AuditLog(directory / "audit") as log:
-        house = House(loop, cast("Gateway", None), log, lambda _: pytest.fail("none"), directory)
-        register, metrics = Register(directory / "sessions"), Metrics(log)
         operations = GatewayOperations(
-            house, cast("Kept", kept), register, metrics, lambda: None, 10
+            loop,
+            cast("Planes", planes),
+            Register(directory / "sessions"),
+            log,
+            lambda: None,
+            lambda _: None,
         )
+        operations.most = 10
         task = asyncio.ensure_future(operations.open_session(opening(), None, peer))
-        await kept.asked.wait()
+        await plane.asked.wait()
         await meanwhile(operations, peer)
-        kept.go_on.set()
+        plane.go_on.set()
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        count = len((await operations.list_sessions(Paging())).sessions)
+        views = (await operations.list_sessions(Paging())).sessions
+        assert [view.id for view in views] == list(operations._entries)
+        count = len(views)
+        dropped = "drop" in plane.told
         await operations.close()
     peer.close()
-    return outcome, count, bool(kept.ended)
+    return outcome, count, dropped
 
 
 def test_a_session_that_is_being_opened_is_cut_off_with_all_others(tmp_path: Path) -> None:
@@ -105,3 +133,105 @@ def test_no_session_comes_to_a_gateway_that_is_about_to_end(tmp_path: Path) -> N
     assert isinstance(outcome, Refused)
     assert "about to end" in outcome.why
     assert (count, let_go) == (0, True)
+
+
+def test_a_data_plane_has_no_say_in_which_session_it_is(tmp_path: Path) -> None:
+    """I5: whose a session is, and its file in the register, hang on the id."""
+    other = "0123456789ab"
+
+    async def lie(operations: GatewayOperations, peer: Peer) -> None:
+        plane = cast("SlowPlane", operations._planes.now)
+        plane.id = other
+
+    outcome, count, _ = asyncio.run(race(tmp_path, lie))
+    assert isinstance(outcome, Opened)
+    assert (outcome.id != other, count) == (True, 1)
+
+
+# ── what a data plane that was taken over may say ─────────────────────────────────────────────────
+
+READY = {"ready": {"sessions": 1, "protections": []}}
+
+
+def said(*messages: bytes) -> str:
+    """Why a data plane is ended that says this; nothing where it goes on."""
+
+    async def listen() -> str:
+        loop = asyncio.get_running_loop()
+        calls, their_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        answers, their_answers = socket.socketpair()
+        pulse, their_pulse = make_pulse()
+        sleeping = await asyncio.create_subprocess_exec("sleep", "60")
+        plane = Plane(calls, answers, pulse, sleeping.pid)
+        why: asyncio.Future[str] = loop.create_future()
+        spoken: list[str] = []
+        plane.attach(
+            loop,
+            Heard(
+                lambda event: spoken.append(event.session),
+                lambda event: spoken.append(event.text),
+                lambda: None,
+                lambda _, words: why.set_result(words),
+            ),
+        )
+        asked = loop.create_task(plane.call("facts", {}))
+        await asyncio.sleep(0)
+        for each in messages:
+            their_answers.sendall(each)
+        done, _ = await asyncio.wait(
+            {why, asked}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert done
+        result = why.result() if why.done() else ""
+        plane.end("it is over")
+        if not why.done():
+            await why
+        await asyncio.gather(asked, return_exceptions=True)
+        await sleeping.wait()
+        their_calls.close()
+        their_answers.close()
+        os.close(their_pulse)
+        return result
+
+    return asyncio.run(listen())
+
+
+def json_frame(message: object) -> bytes:
+    return framed(json.dumps(message).encode())
+
+
+FACTS = {"connections": 0, "admitting": True, "keeper": True}
+
+
+def test_what_a_data_plane_says_is_read_by_its_shape() -> None:
+    """The positive control."""
+    assert said(json_frame(READY), json_frame({"answer": 1, "value": FACTS})) == ""
+    # An answer that nobody waits for is none.
+    twice = json_frame({"answer": 7, "value": {"x": 1}})
+    assert said(twice, json_frame({"answer": 1, "value": FACTS})) == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        json_frame({"answer": 1, "value": FACTS | {"more": 1}}),
+        json_frame({"answer": 1, "value": FACTS | {"connections": -1}}),
+        json_frame({"answer": 1, "value": FACTS | {"connections": 1e300}}),
+        json_frame({"answer": 1, "value": None}),
+        json_frame({"answer": 1}),
+        json_frame({"answer": "1", "value": FACTS}),
+        json_frame({"closed": {"session": "0123456789ab", "why": "because"}}),
+        json_frame({"closed": {"session": "../../etc", "why": "revoked"}}),
+        json_frame({"said": {"session": "", "text": "\x1b[2J"}}),
+        json_frame({"said": {"session": "", "text": "x" * 5000}}),
+        json_frame({"exec": "sh"}),
+        json_frame([]),
+        framed(b"\x80\x04N."),
+        framed(b'{"answer": 1, "answer": 2}'),
+        framed(b"[" * 100_000),
+        b"\xff\xff\xff\xff",
+    ],
+)
+def test_a_data_plane_that_says_anything_else_is_ended(message: bytes) -> None:
+    """I9: it reads hostile bytes, and is the less trusted of both."""
+    assert said(json_frame(READY), message) == SPOKE

@@ -48,6 +48,7 @@ class Serving:
     report: Callable[[str], None]
     ask: Ask | None
     expected: Expected | None = None
+    turned: Callable[[], None] = lambda: None
 
 
 class Ending(FakeGateway):
@@ -66,6 +67,7 @@ def serve(serving: Serving) -> int:
     manner = serving.env.get("FAKE_GATEWAY", "")
     assert "NOTIFY_SOCKET" not in serving.env
     assert "NOTIFY_SOCKET" not in os.environ
+    assert not any(name.startswith("WATCHDOG") for name in (*serving.env, *os.environ))
     if manner == "fail":
         raise DaemonFailed("the audit log cannot be written: no room; `df` says more")
     if manner == "die":

@@ -146,6 +146,7 @@ def test_status_says_what_the_gateway_is(
         "running": True,
         "version": "0.1.0",
         "pid": os.getpid(),
+        "data_plane": 0,
         "since": "2027-01-15T08:00:00Z",
         "sessions": 1,
         "connections": 0,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.app.heartbeat import STUCK_SECONDS
 from keyhole.cli import gatewaylog
 from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.notify import Notifier
@@ -327,10 +328,10 @@ def test_a_notification_also_goes_to_abstract_names_and_never_fails() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0keyhole-test-{os.getpid()}")
         manager.settimeout(30)
-        Notifier(f"@keyhole-test-{os.getpid()}").ready()
+        Notifier({"NOTIFY_SOCKET": f"@keyhole-test-{os.getpid()}"}).ready()
         assert manager.recv(1000) == b"READY=1"
-    for name in (None, "", "relative", "@nobody-is-there", "/nonexistent/socket", "vsock:2:1"):
-        notifier = Notifier(name)
+    for name in ("", "relative", "@nobody-is-there", "/nonexistent/socket", "vsock:2:1"):
+        notifier = Notifier({"NOTIFY_SOCKET": name})
         notifier.ready()
         notifier.ready()
 
@@ -341,6 +342,8 @@ def test_the_unit_starts_what_there_is_and_leaves_namespaces_alone() -> None:
     unit.read_string(UNIT.read_text("utf-8"))
     service = unit["Service"]
     assert service["Type"] == "notify"
+    # The gateway ends and replaces a data plane that is stuck long before it is itself restarted.
+    assert float(service["WatchdogSec"]) > 2 * STUCK_SECONDS
     for key, verb in (("ExecStart", "up"), ("ExecReload", "reload")):
         program, *words = shlex.split(service[key])
         assert program.endswith("/keyhole")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from keyhole.control import conversation, desk, values
+from keyhole.control import conversation, desk, server, values
 from keyhole.control.client import Client, ControlFailed, Declined, NoGateway
 from keyhole.control.desk import PERFORMED, Call, perform
 from keyhole.control.interface import Operations
@@ -274,3 +274,29 @@ def test_a_long_list_gives_way_to_the_loop_by_the_time_it_takes(
 
     taken = asyncio.run(turns())
     assert most - 3 <= taken <= most
+
+
+def test_the_kill_switch_does_not_wait_behind_others(rig: Rig) -> None:
+    """I12: however many operations wait for something, what cuts off, ends or shows is done. The
+    control: what waits is done in its turn."""
+    rig.gateway.hold = rig.call(asyncio.Event)
+    waiting = [rig.connect() for _ in range(server.MAX_AT_WORK + 3)]
+    for sock in waiting:
+        sock.sendall(request("POST", "/v1/reload"))
+
+    def asked() -> int:
+        return sum(call[0] == "reload" for call in rig.gateway.calls)
+
+    until(lambda: asked() == server.MAX_AT_WORK)
+    assert rig.client.revoke_all() == len(rig.gateway.ids)
+    rig.client.revoke_session(KNOWN)
+    rig.client.stop_session(KNOWN)
+    assert rig.client.status().version
+    assert rig.client.sessions()
+    rig.client.stop_gateway()
+    assert asked() == server.MAX_AT_WORK
+    rig.call(rig.gateway.hold.set)
+    for sock in waiting:
+        assert status_of(sock.recv(65536)) == 200
+        sock.close()
+    assert asked() == len(waiting)

@@ -306,13 +306,18 @@ class Estate:
 
     @property
     def gateway(self) -> int:
-        """The gateway's process."""
+        """The gateway's control process."""
         return self.client.status().pid
+
+    @property
+    def data_plane(self) -> int:
+        """The process that has the doors."""
+        return self.client.status().data_plane
 
     @property
     def keeper(self) -> int:
         """The keeper's."""
-        (found,) = children_of(self.gateway)
+        (found,) = set(children_of(self.gateway)) - {self.data_plane}
         return found
 
     def enter(self) -> Inside:
@@ -322,10 +327,10 @@ class Estate:
         return made
 
     def kill_gateway(self) -> None:
-        """As the kernel does it; its keeper dies with it."""
+        """As the kernel does it; its data plane and its keeper die with it."""
         pid = self.gateway
         family = Family(pid)
-        assert len(family) >= 2
+        assert len(family) >= 3
         os.kill(pid, signal.SIGKILL)
         family.until_gone()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.app.operations import SWEEP_SECONDS
+from keyhole.app.served import SWEEP_SECONDS
 from keyhole.control.client import Declined
 from tests.control.rig import until
 from tests.daemon.doors import Doors, Tenancy, ask
@@ -159,8 +159,10 @@ def test_a_gateway_that_is_used_all_day_holds_as_much_at_night(
     """I9: descriptors and threads to the last one, memory within noise."""
     length = seconds(os.environ.get("SOAK") or DEFAULT)
     seed = int.from_bytes(os.urandom(4))
-    gateway, keeper = estate.gateway, estate.keeper
-    samples: list[tuple[Holding, Holding]] = []
+    processes = {
+        "data plane": estate.data_plane, "control": estate.gateway, "keeper": estate.keeper
+    }  # fmt: skip
+    samples: list[tuple[Holding, ...]] = []
     begun = time.monotonic()
     with Doors() as doors:
         soak = Soak(estate, doors, random.Random(seed))  # noqa: S311 - of deeds, no secret
@@ -169,11 +171,10 @@ def test_a_gateway_that_is_used_all_day_holds_as_much_at_night(
                 soak.step()
             soak.clear()
             time.sleep(SWEEP_SECONDS + 0.5)
-            samples.append((Holding.of(gateway), Holding.of(keeper)))
-    told = (
-        f"\n  seed {seed}: {soak.number} sessions, {soak.requests} requests; MiB of gateway "
-        f"{[each.memory >> 20 for each, _ in samples]}, "
-        f"of keeper {[each.memory >> 20 for _, each in samples]}\n"
+            samples.append(tuple(map(Holding.of, processes.values())))
+    told = f"\n  seed {seed}: {soak.number} sessions, {soak.requests} requests; MiB\n" + "".join(
+        f"  of {name} {[sample[place].memory >> 20 for sample in samples]}\n"
+        for place, name in enumerate(processes)
     )
     with capsys.disabled():
         sys.stdout.write(told)

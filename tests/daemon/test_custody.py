@@ -6,6 +6,7 @@ The search is tests/clients'; its own control is there.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -41,9 +42,14 @@ class Loaded:
     keys: tuple[str, ...]
 
     @property
+    def data_plane(self) -> int:
+        """The child that has the doors."""
+        return int(json.loads(self.home("status", "--json").out)["data_plane"])
+
+    @property
     def keeper(self) -> int:
-        """Its only child."""
-        (found,) = family(self.gateway.pid)
+        """Its other child."""
+        (found,) = set(family(self.gateway.pid)) - {self.data_plane}
         return found
 
 
@@ -65,17 +71,21 @@ def loaded(ordinary: Person, origin: Origin) -> Iterator[Loaded]:
         gateway.communicate(timeout=PATIENCE)
 
 
-def test_the_gateway_and_its_keeper_alone_have_the_secrets(loaded: Loaded, origin: Origin) -> None:
-    """I1: they arrive, which is the control; in the supervisor and below it they never are."""
+def test_the_data_plane_and_the_keeper_alone_have_the_secrets(
+    loaded: Loaded, origin: Origin
+) -> None:
+    """I1: they arrive, which is the control; in the control process, in the supervisor and below it
+    they never are."""
     seen = origin.credentials("/v1/load")
     assert {f"Bearer {key}" for key in loaded.keys} <= set(seen)
     supervisor = loaded.agent.process.pid
-    pids = [loaded.gateway.pid, loaded.keeper, supervisor, *family(supervisor)]
-    assert len(pids) > 4
+    holders = [loaded.data_plane, loaded.keeper]
+    pids = [*holders, loaded.gateway.pid, supervisor, *family(supervisor)]
+    assert len(pids) > 5
     assert [place for pid in pids for place in loaded.search.in_proc(pid)] == []
     if os.geteuid() == 0:
         holds = {pid: loaded.search.in_memory(pid) for pid in pids}
-        assert [pid for pid, held in holds.items() if held] == [loaded.gateway.pid, loaded.keeper]
+        assert [pid for pid, held in holds.items() if held] == holders
 
 
 def test_no_file_and_no_answer_has_a_secret_but_the_store(loaded: Loaded) -> None:
@@ -98,18 +108,21 @@ def test_no_file_and_no_answer_has_a_secret_but_the_store(loaded: Loaded) -> Non
     assert loaded.search.in_files(home.state) == [str(home.state / "secrets" / "two.secret")]
 
 
-def test_the_gateway_is_locked_in_and_neither_it_nor_the_keeper_is_dumped(loaded: Loaded) -> None:
+def test_the_gateway_is_locked_in_and_no_process_of_it_is_dumped(
+    loaded: Loaded,
+) -> None:
     """I1: facts of the kernel, beside what `keyhole status` says."""
-    facts = dict(
-        line.split(":\t", 1)
-        for line in Path(f"/proc/{loaded.gateway.pid}/status").read_text().splitlines()
-        if ":\t" in line
-    )
-    assert facts["NoNewPrivs"] == "1"
-    assert facts["Seccomp"] == "2"
-    for kind in ("Inh", "Prm", "Eff", "Amb"):
-        assert int(facts[f"Cap{kind}"], 16) == 0
-    for pid in (loaded.gateway.pid, loaded.keeper):
+    for pid in (loaded.data_plane, loaded.gateway.pid):
+        facts = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if ":\t" in line
+        )
+        assert facts["NoNewPrivs"] == "1"
+        assert facts["Seccomp"] == "2"
+        for kind in ("Inh", "Prm", "Eff", "Amb"):
+            assert int(facts[f"Cap{kind}"], 16) == 0
+    for pid in (loaded.gateway.pid, loaded.data_plane, loaded.keeper):
         limits = Path(f"/proc/{pid}/limits").read_text()
         (core,) = [line.split()[4:6] for line in limits.splitlines() if "core file" in line]
         assert core == ["0", "0"]
@@ -121,7 +134,7 @@ def test_the_gateway_is_locked_in_and_neither_it_nor_the_keeper_is_dumped(loaded
 
 
 def test_a_crash_leaves_no_core_and_says_no_secret(loaded: Loaded) -> None:
-    """I1, I8: of the keeper, and then of the gateway; the limit was raised from outside."""
+    """I1, I8: of the keeper, and then of the control process; the limit was raised from outside."""
     keeper = loaded.keeper
     for pid in (keeper, loaded.gateway.pid):
         _crash(pid)

@@ -172,6 +172,18 @@ def test_a_holder_and_the_gateway_end_with_the_doorkeeper(site: Site) -> None:
         assert site.gateway.wait(PATIENCE) == 1
 
 
+def test_a_holder_ends_with_the_data_plane_and_the_next_one_is_served(site: Site) -> None:
+    """I2: nothing can be reached through that door any more, so that a new one is to be made."""
+    with site.holder() as holder:
+        eventually(lambda: site.door_lacks() == "")
+        (session,) = site.sessions()
+        os.kill(site.ask("status")["data_plane"], signal.SIGKILL)
+        assert holder.wait(PATIENCE) == 0
+    with site.holder():
+        eventually(lambda: site.door_lacks() == "")
+        assert site.sessions() != [session]
+
+
 @pytest.mark.parametrize("missing", ["--door", "--furnish", "--policy", "--foreground"])
 def test_flags_of_a_door_go_together(tmp_path: Path, missing: str) -> None:
     flags = {"--door": "/d", "--furnish": "/f", "--policy": "/p", "--foreground": ""}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.app.operations import SWEEP_SECONDS
+from keyhole.app.served import SWEEP_SECONDS
 from keyhole.control.client import Declined
 from keyhole.model.value import replace
 from tests.control.rig import until
@@ -60,13 +60,13 @@ def come_and_go(estate: Estate, doors: Doors, first: int, count: int) -> None:
             sock.close()
 
 
-def settled(estate: Estate) -> tuple[Holding, Holding]:
-    """What gateway and keeper hold when no session is left and what they began is done."""
+def settled(estate: Estate) -> list[Holding]:
+    """What data plane, control process and keeper hold when no session is left and all is done."""
     estate.until_sessions(0)
     until(lambda: not estate.service.busy)
-    gateway, keeper = estate.gateway, estate.keeper
+    processes = (estate.data_plane, estate.gateway, estate.keeper)
     time.sleep(SWEEP_SECONDS + 0.5)  # what ended sessions had is swept together
-    return Holding.of(gateway), Holding.of(keeper)
+    return [Holding.of(each) for each in processes]
 
 
 def assert_held(estate: Estate, count: int) -> None:
@@ -76,7 +76,9 @@ def assert_held(estate: Estate, count: int) -> None:
         # The positive control: while one is there, it is held.
         one = Tenancy(estate, doors, -1)
         assert one.get() == 200
-        assert len(Holding.of(estate.gateway).descriptors) > len(before[0].descriptors) + 4
+        holding = (Holding.of(estate.data_plane), Holding.of(estate.gateway))
+        for now, then, least in zip(holding, before, (3, 2), strict=False):
+            assert len(now.descriptors) >= len(then.descriptors) + least
         one.finish()
         come_and_go(estate, doors, WARM_UP, count)
         after = settled(estate)

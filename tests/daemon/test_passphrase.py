@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.terminals import on_terminal
+from tests.control.rig import until
 from tests.sandbox.people import this_person
 from tests.sandbox.projects import Project
 
@@ -62,6 +66,11 @@ def test_the_passphrase_of_the_store_is_asked_for_until_it_is_right(project: Pro
     assert code == 0, said
     assert "once more" in said
     assert PASSPHRASE not in said
+    assert project.run("true").code == 0
+    # A data plane that is lost costs nobody the passphrase: the keeper still has it.
+    plane = int(json.loads(project("status", "--json").out)["data_plane"])
+    os.kill(plane, signal.SIGKILL)
+    until(lambda: json.loads(project("status", "--json").out)["data_plane"] != plane)
     assert project.run("true").code == 0
     written = [each for each in project.home.rglob("*") if each.is_file()]
     assert written

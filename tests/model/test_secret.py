@@ -157,7 +157,7 @@ def test_a_secret_has_no_dict_to_look_into() -> None:
 
 MAY_REVEAL: frozenset[str] = frozenset(
     {
-        "app/kept.py",  # hands the store's passphrase to the keeper, once
+        "app/keeping.py",  # hands the store's passphrase to the keeper, once
         "app/message.py",  # hands secrets from the keeper to the gateway, over a pair of sockets
         "inject/credential.py",  # renders what is written, and what answers are searched for
         "inject/serviceaccount.py",  # signs with a key file, or sends its refresh token, to Google

@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -345,3 +346,64 @@ def _no(*_: object) -> None:
 def test_a_call_is_on_one_list() -> None:
     everywhere = [*ALLOWED, *KILLED, *REFUSED]
     assert len(everywhere) == len(set(everywhere))
+
+
+# ── the control process ───────────────────────────────────────────────────────────────────────────
+
+CONTROL = """
+import ctypes, errno, json, os, subprocess, sys
+from pathlib import Path
+from keyhole.sandbox.lockdown import lock_down_control
+state, secret, elsewhere = map(Path, sys.argv[1:4])
+def tried(work):
+    try:
+        return str(work()).strip() or "ok"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def start(*words):
+    return subprocess.run(words, capture_output=True, text=True, env={}).stdout
+def python(text):
+    return start(sys.executable, "-I", "-c", text)
+def ptrace():
+    pid = os.fork()
+    if not pid:
+        os._exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)
+    status = os.waitpid(pid, 0)[1]
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else "exit"
+deeds = {
+    "its own": lambda: (state / "file").write_text("x"),
+    "a secret": secret.read_text,
+    "elsewhere": lambda: (elsewhere / "file").write_text("x"),
+    "a data plane": lambda: python("import uvloop, keyhole.app.daemonplane; print('here')"),
+    "a shell": lambda: start("/bin/sh", "-c", "echo here"),
+    "a data plane's secret": lambda: python(f"print(open({str(secret)!r}).read())"),
+    "ptrace": ptrace,
+}
+free = {name: tried(deed) for name, deed in deeds.items()}
+held = lock_down_control([], [state])
+locked = {name: tried(deed) for name, deed in deeds.items()}
+print(json.dumps([free, locked, [[p.name, p.on] for p in held]]))
+"""
+
+
+@pytest.mark.skipif(not landlock.find_abi(), reason="this kernel has no Landlock")
+def test_a_control_process_can_start_a_data_plane_and_little_else(tmp_path: Path) -> None:
+    """I1, I11: what it starts is held by the same walls. The control is the same deed before."""
+    places = [tmp_path / name for name in ("state", "secret", "elsewhere")]
+    for place in (places[0], places[2]):
+        place.mkdir()
+    places[1].write_text("tok-0123456789")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", CONTROL, *map(str, places)],
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    free, locked, held = json.loads(done.stdout)
+    assert free == {
+        "its own": "1", "a secret": "tok-0123456789", "elsewhere": "1", "a data plane": "here",
+        "a shell": "here", "a data plane's secret": "tok-0123456789", "ptrace": "exit",
+    }  # fmt: skip
+    assert locked == {
+        "its own": "1", "a secret": "EACCES", "elsewhere": "EACCES", "a data plane": "here",
+        "a shell": "EACCES", "a data plane's secret": "ok", "ptrace": str(int(signal.SIGSYS)),
+    }  # fmt: skip
+    assert held == [["control-files", True], ["control-system-calls", True]]

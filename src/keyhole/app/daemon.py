@@ -1,46 +1,35 @@
-"""The long-lived gateway: what `keyhole up` starts, from its first file to its last.
+"""The control process of a long-lived gateway: what `keyhole up` starts, from first file to last.
 
-Puts the rooms together in an order that is the promise: the place is claimed before anything else,
-the keeper is started while a process may still be started, memory is guarded before the first
-secret, and the control socket listens only when the gateway has locked itself down. When it ends,
-every sandbox of its is ended; when it dies, they are closed (I2), and the next one clears up.
+No byte of a sandbox or an origin reaches it. It owns the place, the control socket and the table of
+sessions, and starts two processes: the keeper, which reads policies and secrets, and the data
+plane, which has the doors. Both die with it. When the gateway ends, every sandbox of its is ended;
+when it dies, they are closed (I2), and the next one clears up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
 from typing import TYPE_CHECKING
 
-import uvloop
-
 from keyhole.app.doorway import Doorway
-from keyhole.app.kept import Kept, Sources
+from keyhole.app.keeping import KeeperFailed, Keeping
 from keyhole.app.leftovers import Register
-from keyhole.app.live import House
-from keyhole.app.metrics import Metrics
 from keyhole.app.operations import GatewayOperations
-from keyhole.app.policyfile import Unreadable, open_gateway_limits
+from keyhole.app.planes import PlaneFailed, Planes
 from keyhole.app.session import session_event
 from keyhole.audit.directory import AuditUnusable
-from keyhole.audit.log import AuditLog, Bounds
+from keyhole.audit.log import AuditLog
 from keyhole.control.place import Unusable, claim
 from keyhole.control.server import Server
 from keyhole.control.values import Protection
-from keyhole.gateway.gateway import Gateway
 from keyhole.model.value import dataclass
-from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox import cgroup
-from keyhole.sandbox.jail import Jail
-from keyhole.sandbox.lockdown import NotAlone, lock_down
-from keyhole.system.faults import describe
-from keyhole.system.resolver import SystemResolver
-from keyhole.vault.memory import Guard, guard_memory, holds_memory
-from keyhole.vault.store import Store
-from keyhole.vault.stored import MAX_TRIES
+from keyhole.sandbox.lockdown import NotAlone, lock_down_control
+from keyhole.system.faults import describe_loop_fault
+from keyhole.vault.memory import guard_memory
 
 if TYPE_CHECKING:
     import socket
@@ -50,15 +39,11 @@ if TYPE_CHECKING:
     from keyhole.app.leftovers import Leftover
     from keyhole.app.places import Places
     from keyhole.control.place import Claim
-    from keyhole.model.secret import Secret
-    from keyhole.policy.budget import GatewayLimits
     from keyhole.vault.stored import Ask
 
-DESCRIPTORS = 65_536
-"""Two for each connection, six for each session."""
 
-AUDIT_RESERVE = 32 << 20
-"""Bytes of the disk that the log has ahead: a thousand lines and more for each of 64 sessions."""
+DESCRIPTORS = 65_536
+"""In the data plane two for each connection, four for each session."""
 
 
 class DaemonFailed(Exception):
@@ -73,11 +58,13 @@ class Serving:
     env: Mapping[str, str]
     ready: Callable[[], None]
     report: Callable[[str], None]
-    """A line for whoever started it, or its log."""
+    """A line for the person that started it, or its log."""
     ask: Ask | None
     """Asks for the store's passphrase, until it is ready."""
     expected: Expected | None = None
     """A sandbox that others make, and whose door is to be registered."""
+    turned: Callable[[], None] = lambda: None
+    """Hears, every now and then, that the data plane turns: for a service manager's watchdog."""
 
 
 def serve(serving: Serving) -> int:
@@ -87,45 +74,48 @@ def serve(serving: Serving) -> int:
     except Unusable as error:
         raise DaemonFailed(str(error)) from None
     try:
-        limits = open_gateway_limits(serving.places)
-        _raise_descriptor_limit()
-        guard = guard_memory()
-        register = Register(serving.places.sessions)
-        left_behind = register.clear()
-        cgroup.sweep()
-        for left in left_behind:
-            ended = "was ended" if left.alive else "had ended"
-            serving.report(
-                f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
-                " sandbox could not be used again"
-            )
-        kept = Kept.start(Sources(serving.places, serving.env, _passphrase(serving)))
+        return _serve_at(place, serving)
+    except (KeeperFailed, PlaneFailed, NotAlone, AuditUnusable, Unusable, OSError) as error:
+        raise DaemonFailed(str(error)) from None
+    finally:
+        place.release()
+
+
+def _serve_at(place: Claim, serving: Serving) -> int:
+    places = serving.places
+    _raise_descriptor_limit()
+    guard_memory()  # the store's passphrase passes through
+    register = Register(places.sessions)
+    left_behind = register.clear()
+    cgroup.sweep()
+    for left in left_behind:
+        ended = "was ended" if left.alive else "had ended"
+        serving.report(
+            f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
+            " sandbox could not be used again"
+        )
+    keeping = Keeping.start(places, serving.env)
+    try:
         doorway = None
         if serving.expected is not None:
-            doorway = Doorway.start(serving.expected, serving.places, serving.env)
+            doorway = Doorway.start(serving.expected, places, serving.env)
+        keeping.greet(serving.ask)
         listener = place.listen()
-        # Before there is another thread, which would stay as it is.
-        walls = _lock_down(serving.places)
-        protections = (*_guarded(guard), *walls)
-        bounds = Bounds(all_per_second=limits.audit_per_second, reserve=AUDIT_RESERVE)
-        log = AuditLog(serving.places.audit, bounds=bounds)
-    except PolicyFaults as error:
-        place.release()
-        raise DaemonFailed("; ".join(fault.render() for fault in error.faults)) from None
-    except (OSError, AuditUnusable, Unreadable, Unusable, NotAlone) as error:
-        place.release()
-        raise DaemonFailed(str(error)) from None
-    except BaseException:
-        place.release()
-        raise
-    with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
+        # Before there is another thread, which would stay as it is, and before the data plane: it
+        # holds that, too.
+        walls = _lock_down(places)
+        with AuditLog(places.audit) as log:
             _write_down(log, left_behind)
-            ground = _Ground(place, listener, kept, register, log, limits, protections, doorway)
-            return runner.run(_serve(serving, ground))
-        finally:
-            kept.close()
-            place.release()
+            planes = Planes(_told(places), keeping, serving.env)
+            ground = _Ground(place, listener, walls, planes, keeping, register, log, doorway)
+            return asyncio.run(_serve(serving, ground))
+    finally:
+        keeping.close()
+
+
+def _told(places: Places) -> dict[str, str]:
+    """What a data plane is told first: where things are."""
+    return {name: str(getattr(places, name)) for name in ("home", "config", "state", "runtime")}
 
 
 def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
@@ -138,24 +128,8 @@ def _write_down(log: AuditLog, left_behind: list[Leftover]) -> None:
     log.flush()
 
 
-def _passphrase(serving: Serving) -> Secret | None:
-    """Asked for where something in the store is encrypted, and seen to be the right one."""
-    file = Store(serving.places.store).key_file
-    if file is None or serving.ask is None:
-        return None
-    from keyhole.vault.envelope import Damaged, open_key  # it brings a cipher library
-
-    for attempt in range(MAX_TRIES):
-        passphrase = serving.ask(attempt > 0)
-        try:
-            if passphrase is None or open_key(file, passphrase) is not None:
-                return passphrase
-        except Damaged:
-            return None  # sessions that want something of it are told so
-    raise DaemonFailed("that is not the store's passphrase")
-
-
 def _raise_descriptor_limit() -> None:
+    """For every session its line and its process; and a data plane has what this one has."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -163,74 +137,56 @@ def _raise_descriptor_limit() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What was opened before the lock-down, or can be opened after it."""
+    """What is there before the control socket listens."""
 
     place: Claim
     listener: socket.socket
-    kept: Kept
+    walls: tuple[Protection, ...]
+    planes: Planes
+    keeping: Keeping
     register: Register
     log: AuditLog
-    limits: GatewayLimits
-    protections: tuple[Protection, ...]
     doorway: Doorway | None
 
 
 async def _serve(serving: Serving, ground: _Ground) -> int:
-    kept, log = ground.kept, ground.log
+    planes = ground.planes
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    loop.set_exception_handler(lambda _, context: serving.report(_fault(context)))
-    judge = Jail(start=kept.start_judge)
-    metrics = Metrics(log)
-    gateway = Gateway(loop, SystemResolver(loop), limits=ground.limits)
-    house = House(loop, gateway, log, judge.for_session, serving.places.quarantine, metrics.observe)
+    loop.set_exception_handler(lambda _, context: serving.report(describe_loop_fault(context)))
     operations = GatewayOperations(
-        house, kept, ground.register, metrics, stop.set, ground.limits.sessions
+        loop, planes, ground.register, ground.log, stop.set, serving.report
     )
-    kept.attach(loop, operations.changed)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
-    operations.protections = ground.protections
     operations.doorway = doorway = ground.doorway
-    server = Server(loop, ground.place, ground.listener, operations)
-    log.record("", session_event("gateway-started", pid=os.getpid()))
-    # What is here now stays: the collector need not look at it each time that a session ends.
-    gc.collect()
-    gc.freeze()
-    serving.ready()
-    if doorway is not None:
-        doorway.open(loop, serving.report, stop.set)
-    await stop.wait()
-    count = await operations.close()
-    gateway.close()
-    judge.close()
-    log.record("", session_event("gateway-ended", sessions=count))
-    await server.close()
-    return 1 if doorway is not None and doorway.lost else 0
-
-
-def _guarded(guard: Guard) -> tuple[Protection, ...]:
-    """Asked for when the walls stand: without a capability, memory may not stay locked."""
-    locked = guard.locked and holds_memory()
-    swap = "" if locked else "memory may be swapped out: RLIMIT_MEMLOCK does not allow more"
-    return Protection("no-core", guard.hidden), Protection("no-swap", locked, swap)
+    planes.attach(loop, operations.heard(serving.turned))
+    ground.keeping.attach(loop, lambda: None)
+    try:
+        # Nobody is answered before the data plane is locked down.
+        ready = await planes.first()
+        operations.most = ready.sessions
+        operations.protections = (*ready.protections, *ground.walls)
+        server = Server(loop, ground.place, ground.listener, operations)
+        ground.log.record("", session_event("gateway-started", pid=os.getpid()))
+        serving.ready()
+        if doorway is not None:
+            doorway.open(loop, serving.report, stop.set)
+        await stop.wait()
+        count = await operations.close()
+        ground.log.record("", session_event("gateway-ended", sessions=count))
+        await planes.close()
+        await server.close()
+    finally:
+        await planes.close()
+    return 1 if operations.failed or (doorway is not None and doorway.lost) else 0
 
 
 def _lock_down(places: Places) -> tuple[Protection, ...]:
-    """From here on: no process, no capability, and of the file system what the gateway needs."""
-    # Imported when they are first used, which is too late to look for them.
-    from keyhole.app import interception as interception
-    from keyhole.inject import sieve as sieve
-
+    """From here on: no capability, no look into a process, and of the file system what the control
+    process and a data plane need."""
     write = (places.audit, places.quarantine, places.sessions, places.runtime)
     for each in write:
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = lock_down((), write)
+    found = lock_down_control((places.config,), write)
     return tuple(Protection(each.name, each.on, each.note) for each in found)
-
-
-def _fault(context: dict[str, object]) -> str:
-    """What broke, without its words: they may hold what a request held."""
-    error = context.get("exception")
-    what = describe(error) if isinstance(error, BaseException) else "unknown"
-    return f"{context.get('message')}: {what}"

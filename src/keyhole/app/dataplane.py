@@ -326,13 +326,10 @@ class DataPlane:
     def _closed(self, ending: str) -> None:
         self._line.say(closed=str(ending), **self._figures())
 
-    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """What broke, without its words: they may hold what a request held."""
-        error = context.get("exception")
-        from keyhole.system.faults import describe
+    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        from keyhole.system.faults import describe_loop_fault
 
-        kind = describe(error) if isinstance(error, BaseException) else "unknown"
-        self._say(f"an error in Keyhole itself, in the data plane ({kind})")
+        self._say(describe_loop_fault(context))
 
     def _grant(self, number: int, pattern: Any, seconds: int, uses: int, by: int) -> None:  # noqa: ANN401
         from keyhole.app.views import shown

@@ -138,7 +138,7 @@ class Doorkeeper:
                 await asyncio.wait((closing, left), return_when=asyncio.FIRST_COMPLETED)
                 if not closing.done():
                     return
-                if closing.result() in (Ending.EXPIRED, Ending.STOPPED):
+                if closing.result() in (Ending.EXPIRED, Ending.STOPPED, Ending.LOST):
                     return
                 # Cut off: what runs there goes on without, and nothing is started anew.
                 furnishing.close()

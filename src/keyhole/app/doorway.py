@@ -1,6 +1,6 @@
 """Where a door is expected that others make, as the gateway sees it: the doorkeeper's other end.
 
-Made by `daemon.py` before the lock-down. The doorkeeper says what is lacking until a door is
+Made by `daemon.py`. The doorkeeper says what is lacking until a door is
 registered, served and furnished, which is what `keyhole health` tells. When it dies, so does the
 gateway: whoever started that starts both anew.
 """

@@ -1,10 +1,14 @@
-"""The keeper: a process beside a long-lived gateway that may still read files and start programs.
+"""The keeper: a process beside a data plane that may still read files and start programs.
 
-Started by `daemon.py` before the gateway locks itself down. It reads policies that a person
-accepted, and the secrets that those name; it follows both, runs `exec:` sources and starts judges.
-It is asked for a session by the path of its policy, never for a command or a file: what may be run
-or read is what is accepted on this host (I11), so that a gateway that was taken over gets no more
-out of it than the secrets of accepted policies. It dies with the gateway.
+Started by `keeping.py` in the control process. It reads policies that a person accepted, and the
+secrets that those name; it follows both, runs `exec:` sources and starts judges. It is asked for a
+session by the path of its policy, never for a command or a file: what may be run or read is what is
+accepted on this host (I11), so that a data plane that was taken over gets no more out of it than
+the secrets of accepted policies.
+
+It serves one data plane at a time. When that one ends, the keeper forgets its sessions and waits
+for the next one, so that nobody types the store's passphrase twice. It dies with the control
+process.
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.catalogue import FileCatalogue
 from keyhole.app.companion import stay_with_parent
 from keyhole.app.following import INTERVAL, Following, Told
+from keyhole.app.keeping import MAX_WORD, SERVE
 from keyhole.app.message import Frames, packed
 from keyhole.app.places import Places
 from keyhole.app.policyfile import Unreadable
@@ -36,9 +42,11 @@ from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.programs import Missing
 from keyhole.vault.interface import Unavailable
 from keyhole.vault.memory import guard_memory
+from keyhole.vault.store import Store
+from keyhole.vault.stored import MAX_TRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait their turn."""
@@ -54,18 +62,11 @@ for each of them would keep tens of MiB."""
 
 
 class Keeper:
-    """Serves one gateway until it hangs up."""
+    """Serves one data plane until that hangs up."""
 
-    def __init__(
-        self,
-        link: socket.socket,
-        judges: socket.socket,
-        provider: Provider,
-        frames: Frames,
-    ) -> None:
-        """`frames` has what came with the first one, of one that was not whole yet."""
+    def __init__(self, link: socket.socket, judges: socket.socket, provider: Provider) -> None:
         self._link = link
-        self._frames = frames
+        self._frames = Frames()
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
@@ -77,10 +78,8 @@ class Keeper:
         self._next_sweep = 0.0
         self._bailiff = Bailiff()
 
-    def serve(self, heard: Sequence[bytes] = ()) -> None:
-        """Answer until the gateway is gone; `heard` was asked before this was ready."""
-        for frame in heard:
-            self._hear(json.loads(frame))
+    def serve(self) -> None:
+        """Answer until the data plane is gone."""
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._judges, select.POLLIN)
@@ -93,7 +92,7 @@ class Keeper:
                         if not self._start_judge():
                             return
                         continue
-                    data = self._link.recv(65536)
+                    data = _receive(self._link, 65536)
                     if not data:
                         return
                     for frame in self._frames.feed(data):
@@ -102,9 +101,13 @@ class Keeper:
                     looked = time.monotonic()
                     self._look()
         finally:
+            with self._lock:
+                self._opening.clear()  # what is still being read is not followed
             for _, following in self._sessions():
                 following.close()
             self._bailiff.close()
+            self._link.close()
+            self._judges.close()
 
     # ── what is asked ─────────────────────────────────────────────────────────────────────────────
 
@@ -194,26 +197,25 @@ class Keeper:
             self._next_sweep = begun + SWEEP_SHARE * (time.monotonic() - begun)
 
     def _start_judge(self) -> bool:
-        """In this thread: a judge dies with the one that started it. False: the gateway is gone."""
-        if not self._judges.recv(16):
+        """In this thread: a judge dies with the one that started it. False: nobody asks now."""
+        if not _receive(self._judges, 16):
             return False
         try:
             control, pidfd = self._bailiff.start()
         except (OSError, Missing) as error:
-            self._judges.send(str(error).encode()[:4096])
+            with contextlib.suppress(OSError):  # its end is heard by reading
+                self._judges.send(str(error).encode()[:4096])
             return True
-        with control:
+        with control, contextlib.suppress(OSError):
             socket.send_fds(self._judges, [b"ok"], [control.fileno(), pidfd])
         os.close(pidfd)
         return True
 
     def _send(self, value: object) -> None:
         data = packed(value)
-        with self._sending:
-            try:
-                self._link.sendall(data)
-            except OSError:
-                os._exit(0)  # the gateway is gone, and with it the reason to be here
+        # What was read for a data plane that has ended is for nobody.
+        with self._sending, contextlib.suppress(OSError):
+            self._link.sendall(data)
 
 
 def _in_background(work: Callable[[], None]) -> bool:
@@ -226,39 +228,105 @@ def _in_background(work: Callable[[], None]) -> bool:
     return True
 
 
+def _receive(sock: socket.socket, most: int) -> bytes:
+    """What comes; nothing at its end, however that came about."""
+    try:
+        return sock.recv(most)
+    except OSError:
+        return b""
+
+
 def main() -> None:
-    """The process: `python -m keyhole.app.keeper LINK JUDGES`, its places in the first frame."""
+    """The process: `python -c … CONTROL`; its places come as the first message."""
     if not stay_with_parent():
         return
     with contextlib.suppress(AttributeError):  # musl has no arenas
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     guard_memory()
-    link, judges = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
-    for each in (link, judges):
-        os.set_inheritable(each.fileno(), False)
-    heard: list[bytes] = []
-    frames = Frames()
-    while not heard:
-        data = link.recv(65536)
-        if not data:
-            return
-        heard = frames.feed(data)
-    gc.freeze()
-    # A gateway that was asked something while this process started has asked already.
-    first, *others = heard
-    Keeper(link, judges, _provider(json.loads(first), dict(os.environ)), frames).serve(others)
-
-
-def _provider(first: Mapping[str, str], env: dict[str, str]) -> Provider:
-    places = Places(
-        Path(first["home"]), Path(first["config"]), Path(first["state"]), Path(first["runtime"])
-    )
-    passphrase = Secret(first["passphrase"]) if first["passphrase"] else None
+    control = _Control(int(sys.argv[1]))
+    first = control.hear()
+    if first is None:
+        return
+    places = Places(*(Path(first[name]) for name in ("home", "config", "state", "runtime")))
+    try:
+        passphrase = _passphrase(control, places)
+    except WrongPassphrase as wrong:
+        control.say(failed=str(wrong))
+        return
+    control.say(ready=True)
 
     def ask(again: bool) -> Secret | None:
         return None if again else passphrase
 
-    return Provider(places, env, FileCatalogue(), ask if passphrase else None)
+    provider = Provider(places, dict(os.environ), FileCatalogue(), ask if passphrase else None)
+    gc.freeze()
+    while ends := control.next_data_plane():
+        Keeper(*ends, provider).serve()
+        gc.collect()
+
+
+class _Control:
+    """The control process: words, and data planes to serve, which may come at any time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._sock = socket.socket(fileno=descriptor)
+        self._sock.set_inheritable(False)
+        self._ends: deque[tuple[socket.socket, socket.socket]] = deque()
+
+    def hear(self) -> dict[str, Any] | None:
+        """The next words; None when it is gone."""
+        while True:
+            data = self._receive()
+            if not data:
+                return None
+            if data != SERVE:
+                words: dict[str, Any] = json.loads(data)
+                return words
+
+    def next_data_plane(self) -> tuple[socket.socket, socket.socket] | None:
+        """What the next one is served on; None when no one comes any more."""
+        while not self._ends:
+            if not self._receive():
+                return None
+        return self._ends.popleft()
+
+    def _receive(self) -> bytes:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, MAX_WORD, 2)
+        except OSError:
+            return b""
+        if len(descriptors) == 2:
+            link, judges = (socket.socket(fileno=each) for each in descriptors)
+            self._ends.append((link, judges))
+        return data
+
+    def say(self, **words: object) -> None:
+        """Its end is heard by listening."""
+        with contextlib.suppress(OSError):
+            self._sock.send(json.dumps(words).encode())
+
+
+class WrongPassphrase(Exception):
+    """Nobody knew the store's passphrase."""
+
+
+def _passphrase(control: _Control, places: Places) -> Secret | None:
+    """Asked for where something in the store is encrypted, and seen to be the right one."""
+    file = Store(places.store).key_file
+    if file is None:
+        return None
+    from keyhole.vault.envelope import Damaged, open_key  # it brings a cipher library
+
+    for attempt in range(MAX_TRIES):
+        control.say(ask=attempt > 0)
+        text = (control.hear() or {}).get("passphrase")
+        passphrase = Secret(text) if text is not None else None
+        try:
+            if passphrase is None or open_key(file, passphrase) is not None:
+                return passphrase
+        except Damaged:
+            return None  # sessions that want something of it are told so
+    raise WrongPassphrase("that is not the store's passphrase")
 
 
 if __name__ == "__main__":

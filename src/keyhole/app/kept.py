@@ -1,31 +1,27 @@
-"""The keeper as the gateway sees it: asked on the loop, and heard when something changed.
+"""The keeper as the data plane sees it: asked on the loop, and heard when something changed.
 
-Made by `daemon.py` before the lock-down. When the keeper dies, sessions that are open go on with
-what they have; new ones, changes and judges are refused with the reason.
+Made by `daemonplane.py` from the sockets that it was started with. When the keeper dies, sessions
+that are open go on with what they have; new ones, changes and judges are refused with the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from keyhole.app.companion import start
 from keyhole.app.message import Frames, framed, unpacked
-from keyhole.model.value import dataclass, replace
+from keyhole.model.value import replace
 from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from keyhole.app.places import Places
     from keyhole.app.provision import Provision
     from keyhole.app.roots import Roots
-    from keyhole.model.secret import Secret
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both anew"
 
@@ -33,23 +29,11 @@ MAX_ROOTS = 16
 """Kinds of roots, one for each `upstream.ca_file`, that sessions share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What the keeper is told, once, before anything else."""
-
-    places: Places
-    env: Mapping[str, str]
-    passphrase: Secret | None
-    """The store's."""
-
-
 class Kept:
-    """The other end of a keeper. `start` makes the process, `attach` puts it on a loop."""
+    """The other end of a keeper. `attach` puts it on a loop."""
 
-    def __init__(self, link: socket.socket, judges: socket.socket, pid: int) -> None:
+    def __init__(self, link: socket.socket, judges: socket.socket) -> None:
         self._link, self._judges = link, judges
-        self.pid = pid
-        self._pidfd = os.pidfd_open(pid)
         self.alive = True
         self._frames = Frames()
         self._number = 0
@@ -60,23 +44,6 @@ class Kept:
         self._changed: Callable[..., None] = lambda *_: None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @classmethod
-    def start(cls, sources: Sources) -> Kept:
-        """Start the process; it is told where things are, and waits."""
-        link, theirs = socket.socketpair()
-        judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = start("keyhole.app.keeper", (theirs, their_judges), sources.env)
-        places = sources.places
-        first = {
-            "home": str(places.home),
-            "config": str(places.config),
-            "state": str(places.state),
-            "runtime": str(places.runtime),
-            "passphrase": sources.passphrase.reveal() if sources.passphrase else "",
-        }
-        link.sendall(framed(json.dumps(first).encode()))
-        return cls(link, judges, pid)
-
     def attach(
         self, loop: asyncio.AbstractEventLoop, changed: Callable[[str, str, tuple[Any, ...]], None]
     ) -> None:
@@ -86,7 +53,6 @@ class Kept:
         for each, heard in ((self._link, self._readable), (self._judges, self._judge_came)):
             each.setblocking(False)
             loop.add_reader(each, heard)
-        loop.add_reader(self._pidfd, self._died)
 
     async def open(
         self, session: str, policy: str, search_path: str, writable: tuple[str, ...]
@@ -130,10 +96,8 @@ class Kept:
         return await coming
 
     def close(self) -> None:
-        """Hang up, which ends it."""
+        """Hang up."""
         self._gone()
-        if self._pidfd >= 0:
-            self._died()
 
     # ── the link ──────────────────────────────────────────────────────────────────────────────────
 
@@ -225,16 +189,6 @@ class Kept:
                 coming.set_result(judge)
         elif not coming.done():
             coming.set_exception(OSError(said.decode("utf-8", "replace")))
-
-    def _died(self) -> None:
-        """Wait for it, so that no zombie stands for it as long as the gateway lives."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._pidfd)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
-        os.close(self._pidfd)
-        self._pidfd = -1
-        self._gone()
 
     def _gone(self) -> None:
         if not self.alive:

@@ -1,7 +1,7 @@
-"""How the gateway and its keeper speak: frames on a stream between two processes of one program.
+"""Frames on a stream between two processes: how the data plane and the keeper speak.
 
-The gateway, which meets the network, asks in JSON, and the keeper reads no more out of it than the
-few words it knows. The keeper, which may do more, answers with values (pickled): the gateway
+The data plane, which meets the network, asks in JSON, and the keeper reads no more out of it than
+the few words it knows. The keeper, which may do more, answers with values (pickled): the data plane
 believes it, as it believes its own code. A secret passes here, over a pair of sockets that no other
 process has, and nowhere else between processes (I1).
 """
@@ -58,7 +58,9 @@ def framed(data: bytes) -> bytes:
 class Frames:
     """Puts frames together from the pieces in which they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_FRAME) -> None:
+        """`most` bytes in one frame."""
+        self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -67,7 +69,7 @@ class Frames:
         found = []
         while len(self._buffer) >= SIZE.size:
             (length,) = SIZE.unpack_from(self._buffer)
-            if length > MAX_FRAME:
+            if length > self._most:
                 raise ValueError("a message is too long")
             end = SIZE.size + length
             if len(self._buffer) < end:

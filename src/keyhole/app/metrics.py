@@ -14,7 +14,7 @@ from keyhole.model.event import EventKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keyhole.app.entry import Entry
+    from keyhole.app.served import ServedSession
     from keyhole.audit.log import AuditLog
     from keyhole.model.event import Event
 
@@ -46,7 +46,7 @@ class Metrics:
                     self._buckets[bisect_left(SECONDS, value / 1000)] += 1
                     self._seconds += value / 1000
 
-    def families(self, entries: Iterable[Entry]) -> list[Family]:
+    def families(self, entries: Iterable[ServedSession]) -> list[Family]:
         """Everything, as it is now."""
         handles = [entry.live.handle for entry in entries if entry.live]
         figures = [handle.figures for handle in handles]

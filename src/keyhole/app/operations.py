@@ -1,50 +1,47 @@
 """What a long-lived gateway does for those who ask over its control socket.
 
-Implements `control`'s `Operations`. A session is a process's: it ends with that process, whose end
-the kernel tells (pidfd), and with the line that came with its door. It keeps no policy and no
-secret beyond what `LiveSession` holds.
+Implements `control`'s `Operations` in the control process. A session is a process's: it ends with
+that process, whose end the kernel tells (pidfd), and with the line that came with its door. Doors,
+policies and secrets are the data plane's, which is asked (`planes.py`).
+
+To close a door is never left to the data plane alone: one that does not say at once that it heard
+is killed, which closes every door (I12). The sessions beside the one that was meant are told why.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from keyhole import __version__
+from keyhole.app.calls import as_family
 from keyhole.app.ending import Ending
-from keyhole.app.entry import Entry, shown
-from keyhole.app.kept import GONE
+from keyhole.app.entry import Entry
 from keyhole.app.line import Line
-from keyhole.app.live import House, LiveSession
-from keyhole.app.reachable import Reachable
+from keyhole.app.planes import GONE_SECONDS, UNANSWERED, Heard, Lost
 from keyhole.app.session import new_session, refused_event, session_event
-from keyhole.app.tenant import make_tenant
 from keyhole.control import interface, values
 from keyhole.control.interface import NoSuch
+from keyhole.control.prometheus import Family, Sample
+from keyhole.control.table import GRANT, OPENING
 from keyhole.control.values import State
-from keyhole.gateway.door import Door
-from keyhole.gateway.gateway import GatewayFull, SameNamespace
-from keyhole.model.secret import Source
-from keyhole.policy.grants import Ungrantable
+from keyhole.model.value import replace
 from keyhole.policy.limit import Bucket
-from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from keyhole.app.calls import Closed, Facts, Listed, Said
     from keyhole.app.doorway import Doorway
-    from keyhole.app.kept import Kept
     from keyhole.app.leftovers import Register
-    from keyhole.app.metrics import Metrics
+    from keyhole.app.planes import Plane, Planes
+    from keyhole.audit.log import AuditLog
     from keyhole.control.handed import HandedDoor
     from keyhole.control.peer import Peer, Stranger
-    from keyhole.control.prometheus import Family
     from keyhole.control.values import Grant, GrantView, Opened, Opening, Paging, SessionPage
 
 PREPARED_SECONDS = 60.0
@@ -53,21 +50,26 @@ PREPARED_SECONDS = 60.0
 STOP_SECONDS = 12.0
 """How long a sandbox that is stopped may take to end, before whoever holds it is killed."""
 
-SWEEP_SECONDS = 2.0
-"""After a session's end: what it had, keys and secrets among it, hangs together in cycles, which
-would stay until the collector comes by itself. So long that it comes once for many that end."""
+ALL_RECEIPT_SECONDS = 0.075
+"""How long the data plane may take to say that it heard the kill switch. All sessions are to be
+closed, so that nothing is lost by ending it; whoever asks waits for 0.2 s at most."""
 
-SWEEP_SESSIONS = 64
-"""Beyond so many, a sweep would hold the loop for more than some 10 ms, and the collector comes by
-itself often enough: when there is a quarter more than there was."""
+ONE_RECEIPT_SECONDS = 1.0
+"""The same where one session is to be closed, and all others would be lost: a turn of the loop of a
+host that is busy must fit in."""
+
+CLOSE_SECONDS = 2.0
+"""How long it may then take to close doors: thousands are closed in one."""
+
+LOOK_SECONDS = 0.5
+"""How long the data plane may take to tell its figures, before those it told last are shown."""
+
+FINISH_SECONDS = 1.5
+"""How long it may take to write a session's last line: less than a run waits for it."""
 
 STRANGERS_PER_SECOND = 10
 """Events of those who were turned away; a loop of connections must not fill the log (I9)."""
 
-OTHER_SURROUNDINGS = (
-    "this shell's package managers say something else than the gateway's: start it here anew"
-    " (`keyhole down`, `keyhole up`), or `keyhole run --own-gateway`"
-)
 _NOTES = {
     "cover-lost": ("path",),
     "foreign-container": ("container", "name"),
@@ -78,10 +80,21 @@ _NOTES = {
 }
 """What whoever holds a sandbox may have written down, and which words of it; all else is not."""
 
-NOT_ADMITTING = "the audit log cannot be written, so nothing is admitted until it can be"
 ENDING = "the gateway is about to end"
 REVOKED_EARLY = "all sessions were revoked while this one was opened"
-CHANGED = "the policy was changed after it was read; run again"
+LOST = "the gateway's data plane was ended, and all its sessions with it; run it again"
+CLOSED_WITH_IT = (
+    "the gateway's data plane was ended: {why}; nothing inside reaches anything any more; end the"
+    " command (Ctrl-C, or `keyhole stop {id}`) and run it again"
+)
+NOT_NOW = (
+    "the gateway's data plane does not turn; it is ended and replaced if it stays so, try again"
+)
+NOT_GONE = (
+    "the gateway's data plane, process {pid}, was killed and the kernel has not ended it yet: it"
+    " waits for a disk or a device; `keyhole ps` shows when the sessions are closed"
+)
+NOT_TURNING = "it does not turn; what is shown here is what it told last"
 
 
 class GatewayOperations:
@@ -89,331 +102,389 @@ class GatewayOperations:
 
     def __init__(
         self,
-        house: House,
-        kept: Kept,
+        loop: asyncio.AbstractEventLoop,
+        planes: Planes,
         register: Register,
-        metrics: Metrics,
+        log: AuditLog,
         stop: Callable[[], None],
-        most: int,
+        report: Callable[[str], None],
     ) -> None:
-        """`stop` begins the gateway's end; `most` sessions are held at a time."""
-        self._house = house
-        self._kept = kept
+        """`log` is this process's own: the data plane has another. `stop` begins the gateway's end;
+        `report` has a line shown."""
+        self._loop = loop
+        self._planes = planes
         self._register = register
-        self._metrics = metrics
+        self._log = log
         self._stop = stop
-        self._most = most
+        self._report = report
         self._entries: dict[str, Entry] = {}
-        self._opening: dict[str, list[tuple[str, tuple[Any, ...]]]] = {}
-        """Sessions that are being opened, and what the keeper saw change under them meanwhile."""
+        self._opening: set[str] = set()
+        """Sessions that are being opened."""
+        self._meant: dict[str, Ending] = {}
+        """Why sessions are being closed, for as long as the data plane is asked to."""
         self._ending = False
         self._since = int(time.time())
-        self._changes: deque[tuple[str, str, tuple[Any, ...]]] = deque()
-        self._settled = asyncio.Event()
-        self._settled.set()
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._reachable = Reachable(house)
-        self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, house.loop.time())
+        self._known: Facts | None = None
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._strangers = Bucket.full("strangers", STRANGERS_PER_SECOND, loop.time())
+        self.most = 0
+        """How many sessions there may be."""
         self.protections: tuple[values.Protection, ...] = ()
         self.doorway: Doorway | None = None
         """Where a door is expected that others make."""
+        self.failed = False
+        """Whether the gateway ends because no data plane could be started any more."""
+
+    def heard(self, turned: Callable[[], None]) -> Heard:
+        """What is done with what a data plane says."""
+        return Heard(self._closed, self._said, turned, self._lost)
 
     # ── asked ─────────────────────────────────────────────────────────────────────────────────────
 
     def stranger(self, stranger: Stranger) -> None:
         """Somebody was turned away."""
-        if self._strangers.take(self._house.loop.time()).allowed:
+        if self._strangers.take(self._loop.time()).allowed:
             who = {"uid": stranger.uid, "pid": stranger.pid}
-            event = refused_event("control-refused", why=stranger.why, **who)
-            self._house.log.record("", event)
+            self._log.record("", refused_event("control-refused", why=stranger.why, **who))
 
     async def status(self) -> values.Status:
         """The gateway as a whole."""
-        live = [entry.live for entry in self._entries.values() if entry.live]
-        keeper = values.Protection("keeper", self._kept.alive, "" if self._kept.alive else "ended")
+        plane = self._planes.now
+        told = await self._look("facts", {})
+        self._known = facts = told or self._known
+        keeper = facts is not None and facts.keeper
+        more = (
+            values.Protection("keeper", keeper, "" if keeper else "ended"),
+            values.Protection("data-plane", told is not None, "" if told else NOT_TURNING),
+        )
         return values.Status(
             __version__,
             os.getpid(),
             self._since,
             len(self._entries),
-            sum(each.handle.figures.connections for each in live),
-            self._house.log.admitting,
-            (*self.protections, keeper),
+            facts.connections if facts else 0,
+            facts is not None and facts.admitting and not self.failed,
+            (*self.protections, *more),
+            plane.pid,
         )
 
     async def health(self) -> values.Health:
         """Whether sandboxes can work now."""
-        served = [each for each in self._entries.values() if each.live and not each.live.ending]
-        checks = [
-            values.Check("audit-log", *_unless("" if self._house.log.admitting else NOT_ADMITTING)),
-            values.Check("keeper", *_unless("" if self._kept.alive else GONE)),
-        ]
+        try:
+            checks = [*(await self._call("health", {})).checks]
+        except interface.Refused as refused:
+            checks = [values.Check("data-plane", False, refused.why)]
         if self.doorway is not None:
-            lacks = self.doorway.lacks or ("" if served else "it was closed")
-            checks.append(values.Check("door", *_unless(lacks)))
-        lives = [each.live for each in served if each.live]
-        checks += await self._reachable.look(lives)
+            opened = any(each.state is State.OPEN for each in self._entries.values())
+            lacks = self.doorway.lacks or ("" if opened else "it was closed")
+            checks.insert(2, values.Check("door", not lacks, lacks[:1000]))
         return values.Health(all(each.on for each in checks), tuple(checks))
 
     async def metrics(self) -> Iterable[Family]:
         """Its counters."""
-        return self._metrics.families(self._entries.values())
+        told = await self._call("metrics", {})
+        restarts = Family(
+            "keyhole_data_plane_restarts_total",
+            "counter",
+            "Data planes that were lost and replaced.",
+            [Sample(self._planes.restarts)],
+        )
+        return [*map(as_family, told.metrics), restarts]
 
     async def list_sessions(self, page: Paging) -> SessionPage:
         """Sessions by id."""
         found = sorted(each for each in self._entries if each > page.after)
         shown = found[: page.limit]
         more = shown[-1] if len(found) > len(shown) else None
-        return values.SessionPage(tuple(self._entries[each].view() for each in shown), more)
+        await self._refresh(shown)
+        views = [self._entries[each].view() for each in shown if each in self._entries]
+        return values.SessionPage(tuple(views), more)
 
     async def show_session(self, session: str) -> values.SessionView:
         """One of them."""
-        return self._known(session).view()
+        self._find(session)
+        await self._refresh([session])
+        return self._find(session).view()
 
     async def open_session(self, opening: Opening, door: HandedDoor | None, peer: Peer) -> Opened:
         """Have it provided for, and give it a CA."""
         if self._ending:
             raise interface.Refused(ENDING)
-        if len(self._entries) + len(self._opening) >= self._most:
-            raise interface.Refused(f"the gateway has {self._most} sessions, which is its most")
-        if not self._house.log.admitting:
-            raise interface.Refused(NOT_ADMITTING)
+        if len(self._entries) + len(self._opening) >= self.most:
+            raise interface.Refused(f"the gateway has {self.most} sessions, which is its most")
         session = new_session()
-        early: list[tuple[str, tuple[Any, ...]]] = []
-        self._opening[session] = early
+        plane = self._planes.now
+        self._opening.add(session)
+        asked = OPENING.write(replace(opening, door=()), "open")
         try:
-            provision = await self._kept.open(
-                session, opening.policy, opening.search_path, opening.writable
-            )
+            provided = await self._call("open", {"session": session, "opening": asked})
             if self._ending or session not in self._opening:
-                raise Refused(ENDING if self._ending else REVOKED_EARLY)
-            # What a person saw and accepted is what holds (I11).
-            if provision.digest != opening.trusted:
-                raise Refused(CHANGED)
-            if provision.granted != opening.granted:
-                raise Refused(OTHER_SURROUNDINGS)
-            stand_ins = {each.service: each.texts for each in opening.stand_ins}
-            tenant = make_tenant(session, provision, stand_ins)
-            entry = Entry(tenant, opening, peer)
-        except BaseException as error:
-            self._kept.end(session)
-            if isinstance(error, Refused):
-                raise interface.Refused(_line(str(error))) from None
+                raise interface.Refused(ENDING if self._ending else REVOKED_EARLY)
+            if plane.gone.is_set():
+                raise interface.Refused(LOST)
+            entry = Entry(session, opening, peer, plane, provided.figures)
+        except BaseException:
+            plane.tell("drop", {"session": session, "why": ""})
             raise
         finally:
-            self._opening.pop(session, None)
+            self._opening.discard(session)
         self._entries[session] = entry
-        for what, heard in early:
-            self.changed(what, session, heard)
-        loop = self._house.loop
-        loop.add_reader(entry.pidfd, self._holder_ended, entry)
-        entry.timer = loop.call_later(PREPARED_SECONDS, self._end, entry)
+        self._loop.add_reader(entry.pidfd, self._holder_ended, entry)
+        entry.timer = self._loop.call_later(PREPARED_SECONDS, self._end, entry)
         if door is not None:
-            self._open(entry, door)
-        ca = tenant.trust.authority.pem.decode("ascii") if tenant.trust else ""
-        return values.Opened(session, entry.state, ca, tuple(map(_line, provision.notes)))
+            await self._open(entry, door)
+        return values.Opened(session, entry.state, provided.ca, provided.notes)
 
     async def open_door(self, session: str, door: HandedDoor, peer: Peer) -> None:
         """Its door, from the process that prepared it."""
-        entry = self._known(session)
+        entry = self._find(session)
         if entry.process != peer.process or entry.state is not State.PREPARED:
             raise NoSuch
-        self._open(entry, door)
+        await self._open(entry, door)
 
     async def stop_session(self, session: str, peer: Peer) -> None:
         """End it and its sandbox."""
-        entry = self._known(session)
-        self._begin_stop(entry, peer.pid)
+        entry = self._find(session)
+        await self._begin_stop([entry], peer.pid)
         await self._ended(entry)
 
     async def revoke_session(self, session: str, peer: Peer) -> None:
         """Close it for good."""
-        self._revoke(self._known(session), peer.pid)
+        await self._revoke([self._find(session)], peer.pid, ONE_RECEIPT_SECONDS)
 
     async def revoke_all(self, peer: Peer) -> values.Revoked:
         """The kill switch, for those that are being opened, too."""
-        entries = list(self._entries.values())
+        opening, entries = list(self._opening), list(self._entries.values())
         # Those that are being opened do not come any more.
         self._opening.clear()
-        return values.Revoked(sum(self._revoke(entry, peer.pid) for entry in entries))
+        closed = sum(each.state is not State.REVOKED for each in entries)
+        await self._revoke(entries, peer.pid, ALL_RECEIPT_SECONDS, opening)
+        return values.Revoked(closed)
 
     async def grant(self, session: str, grant: Grant, peer: Peer) -> GrantView:
         """Allow one host more."""
-        entry = self._known(session)
-        if entry.live is None or entry.state is not State.OPEN:
+        entry = self._find(session)
+        if entry.state is not State.OPEN:
             raise interface.Refused("the session's door is not open")
-        try:
-            return shown(entry.live.grant(grant.host, grant.seconds, grant.uses, peer.pid))
-        except Ungrantable as error:
-            raise interface.Refused(_line(str(error))) from None
+        words = {"session": session, "grant": GRANT.write(grant, "grant"), "by": peer.pid}
+        view: GrantView = await self._call("grant", words)
+        return view
 
     async def reload(self, peer: Peer) -> values.Reloaded:
         """Read the policies again, and answer when what changed holds."""
-        try:
-            outcomes = await self._kept.reload()
-        except Refused as error:
-            raise interface.Refused(_line(str(error))) from None
-        await self._settled.wait()
-        self._house.log.record("", session_event("reload-asked", by=peer.pid))
-        found: dict[str, values.PolicyReload] = {}
-        for session, (changed, why) in outcomes.items():
-            entry = self._entries.get(session)
-            if entry is None:
-                continue
-            outcome = values.Outcome.KEPT if why else values.Outcome.UNCHANGED
-            outcome = values.Outcome.CHANGED if changed else outcome
-            known = found.get(entry.policy)
-            if known is None or outcome is not values.Outcome.UNCHANGED:
-                found[entry.policy] = values.PolicyReload(entry.policy, outcome, _line(why))
-        return values.Reloaded(tuple(found.values()))
+        reloaded: values.Reloaded = await self._call("reload", {"by": peer.pid})
+        return reloaded
 
     async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read it again where it is used."""
-        with contextlib.suppress(Refused):
-            await self._kept.touch(f"{Source.STORE}:{name}")
-        self._house.log.record("", session_event("secret-changed-said", secret=name, by=peer.pid))
+        await self._call("secret_changed", {"name": name, "by": peer.pid})
 
     async def stop_gateway(self, peer: Peer) -> None:
         """Begin the end."""
-        self._house.log.record("", session_event("stop-asked", by=peer.pid))
+        self._log.record("", session_event("stop-asked", by=peer.pid))
         self._stop()
+
+    # ── of the data plane ─────────────────────────────────────────────────────────────────────────
+
+    async def _call(self, name: str, words: Mapping[str, Any], door: Sequence[Any] = ()) -> Any:  # noqa: ANN401 - by what is called
+        plane = self._planes.now
+        if plane.quiet:
+            raise interface.Refused(NOT_NOW)
+        try:
+            return await plane.call(name, words, door)
+        except Lost:
+            raise interface.Refused(LOST) from None
+
+    async def _look(self, name: str, words: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """The answer, or None where it does not come soon: a list never waits for it."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return await self._call(name, words)
+        except (TimeoutError, interface.Refused):
+            return None
+
+    async def _refresh(self, sessions: list[str]) -> None:
+        if not sessions:
+            return
+        told: Listed | None = await self._look("list", {"sessions": sessions})
+        if told is not None:
+            for each in told.sessions:
+                entry = self._entries.get(each.id)
+                if entry is not None:
+                    entry.figures = each
+
+    def _closed(self, event: Closed) -> None:
+        """A door was closed: whoever holds the sandbox hears of it."""
+        entry = self._entries.get(event.session)
+        if entry is None or entry.state is not State.OPEN:
+            return
+        self._close(entry, event.why)
+
+    def _close(self, entry: Entry, why: Ending) -> None:
+        entry.state = State.REVOKED
+        if entry.line is not None and why is not Ending.DONE:
+            entry.line.say(closed=why.value)
+
+    def _said(self, event: Said) -> None:
+        if not event.session:
+            self._report(event.text)
+            return
+        entry = self._entries.get(event.session)
+        if entry is not None and entry.line is not None:
+            entry.line.say(say=event.text)
+
+    def _lost(self, plane: Plane, why: str) -> None:
+        """A data plane has ended: every door of it is closed, and everybody is to know."""
+        if not self.most or (self._ending and not self._entries):
+            return  # it never served, or has done so to the end
+        meant, self._meant = self._meant, {}
+        entries = [each for each in self._entries.values() if each.plane is plane]
+        self._report(f"the data plane, process {plane.pid}, was ended with all its sessions: {why}")
+        ended = refused_event("data-plane-ended", pid=plane.pid, why=why, sessions=len(entries))
+        self._log.record("", ended)
+        for entry in entries:
+            if entry.state is not State.OPEN:
+                continue
+            ending = meant.get(entry.id, Ending.LOST)
+            details = {"because": why} if ending is Ending.LOST else {}
+            self._write(entry, "closed", why=ending.value, **details)
+            if ending is Ending.LOST and entry.line is not None:
+                entry.line.say(say=CLOSED_WITH_IT.format(why=why, id=entry.id))
+            self._close(entry, ending)
+        if self._ending:
+            return
+        lacks = self._planes.replace(why)
+        if lacks:
+            self._report(f"no other data plane is started: {lacks}; the gateway ends")
+            self.failed = True
+            self._stop()
 
     # ── heard ─────────────────────────────────────────────────────────────────────────────────────
 
-    def changed(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
-        """The keeper saw something change under a session.
-
-        One at a time: a secret that hundreds of sessions have must not keep their requests waiting.
-        """
-        self._changes.append((what, session, heard))
-        if self._settled.is_set():
-            self._settled.clear()
-            self._house.loop.call_later(0, self._change_next)
-
-    def _change_next(self) -> None:
-        try:
-            self._change(*self._changes.popleft())
-        finally:
-            if self._changes:
-                self._house.loop.call_later(0, self._change_next)
-            else:
-                self._settled.set()
-
-    def _change(self, what: str, session: str, heard: tuple[Any, ...]) -> None:
-        entry = self._entries.get(session)
-        if entry is None:
-            if session in self._opening:
-                self._opening[session].append((what, heard))
-            return
-        if entry.live is None:
-            # It has no door yet; what is new is there when it opens.
-            if what == "reloaded":
-                entry.tenant = entry.tenant.with_provision(heard[0])
-            elif what == "rotated":
-                entry.tenant = entry.tenant.with_secret(*heard)
-            return
-        match what:
-            case "rotated":
-                entry.live.rotate(*heard)
-            case "reloaded":
-                entry.view()  # what it had in the store is remembered
-                entry.live.reload(*heard)
-            case "kept":
-                entry.live.keep(*heard)
-
     def _holder_ended(self, entry: Entry) -> None:
         """The process that held the sandbox is gone, and with it the sandbox (PDEATHSIG)."""
-        if entry.live is not None:
-            entry.live.record(session_event("ended", why="its supervisor ended"))
-        self._end(entry)
+        self._end(entry, "its supervisor ended")
 
-    def _said(self, entry: Entry, message: dict[str, Any]) -> None:
-        if entry.live is None:
-            return
+    def _told(self, entry: Entry, message: dict[str, Any]) -> None:
         match message:
             case {"note": str(what)} if what in _NOTES:
                 details = {name: str(message.get(name, "")) for name in _NOTES[what]}
-                entry.live.record(session_event(what, **details))
+                words = {"session": entry.id, "what": what, "details": details}
+                if entry.served:
+                    entry.plane.tell("note", words)
+                else:
+                    self._write(entry, what, **details)
             case {"ended": int(code)}:
-                entry.live.close(Ending.DONE)
-                entry.live.record(session_event("ended", code=code))
-                self._house.loop.create_task(self._farewell(entry))
+                if entry.state is State.OPEN:
+                    entry.state = State.REVOKED
+                task = self._loop.create_task(self._farewell(entry, code))
+                self._farewells.add(task)
+                task.add_done_callback(self._farewells.discard)
 
-    async def _farewell(self, entry: Entry) -> None:
+    async def _farewell(self, entry: Entry, code: int) -> None:
         """The last digest, when the session's last line is written."""
-        log = self._house.log
-        log.finish(entry.id)
-        await self._house.loop.run_in_executor(None, log.flush)
+        head = ""
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                words = {"session": entry.id, "code": code}
+                head = (await entry.plane.call("finish", words)).head
+        except (Lost, NoSuch, interface.Refused, TimeoutError):
+            self._write(entry, "ended", code=code)
         if entry.line is not None:
-            entry.line.say(head=log.head())
+            entry.line.say(head=head)
         self._end(entry)
 
     # ── done ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _known(self, session: str) -> Entry:
+    def _write(self, entry: Entry, what: str, **details: str | int) -> None:
+        """Write down here what became of a session whose data plane cannot."""
+        self._log.record(entry.id, session_event(what, **details))
+
+    def _find(self, session: str) -> Entry:
         entry = self._entries.get(session)
         if entry is None:
             raise NoSuch
         return entry
 
-    def _open(self, entry: Entry, handed: HandedDoor) -> None:
-        house = self._house
+    async def _open(self, entry: Entry, handed: HandedDoor) -> None:
         sockets = handed.take()
-        door = Door(sockets.tcp, sockets.udp, sockets.tcp6)
-        rate = entry.tenant.provision.policy.limits.audit_per_second
-        house.log.begin(entry.id, rate)
-        started = session_event("started", command=entry.label, pid=entry.process[0])
-        house.log.record(entry.id, started)
+        line = sockets.line
+        door = {"tcp": sockets.tcp, "udp": sockets.udp}
+        if sockets.tcp6 is not None:
+            door["tcp6"] = sockets.tcp6
+        words = {"session": entry.id, "label": entry.label, "pid": entry.process[0]}
         try:
+            if not entry.served:
+                raise interface.Refused(LOST)
             # Before it is served: if this gateway dies, the next one must know of it (I2).
             self._register.enter(entry.id, entry.label, entry.process)
-            entry.live = LiveSession(
-                house, entry.tenant, door, entry.report, lambda why: self._closed(entry, why)
-            )
-        except (Refused, SameNamespace, GatewayFull, OSError) as error:
-            door.close()
-            if sockets.line is not None:
-                sockets.line.close()
+            # Its line may have something to say as soon as it is served.
+            if line is not None:
+                entry.line = Line(
+                    self._loop,
+                    line,
+                    lambda message: self._told(entry, message),
+                    lambda: self._holder_ended(entry),
+                )
+            # Closed meanwhile, it is closed: an event of it may come before the answer.
+            entry.state = State.OPEN
+            await self._call("door", words | {"door": list(door)}, list(door.values()))
+        except (interface.Refused, NoSuch, OSError) as error:
+            if entry.line is None and line is not None:
+                line.close()
             self._end(entry)
-            words = (
-                f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
-            )
-            raise interface.Refused(_line(words or str(error))) from None
+            if isinstance(error, OSError):
+                why = f"it cannot be written down: {error.strerror}"
+                raise interface.Refused(why) from None
+            raise
+        finally:
+            for each in door.values():
+                each.close()
         if entry.timer is not None:
             entry.timer.cancel()
-        if sockets.line is not None:
-            entry.line = Line(
-                house.loop,
-                sockets.line,
-                lambda message: self._said(entry, message),
-                lambda: self._holder_ended(entry),
-            )
-        entry.state = State.OPEN
 
-    def _closed(self, entry: Entry, why: Ending) -> None:
-        """Its door was closed: no secret of it is kept, and its holder hears of it."""
-        entry.state = State.REVOKED
-        self._kept.end(entry.id)
-        if entry.line is not None and why is not Ending.DONE:
-            entry.line.say(closed=why.value)
+    async def _shut(self, sessions: list[str], ending: Ending, by: int, seconds: float) -> None:
+        """Have doors closed, by the data plane or by its end."""
+        plane = self._planes.now
+        meant = dict.fromkeys(sessions, ending)
+        self._meant |= meant
+        words = {"sessions": sessions, "why": ending.value, "by": by}
+        try:
+            if plane.quiet and seconds == ALL_RECEIPT_SECONDS:
+                raise TimeoutError  # it was given more than that already
+            await plane.call_acknowledged("close", words, seconds, CLOSE_SECONDS)
+        except (TimeoutError, interface.Refused, RuntimeError):
+            plane.end(UNANSWERED)
+            if not await plane.ended(GONE_SECONDS):
+                # It serves nobody any more, but its sockets are not closed before it is gone.
+                raise interface.Refused(NOT_GONE.format(pid=plane.pid)) from None
+        except Lost:
+            pass  # its end has closed them
+        finally:
+            for each in meant:
+                self._meant.pop(each, None)
 
-    def _revoke(self, entry: Entry, by: int) -> bool:
-        if entry.live is None:
-            self._end(entry)
-            return True
-        if entry.state is not State.OPEN:
-            return False
-        entry.live.close(Ending.REVOKED, by=by)
-        return True
+    async def _revoke(
+        self, entries: list[Entry], by: int, seconds: float, opening: Sequence[str] = ()
+    ) -> None:
+        sessions = [each.id for each in entries if each.state is State.OPEN]
+        for each in entries:
+            if each.state is State.PREPARED:
+                self._end(each)
+        if sessions or opening:
+            await self._shut([*sessions, *opening], Ending.REVOKED, by, seconds)
 
-    def _begin_stop(self, entry: Entry, by: int) -> None:
-        if entry.live is None or entry.line is None:
-            self._end(entry)
-            return
-        if entry.state is State.OPEN:
-            entry.live.close(Ending.STOPPED, by=by)
-        else:
-            entry.line.say(closed=Ending.STOPPED.value)
+    async def _begin_stop(self, entries: list[Entry], by: int) -> None:
+        sessions = []
+        for each in entries:
+            if each.state is State.PREPARED or each.line is None:
+                self._end(each)
+            elif each.state is State.OPEN:
+                sessions.append(each.id)
+            else:
+                each.line.say(closed=Ending.STOPPED.value)
+        if sessions:
+            await self._shut(sessions, Ending.STOPPED, by, ONE_RECEIPT_SECONDS)
 
     async def _ended(self, entry: Entry) -> None:
         try:
@@ -421,47 +492,30 @@ class GatewayOperations:
         except TimeoutError:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
-            if entry.live is not None:
-                entry.live.record(session_event("ended", why="its supervisor was killed"))
-            self._end(entry)
+            self._end(entry, "its supervisor was killed")
 
-    def _end(self, entry: Entry) -> None:
-        """Let go of the last of it."""
+    def _end(self, entry: Entry, why: str = "") -> None:
+        """Let go of the last of it; `why` is written down."""
         if self._entries.pop(entry.id, None) is None:
             return
         if entry.timer is not None:
             entry.timer.cancel()
-        if entry.live is not None:
-            entry.live.close(Ending.DONE)
-        self._kept.end(entry.id)
-        self._house.log.finish(entry.id)
-        self._house.loop.remove_reader(entry.pidfd)
+        if entry.served:
+            entry.plane.tell("drop", {"session": entry.id, "why": why})
+        elif why:
+            self._write(entry, "ended", why=why)
+        self._loop.remove_reader(entry.pidfd)
         os.close(entry.pidfd)
         if entry.line is not None:
             entry.line.close()
         self._register.remove(entry.id)
+        self._log.finish(entry.id)
         entry.over.set()
-        if self._sweeper is None and len(self._entries) <= SWEEP_SESSIONS:
-            self._sweeper = self._house.loop.call_later(SWEEP_SECONDS, self._sweep)
-
-    def _sweep(self) -> None:
-        self._sweeper = None
-        gc.collect()
 
     async def close(self) -> int:
         """End every session and its sandbox; how many there were. None comes any more."""
         self._ending = True
         entries = list(self._entries.values())
-        for entry in entries:
-            self._begin_stop(entry, os.getpid())
+        await self._begin_stop(entries, os.getpid())
         await asyncio.gather(*(self._ended(entry) for entry in entries))
         return len(entries)
-
-
-def _unless(lacks: str) -> tuple[bool, str]:
-    return not lacks, _line(lacks)
-
-
-def _line(words: str) -> str:
-    """Fit for one line of an answer."""
-    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:1000]

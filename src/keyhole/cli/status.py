@@ -84,6 +84,7 @@ def status_json(status: Status | None) -> dict[str, object]:
         "running": True,
         "version": status.version,
         "pid": status.pid,
+        "data_plane": status.data_plane,
         "since": moment(status.since),
         "sessions": status.sessions,
         "connections": status.connections,
@@ -100,6 +101,7 @@ def _grids(status: Status) -> tuple[Grid, ...]:
     admits = cell("yes", "green") if status.admitting else cell(_NOT_ADMITTING, "red")
     rows: list[tuple[Cell, ...]] = [
         (cell("gateway"), cell(f"process {status.pid}, version {status.version}")),
+        (cell("data plane"), cell(f"process {status.data_plane}")),
         (cell("up"), cell(f"{age(time.time() - status.since)}, since {since}")),
         (cell("sessions"), cell(status.sessions)),
         (cell("connections"), cell(status.connections)),

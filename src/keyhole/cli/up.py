@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from keyhole import __version__
 from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
-from keyhole.cli.notify import VARIABLE, Notifier
+from keyhole.cli.notify import VARIABLE, WATCHDOG, WATCHDOG_PROCESS, Notifier
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.parser import CliError
 from keyhole.cli.setting import environment, find_places, read_policy
@@ -190,14 +190,19 @@ def _serve(places: Places, line: int | None, expected: Expected | None) -> int:
     from keyhole.app.daemon import DaemonFailed, Serving, serve
 
     env = environment()
-    notifier = Notifier(env.pop(VARIABLE, None))
-    os.environ.pop(VARIABLE, None)  # what the gateway starts is not the service
+    notifier = Notifier(env)
+    for name in (VARIABLE, WATCHDOG, WATCHDOG_PROCESS):
+        os.environ.pop(name, None)
     if line is None:
         try:
-            serving = Serving(places, env, notifier.ready, _report, _ask_here(), expected)
+            serving = Serving(
+                places, env, notifier.ready, _report, _ask_here(), expected, notifier.turned
+            )
             code: int = serve(serving)
         except DaemonFailed as error:
             raise CliError(f"no gateway was started: {visible(str(error))}") from None
+        finally:
+            notifier.close()
         return code
     try:
         starter = Starter(line)

@@ -46,7 +46,7 @@ class Conversation:
 
     __slots__ = (
         "_answer", "_buffer", "_descriptors", "_door", "_ended", "_loop", "_namespace",
-        "_operations", "_reading", "_sock", "_task", "_timer", "_writing", "peer",
+        "_operations", "_reading", "_sock", "_task", "_timer", "_turns", "_writing", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -57,13 +57,16 @@ class Conversation:
         operations: Operations,
         namespace: bytes,
         ended: Callable[[Conversation], None],
+        turns: asyncio.Semaphore,
     ) -> None:
+        """`turns` is what operations wait for that are not urgent."""
         self.peer = peer
         self._loop = loop
         self._sock = sock
         self._operations = operations
         self._namespace = namespace
         self._ended = ended
+        self._turns = turns
         self._buffer = RequestBuffer()
         self._descriptors = Descriptors()
         self._door: HandedDoor | None = None
@@ -119,8 +122,14 @@ class Conversation:
         self._stop_reading()
         call = Call(asked, self._door, self.peer)
         self._timer = self._loop.call_later(WORK_SECONDS, self._give_up)
-        self._task = self._loop.create_task(perform(self._operations, call))
+        self._task = self._loop.create_task(self._perform(call))
         self._task.add_done_callback(self._done)
+
+    async def _perform(self, call: Call) -> bytes:
+        if call.asked.operation.urgent:
+            return await perform(self._operations, call)
+        async with self._turns:
+            return await perform(self._operations, call)
 
     def _take_door(self, asked: Asked) -> HandedDoor | None:
         if not asked.operation.descriptors:

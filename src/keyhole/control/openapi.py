@@ -112,6 +112,7 @@ _BOUNDS = (
     ("seconds for the gateway to do it", f"{conversation.WORK_SECONDS:g}"),
     ("seconds for the answer to be read", f"{conversation.SEND_SECONDS:g}"),
     ("connections at a time; more wait", server.MAX_CONVERSATIONS),
+    ("operations at a time, but for those that cut off, end or show", server.MAX_AT_WORK),
     ("sessions in one answer", PAGE),
     ("samples of the metrics", MAX_SAMPLES),
 )

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from keyhole.control.place import Claim
     from keyhole.control.runs import RunClaim
 
-MAX_CONVERSATIONS = 64
+MAX_CONVERSATIONS = 512
 """Connections at a time; more wait in the kernel's queue. A command makes one after the other."""
+
+MAX_AT_WORK = 64
+"""Operations at a time that may have to wait for something: a session that is opened waits for a
+secret, or for a data plane that is stuck. Others wait their turn; urgent ones do not."""
 
 ACCEPTS_PER_TICK = 8
 """Connections taken before the loop looks at doors again."""
@@ -56,6 +60,7 @@ class Server:
         self._operations = operations
         self._own = Own(os.geteuid(), namespace_of(listener))
         self._conversations: set[Conversation] = set()
+        self._turns = asyncio.Semaphore(MAX_AT_WORK)
         self._timer: asyncio.TimerHandle | None = None
         self._accepting = False
         self._open = True
@@ -127,7 +132,7 @@ class Server:
                 sock.close()
             return
         conversation = Conversation(
-            self._loop, sock, peer, self._operations, self._own.namespace, self._left
+            self._loop, sock, peer, self._operations, self._own.namespace, self._left, self._turns
         )
         self._conversations.add(conversation)
         self._quiet.clear()

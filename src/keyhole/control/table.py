@@ -143,12 +143,13 @@ STATUS = Record(
     values.Status,
     {
         "version": Field(_NAME, "of Keyhole"),
-        "pid": Field(_PID, "the gateway's process"),
+        "pid": Field(_PID, "the gateway's control process, which `keyhole down` ends"),
         "since": Field(_SECONDS, "when it started, in seconds since the epoch"),
         "sessions": Field(_COUNT, "prepared, open or revoked"),
         "connections": Field(_COUNT, "of all sessions"),
         "admitting": Field(Flag(), "false while the audit log cannot be written (I8)"),
         "protections": Field(ListOf(_PROTECTION, MAX_LISTED), "the gateway's own hardening"),
+        "data_plane": Field(_PID, "the process that serves the doors"),
     },
 )
 _CHECK = Record(
@@ -259,6 +260,8 @@ class Operation:
     """Whether sockets may come beside the request."""
     metrics: bool = False
     """Whether the answer is Prometheus's text."""
+    urgent: bool = False
+    """Whether it is done at once, however many others wait: what cuts off, ends or shows (I12)."""
 
     def matches(self, path: str) -> dict[str, str] | None:
         """The parameters in a path of this operation. Nothing is decoded: one spelling each."""
@@ -286,7 +289,7 @@ class Operation:
 
 
 OPERATIONS = (
-    Operation("status", "GET", "/v1/status", "The gateway as a whole.", answer=STATUS),
+    Operation("status", "GET", "/v1/status", "The gateway as a whole.", answer=STATUS, urgent=True),
     Operation(
         "health", "GET", "/v1/health",
         "Whether sandboxes can work now: the audit log, the keeper, the door that is expected, its"
@@ -300,8 +303,11 @@ OPERATIONS = (
     Operation(
         "list_sessions", "GET", "/v1/sessions",
         "The sessions that are not ended, a page at a time.", query=PAGING, answer=SESSION_PAGE,
+        urgent=True,
     ),
-    Operation("show_session", "GET", "/v1/sessions/{id}", "One session.", answer=SESSION_VIEW),
+    Operation("show_session", "GET", "/v1/sessions/{id}", "One session.", answer=SESSION_VIEW,
+        urgent=True,
+    ),
     Operation(
         "open_session", "POST", "/v1/sessions",
         "Prepare a session for the process that asks, or, when its door comes beside the request,"
@@ -317,13 +323,16 @@ OPERATIONS = (
     Operation(
         "stop_session", "DELETE", "/v1/sessions/{id}",
         "End a session: its door closes, open connections are cut, its sandbox is ended.",
+        urgent=True,
     ),
     Operation(
         "revoke_session", "POST", "/v1/sessions/{id}/revoke",
         "Close a session's door for good and cut its connections; the sandbox stays.",
+        urgent=True,
     ),
     Operation(
-        "revoke_all", "POST", "/v1/revoke-all", "The same for every session.", answer=REVOKED
+        "revoke_all", "POST", "/v1/revoke-all", "The same for every session.", answer=REVOKED,
+        urgent=True,
     ),
     Operation(
         "grant", "POST", "/v1/sessions/{id}/grants",
@@ -339,7 +348,9 @@ OPERATIONS = (
         "secret_changed", "POST", "/v1/secrets/{name}/changed",
         "Read a secret again where sessions use it. The answer is the same when none does.",
     ),
-    Operation("stop_gateway", "POST", "/v1/stop", "End every session, then the gateway."),
+    Operation("stop_gateway", "POST", "/v1/stop", "End every session, then the gateway.",
+        urgent=True,
+    ),
 )  # fmt: skip
 
 BY_NAME = {each.name: each for each in OPERATIONS}

@@ -112,6 +112,7 @@ class Status:
     connections: int
     admitting: bool
     protections: tuple[Protection, ...] = ()
+    data_plane: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ _PRCTL = (
     0x53564D41,  # SET_VMA: allocators name their memory
 )  # fmt: skip
 
+_STARTING = ("execve", "execveat")
 _ENDING = (0, signal.SIGKILL, signal.SIGTERM)
 _SO_PEERPIDFD = 77
 
@@ -132,6 +133,22 @@ def build_gateway_filter() -> Any:  # noqa: ANN401 - untyped library
     ):
         for value in values:
             _rule(sc, policy, sc.ALLOW, name, sc.Arg(argument, sc.EQ, value))
+    return policy
+
+
+def build_control_filter() -> Any:  # noqa: ANN401 - untyped library
+    """The filter of a control process, which its data planes have, too, from their beginning.
+
+    They still have to lock themselves down and it has to start them, so that it only names what
+    neither ever does. Raises Missing.
+    """
+    sc = binding()
+    policy = sc.SyscallFilter(sc.ALLOW)
+    policy.set_attr(sc.Attr.ACT_BADARCH, sc.KILL_PROCESS)
+    policy.set_attr(sc.Attr.CTL_TSYNC, 1)
+    for name in KILLED:
+        if name not in _STARTING:
+            _rule(sc, policy, sc.KILL_PROCESS, name)
     return policy
 
 

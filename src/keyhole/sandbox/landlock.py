@@ -74,11 +74,11 @@ def find_abi() -> int:
     return max(0, int(_libc.syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)))
 
 
-def restrict(read: Iterable[Path], write: Iterable[Path]) -> Held:
-    """Nothing but these trees and files may be read, or read and written; nothing executed.
+def restrict(read: Iterable[Path], write: Iterable[Path], execute: Iterable[Path] = ()) -> Held:
+    """Nothing but these trees and files may be read, read and written, or read and executed.
 
-    Paths to read that cannot be reached are left out. Raises OSError. Needs no new privileges to be
-    given up first, and holds for this thread and those that it starts.
+    Paths to read or to execute that cannot be reached are left out. Raises OSError. Needs no new
+    privileges to be given up first, and holds for this thread and those that it starts.
     """
     abi = find_abi()
     handled = _FIRST | sum(access for since, access in _LATER if abi >= since)
@@ -90,9 +90,11 @@ def restrict(read: Iterable[Path], write: Iterable[Path]) -> Held:
     attributes = struct.pack("=QQQ", handled, net, scoped)[:size]
     ruleset = _call(_SYS_CREATE_RULESET, attributes, size, 0)
     try:
-        for path in read:
+        granted = [(path, _READING) for path in read]
+        granted += [(path, _READING | _EXECUTE) for path in execute]
+        for path, access in granted:
             try:
-                _grant(ruleset, path, _READING & handled)
+                _grant(ruleset, path, access & handled)
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 continue
         for path in write:

@@ -1,13 +1,15 @@
 """The gateway locks itself in: from here on it can serve, and little else, whoever steers it.
 
-Called by the app once, when everything is open that needs more: the keeper started, the control
-socket bound, the memory guarded. No other thread may run, since most of this holds for a thread and
-those that it starts, and no loop be made: libuv would keep an io_uring of it, and end the process
-when that does not answer any more. There is no way back.
+Called by the app once in the data plane, and once in the control process, when everything is open
+that needs more: the keeper started, the control socket bound, the memory guarded. No other thread
+may run, since most of this holds for a thread and those that it starts, and no loop be made: libuv
+would keep an io_uring of it, and end the process when that does not answer any more. There is no
+way back.
 
-Afterwards nothing is started or executed, no process looked into, no file outside of the lists
-opened, no Unix socket made but pairs: the service manager's, too, is connected before. What a
-kernel cannot hold is said in a `Protection`, not passed over.
+Afterwards a data plane starts and executes nothing, looks into no process, opens no file outside of
+the lists, and makes no Unix socket but pairs: the service manager's, too, is connected before. The
+control process, which no hostile byte reaches, may still start a data plane. What a kernel cannot
+hold is said in a `Protection`, not passed over.
 """
 
 from __future__ import annotations
@@ -21,12 +23,19 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
 from keyhole.sandbox import landlock, syscalls
-from keyhole.sandbox.gatewayfilter import build_gateway_filter, can_pin_peers
+from keyhole.sandbox.gatewayfilter import (
+    build_control_filter,
+    build_gateway_filter,
+    can_pin_peers,
+)
 from keyhole.sandbox.programs import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
+
+LIBRARIES = tuple(map(Path, ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")))
+"""Among them is the loader of every program."""
 
 SYSTEM = tuple(
     map(
@@ -88,6 +97,39 @@ def lock_down(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, 
     return tuple(held)
 
 
+def lock_down_control(read: Sequence[Path], write: Sequence[Path]) -> tuple[Protection, ...]:
+    """The same for a control process, whose data planes are held by it from their first instruction
+    on, and hold themselves more narrowly.
+
+    It still starts this very Python, and what a data plane imports may be read. Raises as
+    `lock_down` does.
+    """
+    _look_around()
+    policy, why = _build_filter(build_control_filter)
+    syscalls.no_new_privileges()
+    _drop_capabilities()
+    program = Path(sys.executable)
+    # Without the file, a virtual environment is none.
+    python = [program.parent.parent / "pyvenv.cfg", program.parent / "pyvenv.cfg"]
+    known = (*SYSTEM, RESOLVER.resolve(), *python, *_packages(), *read)
+    # The loader of a program is executed with it.
+    execute = (program.resolve(), *LIBRARIES)
+    files = _restrict(known, (*write, Path(os.devnull)), execute)
+    held = [*files, _load(policy, why)]
+    return tuple(Protection(f"control-{each.name}", each.on, each.note) for each in held)
+
+
+def _packages() -> list[Path]:
+    """Where this Python imports from. Not a directory that it was started in, which may be on the
+    path without a name."""
+    found = {sys.prefix, sys.base_prefix, *filter(os.path.isabs, sys.path)}
+    # A package may be a link out of its directory: some installers link what they keep elsewhere.
+    for each in list(found):
+        with contextlib.suppress(OSError), os.scandir(each) as entries:
+            found |= {os.path.realpath(entry.path) for entry in entries if entry.is_symlink()}
+    return [Path(each) for each in sorted(found)]
+
+
 def _look_around() -> None:
     others = len(os.listdir("/proc/self/task")) - 1
     if others:
@@ -121,11 +163,13 @@ def _may_keep_memory_locked() -> bool:
     return True
 
 
-def _restrict(read: Sequence[Path], write: Sequence[Path]) -> list[Protection]:
+def _restrict(
+    read: Sequence[Path], write: Sequence[Path], execute: Sequence[Path] = ()
+) -> list[Protection]:
     if not landlock.find_abi():
         none = "the kernel has no Landlock, or was started without it"
         return [Protection("files", on=False, note=none)]
-    held = landlock.restrict(read, write)
+    held = landlock.restrict(read, write, execute)
     note = f"Landlock ABI {held.abi}"
     return [Protection("files", on=True, note="; ".join((note, *held.lacking)))]
 
@@ -150,9 +194,9 @@ def _modules() -> list[Path]:
     return [Path(each) for each in sorted(used | linked)]
 
 
-def _build_filter() -> tuple[Any, str]:
+def _build_filter(build: Callable[[], Any] = build_gateway_filter) -> tuple[Any, str]:
     try:
-        return build_gateway_filter(), ""
+        return build(), ""
     except Missing as missing:
         return None, str(missing)
 

@@ -82,6 +82,13 @@ def report(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
+def describe_loop_fault(context: dict[str, Any]) -> str:
+    """What an event loop complains of, without the words of the exception."""
+    error = context.get("exception")
+    what = describe(error) if isinstance(error, BaseException) else "unknown"
+    return f"an error in Keyhole itself: {context.get('message')}: {what}"
+
+
 def report_loop_fault(_: AbstractEventLoop, context: dict[str, Any]) -> None:
     """Hand on what an event loop complains of: set it as the loop's exception handler."""
     error = context.get("exception")
