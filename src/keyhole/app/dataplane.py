@@ -60,7 +60,7 @@ _MODULES = (
     "keyhole.app.line",
     "keyhole.app.live",
     "keyhole.gateway.gateway",
-    "keyhole.gateway.resolver",
+    "keyhole.system.resolver",
 )
 
 
