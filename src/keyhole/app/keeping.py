@@ -80,7 +80,7 @@ class Keeping:
         except (OSError, ValueError):
             return None
 
-    def connect(self) -> tuple[socket.socket, socket.socket]:
+    def open_link(self) -> tuple[socket.socket, socket.socket]:
         """Two sockets for a data plane, whose other ends the keeper has. Raises OSError."""
         link, theirs = socket.socketpair()
         judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -99,7 +99,7 @@ class Plane:
     @classmethod
     def start(cls, told: Mapping[str, Any], keeping: Keeping, env: Mapping[str, str]) -> Plane:
         """Start the process; `told` says where things are. Raises OSError."""
-        link, judges = keeping.connect()
+        link, judges = keeping.open_link()
         calls, their_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answers, their_answers = socket.socketpair()
         pulse, their_pulse = make_pulse()
