@@ -29,7 +29,7 @@ def test_what_is_asked_while_the_keeper_starts_is_answered(tmp_path: Path) -> No
     """Its interpreter takes longer to start than the first question to come."""
     places = Places(tmp_path, tmp_path / "config", tmp_path / "state", tmp_path / "run")
     keeping = Keeping.start(places, {})
-    kept = Kept(*keeping.connect())
+    kept = Kept(*keeping.open_link())
 
     async def ask() -> object:
         kept.attach(asyncio.get_running_loop(), lambda *_: None)
