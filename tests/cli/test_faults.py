@@ -14,6 +14,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,6 +170,75 @@ def test_an_exception_beside_the_command_is_told_and_the_command_goes_on(
     assert "Traceback" not in said
     assert WORDS not in said
     assert len(LINE.findall(said)) == 1, said
+
+
+COMPANION = """\
+import keyhole.app.companion as c
+c._PROGRAM = c._PROGRAM.replace('run_guarded(', {broken!r} + '\\nrun_guarded(')
+"""
+"""Changes a process beside a run or a gateway, by what it is started with."""
+
+FAIL = f"def fail(*_, **__): raise ValueError({QUOTED})\n"
+ASKS = ("run", "--trust", "--", "sh", "-c", "getent hosts ok.example; exit 7")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        # A fault in one connection or question is told, and the rest goes on.
+        ("import keyhole.gateway.nameserver as m; m.NameServer.answer = fail", 7),
+        # A data plane that cannot serve ends the run: its command would only meet silence.
+        ("import keyhole.app.live as m; m.LiveSession.__init__ = fail", 125),
+    ],
+)
+def test_an_exception_in_the_data_plane_of_a_run_is_one_line(
+    keyhole: Keyhole, change: str, code: int
+) -> None:
+    keyhole.policy('[egress]\nallow = ["ok.example"]\n')
+    program = COMPANION.format(broken=FAIL + change)
+    ended, said = on_terminal(launched(program, *ASKS), keyhole.env, keyhole.project)
+    assert ended == code, said
+    assert "Traceback" not in said
+    assert WORDS not in said
+    assert "an error in Keyhole itself" in said, said
+    assert "ValueError at " in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "import keyhole.app.operations as m; m.GatewayOperations.status = fail",
+        COMPANION.format(
+            broken=FAIL + "import keyhole.app.served as m; m.ServedSessions.__init__ = fail"
+        ),
+    ],
+    ids=["control process", "data plane"],
+)
+def test_an_exception_in_a_gateway_is_words_to_the_person_and_a_line_in_its_log(
+    keyhole: Keyhole, change: str
+) -> None:
+    keyhole.home.chmod(0o700)
+    env = keyhole.env | {"XDG_RUNTIME_DIR": str(keyhole.home)}
+    gateway = subprocess.Popen(
+        launched(change, "up", "--foreground"), cwd=keyhole.project, env=env,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 30
+        while not (keyhole.home / "keyhole/control.sock").exists() and gateway.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        asked = subprocess.run(
+            launched("", "status"), env=env, capture_output=True, text=True, check=False
+        )
+    finally:
+        gateway.terminate()
+        said = gateway.communicate(timeout=30)[0].decode()
+    assert asked.returncode in (1, 2), asked
+    for text in (said, asked.stdout + asked.stderr):
+        assert "Traceback" not in text
+        assert WORDS not in text
+    assert "ValueError at " in said, said
 
 
 def test_an_exception_in_the_keeper_is_one_line(keyhole: Keyhole) -> None:

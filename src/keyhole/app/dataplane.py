@@ -427,9 +427,10 @@ def _give_up(line: socket.socket, error: Exception) -> NoReturn:
 
     from keyhole.model.text import visible
     from keyhole.sandbox.files.fileplan import Refused
+    from keyhole.system.faults import mention
 
     known = isinstance(error, Refused | OSError)
-    words = str(error) if known else f"a fault of Keyhole's ({type(error).__name__})"
+    words = str(error) if known else mention(error)
     with suppress(OSError):
         _say(line, failed=visible(words)[:MAX_SAID])
     os._exit(1)

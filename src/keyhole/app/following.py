@@ -16,6 +16,7 @@ from keyhole.app.provider import NOT_ACCEPTED, Provider, Stock, Wanted
 from keyhole.model.value import dataclass
 from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox.files.fileplan import Refused
+from keyhole.system.faults import mention
 from keyhole.vault.interface import Unavailable, mark_of
 from keyhole.vault.watch import MAX_PATIENCE, PATIENCE, Followers, Watch
 
@@ -143,8 +144,7 @@ class Following:
             words = NOT_ACCEPTED if NOT_ACCEPTED in str(error) else str(error)
             return False, f"the policy has changed, the old one holds: {words}"
         except Exception as error:  # noqa: BLE001 - others are read after this one (I9)
-            fault = f"a fault of Keyhole's ({type(error).__name__})"
-            return False, f"the policy has changed, the old one holds: {fault}"
+            return False, f"the policy has changed, the old one holds: {mention(error)}"
         before = self._stock.provision
         if _alike(stock.provision, before):
             stock.vault.close()

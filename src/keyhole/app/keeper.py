@@ -40,6 +40,7 @@ from keyhole.policy.fault import PolicyFaults
 from keyhole.sandbox.bailiff import Bailiff
 from keyhole.sandbox.files.fileplan import Refused
 from keyhole.sandbox.programs import Missing
+from keyhole.system.faults import mention
 from keyhole.vault.interface import Unavailable
 from keyhole.vault.memory import guard_memory
 from keyhole.vault.store import Store
@@ -177,7 +178,7 @@ class Keeper:
             except (Refused, Unreadable, Unavailable) as error:
                 answer = ("answer", number, None, str(error))
             except Exception as error:  # noqa: BLE001 - the keeper outlives a fault of one session
-                answer = ("answer", number, None, f"a fault of Keyhole's ({type(error).__name__})")
+                answer = ("answer", number, None, mention(error))
             self._send(answer)
 
         if not _in_background(run):

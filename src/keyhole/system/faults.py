@@ -44,6 +44,11 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__} at {_place(frame)}"
 
 
+def mention(error: BaseException) -> str:
+    """The same within a longer message."""
+    return f"an error in Keyhole itself, {describe(error)}"
+
+
 def explain(error: BaseException) -> str:
     """All that a developer needs, and no value: types, files, lines and functions of the chain."""
     told: list[str] = []

@@ -147,7 +147,7 @@ def _all(
             case Unavailable() as error:
                 missing.append(error)
             case None:
-                missing.append(Unavailable(ref, "it was not read, for a fault of Keyhole's"))
+                missing.append(Unavailable(ref, "it was not read: an error in Keyhole itself"))
     if len(missing) == 1:
         raise missing[0]
     if missing:

@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from keyhole.model.value import dataclass
+from keyhole.system.faults import mention
 from keyhole.vault import lives
 from keyhole.vault.interface import Unavailable
 
@@ -109,7 +110,7 @@ class Watch:
         except Unavailable as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - the watch must outlive a fault of a source
-            return f"it was not read, for a fault of Keyhole's ({type(error).__name__})"
+            return f"it was not read: {mention(error)}"
         one.take(given)
         if not self._over.is_set():
             self._followers.changed(one.ref, given)
