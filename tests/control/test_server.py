@@ -280,9 +280,12 @@ def test_the_kill_switch_does_not_wait_behind_others(rig: Rig) -> None:
     """I12: however many operations wait for something, what cuts off, ends or shows is done. The
     control: what waits is done in its turn."""
     rig.gateway.hold = rig.call(asyncio.Event)
-    waiting = [rig.connect() for _ in range(server.MAX_AT_WORK + 3)]
-    for sock in waiting:
-        sock.sendall(request("POST", "/v1/reload"))
+    waiting = []
+    for number in range(server.MAX_AT_WORK + 3):
+        waiting.append(rig.connect())
+        waiting[-1].sendall(request("POST", "/v1/reload"))
+        # Accepted one after the other, as the kernel's queue has no room for all of them.
+        until(lambda last=number: rig.call(lambda: len(rig.server._conversations)) > last)  # type: ignore[misc]
 
     def asked() -> int:
         return sum(call[0] == "reload" for call in rig.gateway.calls)
