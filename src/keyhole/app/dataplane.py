@@ -194,7 +194,7 @@ class Beginning:
                 self._places = audit, quarantine
                 if inspects:  # the sandbox's files are written when its CA is made
                     self._confine()
-                    importlib.import_module("keyhole.app.interception")
+                    importlib.import_module("keyhole.app.sessionca")
             case ("open", bytes(session), inspects):
                 self._session = session
                 if inspects:
