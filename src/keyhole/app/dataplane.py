@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from keyhole.app.companion import stay_with_parent
-from keyhole.app.message import Frames, unpacked
+from keyhole.app.message import SIZE, Frames, unpacked
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,6 +62,7 @@ _MODULES = (
     "keyhole.gateway.gateway",
     "keyhole.system.resolver",
 )
+_INSPECTING = ("keyhole.app.interception",)
 
 
 class _Link:
@@ -71,6 +72,22 @@ class _Link:
         self.sock = sock
         self._frames = Frames()
         self._descriptors: list[int] = []
+
+    def read_one(self) -> tuple[Any, ...]:
+        """One message and no byte more, before there is a loop: the next one may hold secrets, and
+        what it asks for comes first. The process ends when the other one has."""
+        first, self._descriptors, _, _ = socket.recv_fds(self.sock, 1, MAX_FDS)
+        (length,) = SIZE.unpack(first + self._exactly(SIZE.size - 1))
+        return tuple(unpacked(self._exactly(length)))
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            more = self.sock.recv(size - len(data))
+            if not more:
+                os._exit(0)
+            data += more
+        return bytes(data)
 
     def read(self) -> list[tuple[Any, ...]]:
         """What has come; the process ends when the other one has."""
@@ -94,9 +111,11 @@ class _Link:
 class _Loading:
     """Imports the rest of the data plane in a thread, so that messages are heard meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: Tenant | None) -> None:
         import threading
 
+        inspects = tenant is not None and tenant.trust is not None
+        self._modules = (*_MODULES, *_INSPECTING) if inspects else _MODULES
         self.done = os.eventfd(0)
         self.error: BaseException | None = None
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -104,7 +123,7 @@ class _Loading:
 
     def _load(self) -> None:
         try:
-            for each in _MODULES:
+            for each in self._modules:
                 importlib.import_module(each)
         except BaseException as raised:  # noqa: BLE001 - it is raised again where it is waited for
             self.error = raised
@@ -128,6 +147,7 @@ class Beginning:
         self.link = link
         self._line = line
         self._places: tuple[str, str] | None = None
+        self._confined = False
         self._session = b""
         self.limits: GatewayLimits | None = None
         self.fault = ""
@@ -167,8 +187,7 @@ class Beginning:
                 os._exit(0)  # the sandbox has ended, or the other process has
             had_door = bool(self.door)
             if self.link.sock.fileno() in found:
-                for message in self.link.read():
-                    self._take(message)
+                self._take(self.link.read_one())
             if self.door and not had_door:
                 for each in self.door:
                     poll.register(each, select.POLLIN)
@@ -177,7 +196,7 @@ class Beginning:
                 for each in self.door:
                     poll.unregister(each)
                 self._open()
-                self._loading = _Loading()
+                self._loading = _Loading(self.tenant)
                 poll.register(self._loading.done, select.POLLIN)
             elif self._loading is not None and self._loading.done in found:
                 self._loading.finish()
@@ -195,7 +214,7 @@ class Beginning:
                 self._places = audit, quarantine
                 if inspects:  # the sandbox's files are written when its CA is made
                     self._confine()
-                    importlib.import_module("keyhole.app.interception")
+                    importlib.import_module("keyhole.app.sessionca")
             case ("open", bytes(session), inspects):
                 self._session = session
                 if inspects:
@@ -234,8 +253,6 @@ class Beginning:
         for each in write:
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_down(_libraries(), write)
-
-    _confined = False
 
 
 def _libraries() -> list[Path]:

@@ -7,50 +7,31 @@ the old one in force, and never breaks a request.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from keyhole.certs.authority import CA_LIFETIME, Authority
+from keyhole.app.sessionca import Trust as Trust  # noqa: TC001 - what signs is loaded with this
 from keyhole.gateway.minting import Minting
 from keyhole.gateway.session import Interception
 from keyhole.inject.credential import Credential, Unusable, make_credential
 from keyhole.inject.injection import GoogleInjection
 from keyhole.inject.serviceaccount import read_account
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass, replace
+from keyhole.model.value import replace
 from keyhole.sandbox.files.fileplan import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from keyhole.app.roots import Roots
     from keyhole.gateway.pushes import Judge
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret
-    from keyhole.policy.policy import Policy, ServiceHost
+    from keyhole.policy.policy import ServiceHost
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 NO_PLACEHOLDER = ("keyhole-found-on-this-host",)
 """What replaces a preset's credential in answers: no client has a placeholder of it."""
-
-SLACK = timedelta(hours=1)
-"""How much longer than a session its CA lives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Whom a session trusts: its own CA, this host's roots, and what the policy adds to them."""
-
-    authority: Authority
-    roots: Roots
-
-
-def open_trust(policy: Policy, roots: Roots, session: str) -> Trust:
-    """Make a session's CA."""
-    life = max(CA_LIFETIME, timedelta(seconds=policy.limits.ttl) + SLACK)
-    return Trust(Authority.create(session, life), roots)
 
 
 def intercept(

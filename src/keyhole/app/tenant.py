@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from keyhole.app.interception import Trust
     from keyhole.app.provision import Provision
+    from keyhole.app.sessionca import Trust
     from keyhole.gateway.pushes import Judge
     from keyhole.gateway.session import Interception
     from keyhole.model.secret import Secret, SecretRef
@@ -68,7 +68,7 @@ def make_tenant(
     """A tenant with a CA of its own, where its policy has something to inspect."""
     if provision.roots is None:
         return Tenant(session, provision)
-    from keyhole.app.interception import open_trust
+    from keyhole.app.sessionca import open_trust
 
     trust = open_trust(provision.policy, provision.roots, session)
     return Tenant(session, provision, trust, stand_ins)
