@@ -77,7 +77,8 @@ def play(authority: trustme.CA, tls: ssl.SSLContext) -> Iterator[Play]:
     with set_up(authority, make_services(authority, own=SECRET, told=SECRET)) as stage:
         made = Play(stage)
         named = '"cookie:sid", "cookie:cf_*", "header:x-subject-token", "header:content-md5"'
-        policy = service("own", OWN) + service("plain", PLAIN, inject="")
+        every = "*,WEBSOCKET /**"
+        policy = service("own", OWN, allow=every) + service("plain", PLAIN, inject="", allow=every)
         policy += service("told", TOLD, more=f"unsafe_return = [{named}]")
         with serving(made, tls) as server:
             stage.open(policy, ok_example=server, other_example=server, told_ok_example=server)
