@@ -359,7 +359,8 @@ def test_a_killed_keyhole_s_group_is_gone_after_the_next_run(
         run.kill()
         run.wait(PATIENCE)
         until_buried(members)
-    assert group.is_dir()
+    # Whether it is still there is not told: any run of this user on this host removes it, those of
+    # the other tests that run at the same time included.
     assert project.run("true").code == 0
     assert not group.exists()
 
