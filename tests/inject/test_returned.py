@@ -121,8 +121,7 @@ def test_digests_of_an_upload_pass(
         assert found == [f"ETag: {sealed}"]
 
 
-def test_a_tag_that_is_too_long_or_stands_twice_is_left_out() -> None:
-    assert passed(FIELDS, 'ETag: "1"', 'ETag: "2"', "Content-Length: 5") == []
+def test_a_tag_that_is_too_long_is_left_out() -> None:
     assert passed(FIELDS, f"ETag: {'x' * 2000}", "Content-Length: 5") == []
 
 

@@ -108,15 +108,13 @@ class AnswerFields:
     def put_back(self, head: ResponseHead, method: str) -> None:
         """Add to an answer's lines what may go on of the fields that were collected."""
         about_upload = _is_about_upload(head, method)
-        # Of two tags a client and a cache may choose differently.
-        tagged = sum(field.name == _ETAG for field in head.collected) == 1
         for field in head.collected:
             if field.name == _COOKIE:
                 if self._returns(field.value):
                     head.lines.append(field.line)
             elif about_upload:
                 head.lines.append(field.line)
-            elif field.name == _ETAG and tagged and self._tags is not None and head.status >= 200:
+            elif field.name == _ETAG and self._tags is not None and head.status >= 200:
                 sealed = self._tags.seal(field.value)
                 if sealed:
                     head.lines.append(b"ETag: %b\r\n" % sealed)
