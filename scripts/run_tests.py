@@ -1,4 +1,4 @@
-"""Runs every test but the attack battery, as many folders of tests at once as there are processors.
+"""Runs every test but the attack battery, one folder of tests for each processor at once and one more.
 
 Called by `make test`, for a person and for CI alike. A part is one folder of tests/, run by a
 pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
@@ -49,6 +49,9 @@ LONGEST_FIRST = (
 
 MAX_LANES = 4
 """Parts at once. Each makes sandboxes, servers and accounts: more would hinder one another."""
+
+WAITING_LANES = 1
+"""Parts beyond one for each processor: tests wait for processes and time limits about as often."""
 
 USUAL = "not attack and not alone"
 
@@ -195,7 +198,7 @@ def covered(directory: Path) -> bool:
 def main(tests: Path = ROOT / "tests", seed: int | None = None) -> int:
     """Run all; what `make test` exits with."""
     began = time.monotonic()
-    lanes = min(len(os.sched_getaffinity(0)), MAX_LANES)
+    lanes = min(len(os.sched_getaffinity(0)) + WAITING_LANES, MAX_LANES)
     together, alone = parts(tests)
     print(f"{len(together)} parts, {lanes} at a time; each is shown when it has ended", flush=True)
     failed: list[Ended] = []

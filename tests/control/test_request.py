@@ -285,6 +285,7 @@ def test_many_at_once_are_all_answered(rig: Rig) -> None:
     assert len(answered) == 16 * 20
 
 
+@pytest.mark.alone
 def test_the_loop_goes_on_while_requests_of_every_size_come(rig: Rig) -> None:
     """What else the loop has to do waits for some milliseconds at most: of its own work, so that
     a busy machine does not count."""

@@ -217,8 +217,9 @@ def test_a_judge_that_takes_too_long_is_ended(play: Callable[..., None]) -> None
             finally:
                 ended.set()
 
-        hurried = Jail(seconds=0.5)
-        with pytest.raises(Unjudged, match=r"over 0\.5 s"):
+        # Long enough for a judge to start on a busy machine, and to ask.
+        hurried = Jail(seconds=4)
+        with pytest.raises(Unjudged, match="over 4 s"):
             await judged(pushed, case_of(update(main, new), tips=(main,)), ask, within=hurried)
         assert ended.is_set()
 
