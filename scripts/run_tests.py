@@ -1,4 +1,4 @@
-"""Runs every test but the attack battery, one folder of tests for each processor at once and one more.
+"""Runs every test but the attack battery, a folder for each processor at once and one more.
 
 Called by `make test`, for a person and for CI alike. A part is one folder of tests/, run by a
 pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
