@@ -102,6 +102,8 @@ def test_all_else_passes(name: str) -> None:
         ("HEAD", 200, 3, False),
         ("HEAD", 200, None, False),
         ("PUT", 304, None, False),
+        ("PUT", 412, 0, False),
+        ("POST", 303, 0, False),
         ("PUT", 100, None, False),
     ],
 )
