@@ -371,7 +371,11 @@ def test_a_session_that_uses_up_every_turn_still_gets_names_and_connections(
         seen.append(turn.left)
         turn.later(work)
 
-    both.rig.call(lambda: [turn.later(work) for _ in range(4)])
+    def begin() -> None:
+        for _ in range(4):
+            turn.later(work)
+
+    both.rig.call(begin)
     try:
         for _ in range(3):
             began = time.monotonic()
