@@ -43,8 +43,8 @@ SESSION_WORDS = frozenset(b"token jwt accesstoken authtoken sessiontoken csrftok
 counted, by which clients of models pace themselves."""
 
 _HARMLESS = frozenset(
-    b"continuation next page cursor sync delta resume expiration expires expiry type count limit"
-    b" remaining used scope scopes".split()
+    b"continuation next page pagination cursor sync delta resume expiration expires expiry type"
+    b" count limit remaining used scope scopes".split()
 )
 """Beside such a word, a token is a place in a list (`X-Next-Page-Token`), or the field says
 something of it (`X-Token-Expires`)."""
