@@ -33,7 +33,8 @@ PASSING = """
 Content-Type Date Server Cache-Control Last-Modified Location Link Retry-After Vary WWW-Authenticate
 Clear-Site-Data Refresh Want-Digest Want-Repr-Digest Want-Content-Digest Mcp-Session-Id
 X-Request-Id X-RateLimit-Remaining-Tokens Anthropic-RateLimit-Tokens-Remaining X-Next-Page-Token
-X-Ms-Continuation-Token Sync-Token X-Pagination-Token GitHub-Authentication-Token-Expiration X-OAuth-Scopes OpenAI-Processing-Ms
+X-Ms-Continuation-Token Sync-Token X-Pagination-Token GitHub-Authentication-Token-Expiration
+X-OAuth-Scopes OpenAI-Processing-Ms
 """.split()
 
 
