@@ -30,7 +30,7 @@ from keyhole.inject.renderings import searchable
 from keyhole.inject.returned import AnswerFields
 from keyhole.inject.scrub import Needles, Scrubber
 from keyhole.inject.serviceaccount import NoToken, read_token
-from keyhole.inject.spelled import Spelled
+from keyhole.inject.spelled import Spelled, unescaped
 from keyhole.inject.surgery import Surgery
 from keyhole.inject.usage import Usage, UsageReader
 from keyhole.model.errors import Unparsable
@@ -692,6 +692,18 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "inject.returned.AnswerFields.treat": (
         at_once(AnswerFields((), TAGS).treat, repeated(b"a-")),
         at_once(AnswerFields((), TAGS).treat, repeated(b"_")),
+    ),
+    "inject.spelled.Spelled.may_be_in": (at_once(SPELLED.may_be_in, repeated(b"s")),),
+    "inject.spelled.unescaped": tuple(
+        at_once(unescaped, make)
+        for make in (
+            repeated(b"\\"),
+            repeated(b"&amp;"),
+            repeated(b"&#0"),
+            repeated(b"0", b"&#", b"115;"),
+            repeated(b"\\u0073"),
+            repeated(b"&#115;"),
+        )
     ),
     "inject.spelled.Spelled.find": tuple(
         at_once(SPELLED.find, make)

@@ -262,6 +262,36 @@ def test_an_address_of_the_repository_or_of_a_storage_host_is_kept(href: str) ->
     assert link(rewritten(said(href=href), repo=FORGE))
 
 
+STORED = "https://git.example/rest/git-lfs/storage"
+
+
+@pytest.mark.parametrize(
+    ("forge", "href", "kept"),
+    [
+        (Forge.BITBUCKET, f"{STORED}/ACME/widgets/{OID}?response-content-disposition=x", True),
+        (Forge.BITBUCKET, f"{STORED}/ACME/gadgets/{OID}", False),
+        (Forge.BITBUCKET, f"{STORED}/ACME/widgets/more/{OID}", False),
+        (Forge.BITBUCKET, f"{STORED}/ACME/widgets/..%2fgadgets/{OID}", False),
+        (Forge.BITBUCKET, STORED, False),
+        (Forge.BITBUCKET, f"https://git.example/rest/git-lfs/admin/ACME/widgets/{OID}", False),
+        (Forge.GITHUB, f"{STORED}/ACME/widgets/{OID}", False),
+    ],
+)
+def test_bitbucket_s_own_place_of_large_files_is_the_repository_s(
+    forge: Forge, href: str, kept: bool
+) -> None:
+    """Data Center keeps them there, and lends a token of its own for it (I3)."""
+    repo, header = replace(REPO, forge=forge), {"Authorization": f"JWT {TOKEN}"}
+    if kept:
+        assert link(rewritten(said(href=href, header=header), repo=repo))
+        # The service's own credential does not go there: an API is beside it.
+        with pytest.raises(Malformed):
+            rewritten(said(href=href, header={"Authorization": f"Bearer {INJECTED}"}), repo=repo)
+        return
+    with pytest.raises(Malformed, match="another repository"):
+        rewritten(said(href=href, header=header), repo=repo)
+
+
 @pytest.mark.parametrize("href", [*ASTRAY, *AT_HOME])
 def test_a_redirect_leads_to_no_other_repository_of_the_forge(href: str) -> None:
     """I3: nor does what a storage host says."""

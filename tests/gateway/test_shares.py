@@ -25,6 +25,7 @@ from keyhole.gateway import fetches
 from keyhole.gateway import quarantine as quarantine_module
 from keyhole.gateway.session import SessionState
 from keyhole.gateway.slots import FEW, Slots
+from keyhole.gateway.turn import BUDGET
 from keyhole.inject import encoded
 from keyhole.model.decision import Verdict
 from keyhole.policy.budget import GatewayLimits
@@ -345,6 +346,47 @@ def test_a_flood_of_questions_leaves_names_to_others(
             assert len(both.hostile.watch.events) > asked
         finally:
             process.kill()
+
+
+def test_a_session_that_uses_up_every_turn_still_gets_names_and_connections(
+    both: Two, tls: ssl.SSLContext, origin: Callable[..., Origin]
+) -> None:
+    """Its own: dozens of busy connections leave nothing of a turn to whatever does not queue."""
+    server = origin(Service(lambda _: ok(b"fine")), tls)
+    stage = both.ordinary
+    stage.open(service("own", "ok.example", allow="GET /a"), ok_example=server)
+    handle = stage.handle
+    assert handle is not None
+    turn, loop, seen, busy = handle._state.turn, both.rig.loop, list[float](), [True]
+
+    def work() -> None:
+        end = time.perf_counter() + BUDGET
+        while time.perf_counter() < end:
+            pass
+        if busy[0]:
+            # As data does that came meanwhile: it is read when the turn is used up.
+            loop.call_soon(lambda: loop.call_soon(come))
+
+    def come() -> None:
+        seen.append(turn.left)
+        turn.later(work)
+
+    def begin() -> None:
+        for _ in range(4):
+            turn.later(work)
+
+    both.rig.call(begin)
+    try:
+        for _ in range(3):
+            began = time.monotonic()
+            talk = stage.visit()
+            talk.send(get("/a"))
+            assert talk.answer().status == 200
+            assert time.monotonic() - began < SOON
+        assert len(seen) > 10
+        assert max(seen) <= 0  # the control: nothing was ever left
+    finally:
+        busy[0] = False
 
 
 # ── large fetches ─────────────────────────────────────────────────────────────────────────────────

@@ -34,6 +34,14 @@ def test_a_list_is_opened_tag_by_tag_and_others_stay() -> None:
     assert TAGS.open(b"*") == b"*"
 
 
+def test_no_host_gets_the_tag_of_another() -> None:
+    """I7: a host that shows what it is sent would tell the digest; the same host opens it."""
+    one, two = TAGS.of("one.example"), TAGS.of("two.example")
+    sealed = one.seal(b'"one"')
+    assert two.open(sealed) == TAGS.open(sealed) == sealed
+    assert TAGS.of("one.example").open(sealed) == b'"one"'
+
+
 def test_of_another_session_it_is_just_another_tag() -> None:
     """I7: nothing tells what it would have been."""
     sealed = OTHERS.seal(b'"one"')

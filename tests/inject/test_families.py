@@ -106,7 +106,8 @@ SENT = {
     "Azure": """
         x-ms-client-request-id x-ms-return-client-request-id x-ms-version x-ms-date x-ms-useragent
         x-ms-blob-type x-ms-meta-user x-ms-encryption-key x-ms-continuation x-client-SKU
-        x-client-Ver x-client-OS x-client-CPU x-client-current-telemetry""",
+        x-client-Ver x-client-OS x-client-CPU x-client-current-telemetry Sync-Token
+        X-Pagination-Token""",
     "GitHub, Copilot": """
         X-GitHub-Api-Version X-GitHub-Next-Global-ID GraphQL-Features Time-Zone
         Copilot-Integration-Id Editor-Version Editor-Plugin-Version X-Initiator X-Interaction-Id

@@ -33,7 +33,8 @@ PASSING = """
 Content-Type Date Server Cache-Control Last-Modified Location Link Retry-After Vary WWW-Authenticate
 Clear-Site-Data Refresh Want-Digest Want-Repr-Digest Want-Content-Digest Mcp-Session-Id
 X-Request-Id X-RateLimit-Remaining-Tokens Anthropic-RateLimit-Tokens-Remaining X-Next-Page-Token
-X-Ms-Continuation-Token GitHub-Authentication-Token-Expiration X-OAuth-Scopes OpenAI-Processing-Ms
+X-Ms-Continuation-Token Sync-Token X-Pagination-Token GitHub-Authentication-Token-Expiration
+X-OAuth-Scopes OpenAI-Processing-Ms
 """.split()
 
 
@@ -102,6 +103,8 @@ def test_all_else_passes(name: str) -> None:
         ("HEAD", 200, 3, False),
         ("HEAD", 200, None, False),
         ("PUT", 304, None, False),
+        ("PUT", 412, 0, False),
+        ("POST", 303, 0, False),
         ("PUT", 100, None, False),
     ],
 )

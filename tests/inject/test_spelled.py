@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from keyhole.inject.encoded import EncodedScanner, Reflected
 from keyhole.inject.renderings import UNSEARCHED, searchable
-from keyhole.inject.scrub import HOLD_STEP, LARGE, Needles, Scrubber
-from keyhole.inject.spelled import MARKS, MAX_ESCAPE, Spelled
+from keyhole.inject.scrub import FEW_SPELLED, HOLD_STEP, LARGE, Needles, Scrubber
+from keyhole.inject.spelled import MARKS, MAX_ESCAPE, Found, Spelled, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,3 +306,64 @@ def test_the_known_beginning_of_a_token_does_not_make_a_search_slow() -> None:
         # The control: what is searched for is looked at.
         assert spelled.find(flood + token.encode()) == []
         assert decoded
+
+
+# ── many secrets ──────────────────────────────────────────────────────────────────────────────────
+
+
+def crowd(*secrets: str) -> Needles:
+    """These secrets among more than are looked for one by one."""
+    found = Needles()
+    for secret in (*secrets, *(f"other-{n:02}-Kc81mTy7LwRj2sUd94hG" for n in range(FEW_SPELLED))):
+        found |= needles(secret)
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_found_among_many(name: str, way: str) -> None:
+    """I7; also right behind the beginning of an escape, which takes it for its own."""
+    secret, sought = SECRETS[name], crowd(SECRETS[name])
+    for before in (b"", b"&#", b"&#x", b"&amp;#0", b"\\", b"\\u00", b"\\\\\\\\\\"):
+        echo = before + WAYS[way](secret).encode()
+        assert sought.found_in(echo) == needles(secret).found_in(echo)
+    assert sought.found_in(WAYS[way](secret).encode())
+    assert not sought.found_in(WAYS[way](another(secret)).encode())
+
+
+def test_many_secrets_are_not_looked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I12: a text of escapes costs what it has, and not so much for each secret of a session."""
+    asked: list[bytes] = []
+    find = Spelled.find
+
+    def seen(self: Spelled, data: bytes) -> list[Found]:
+        asked.append(data)
+        return find(self, data)
+
+    monkeypatch.setattr(Spelled, "find", seen)
+    secret = SECRETS["a token"]
+    sought, flood = crowd(secret), b"&#0\\u0061&#x61;&#0097;" * 100
+    assert not sought.found_in(flood)
+    assert asked == []
+    assert sought.found_in(flood + WAYS["HTML"](secret).encode())  # the control
+    assert len(asked) == 1
+
+
+@given(
+    st.text(st.sampled_from("u0x1357aAfz-_./"), min_size=24, max_size=40),
+    st.text(st.sampled_from("&#xamp;\\u013"), max_size=12),
+    st.data(),
+)
+def test_what_is_there_is_not_passed_over(secret: str, before: str, data: st.DataObject) -> None:
+    """Whatever stands before it, and however each of its characters is written."""
+    ways = (
+        as_json,
+        decimal,
+        hexadecimal,
+        str,
+        lambda c: f"&#{ord(c)}",
+        lambda c: f"&#x00{ord(c):x}",
+    )
+    written = "".join(data.draw(st.sampled_from(ways))(c) for c in secret)
+    one, text = Spelled(secret, searchable(secret)), (before + written).encode()
+    assert one.may_be_in(unescaped(text)) or not one.find(text)

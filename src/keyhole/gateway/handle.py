@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,8 @@ class DoorHandle:
         self._timer: asyncio.TimerHandle | None = None
         self._open = True
         self._accepting = False
+        self._put_off: set[socket.socket] = set()
+        """Listeners whose connections wait for the session's turn."""
         for listener in door.listeners:
             listener.setblocking(False)
         self._udp = UdpNameServer(shared.loop, door.udp, self._names)
@@ -244,10 +247,19 @@ class DoorHandle:
 
     def _acceptable(self, listener: socket.socket) -> None:
         turn = self._state.turn
-        if turn.left > 0:  # else it is called again in the next turn
+        if turn.left > 0:
             began = perf_counter()
             self._accept_some(listener)
             turn.spend(began)
+        elif listener not in self._put_off:
+            # Behind what waits: connections that use up each turn must not keep others out.
+            self._put_off.add(listener)
+            turn.later(partial(self._accept_later, listener))
+
+    def _accept_later(self, listener: socket.socket) -> None:
+        self._put_off.discard(listener)
+        if self._accepting:
+            self._accept_some(listener)
 
     def _accept_some(self, listener: socket.socket) -> None:
         state = self._state

@@ -171,7 +171,7 @@ class Inspection:
         # A key that is signed with is not sent, so nothing that is derived from it comes back; the
         # session token beside it is too long to be guessed by a digest.
         sent = [each for each in credentials if isinstance(each, Minting) or not _signs(each)]
-        self._tags = searched.tags if any(sent) else None
+        self._tags = searched.tags.of(host.name) if any(sent) else None
         self._fields: AnswerFields | None = None
         if any(credentials) or self._needles:
             kept = [slot for each in served for slot in each.keep if slot.place is Place.COOKIE]

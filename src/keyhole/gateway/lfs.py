@@ -18,6 +18,7 @@ from keyhole.inject.lent import is_credential, lent_secrets
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
+from keyhole.model.repository import Forge, Repository
 from keyhole.model.value import dataclass, replace
 from keyhole.policy.forge import find_git_request, repository_at
 from keyhole.wire.httpfield import HOP_BY_HOP, Malformed, folded, overrides_method
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from keyhole.inject.scrub import Needles
     from keyhole.model.host import HostPattern
-    from keyhole.model.repository import Forge, Repository
     from keyhole.wire.lfs import LargeObject
     from keyhole.wire.lfsanswer import Action, StorageAddress
 
@@ -47,6 +47,10 @@ _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]{0,126}[!-~])?")
 _NOT_SENT = HOP_BY_HOP | frozenset(
     b"host content-length expect accept-encoding user-agent range if-range".split()
 )
+
+
+_STORAGE = {Forge.BITBUCKET: ("rest", "git-lfs", "storage")}
+"""Where a forge keeps large files, by the name of their repository: Bitbucket Data Center."""
 
 
 class Unopened(Exception):
@@ -94,7 +98,20 @@ class Repo:
             pattern.port == address.port and pattern.matches(address.host)
             for pattern in self.credentialed
         )
-        return at_forge and not self.is_below(address)
+        return at_forge and not self.is_below(address) and not self._stores_at(address)
+
+    def _stores_at(self, address: StorageAddress) -> bool:
+        """Whether the forge keeps this repository's objects there, apart from the repository."""
+        storage = _STORAGE.get(self.forge)
+        if storage is None:
+            return False
+        try:
+            segments = RequestPath.parse(address.path).segments
+        except Unparsable:
+            return False
+        *repository, _ = segments[len(storage) :] or ("",)
+        named = Repository.from_segments(self.forge, tuple(repository))
+        return segments[: len(storage)] == storage and named == self.repository
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

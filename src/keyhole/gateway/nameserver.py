@@ -131,7 +131,7 @@ def _shown(name: str) -> str:
 class UdpNameServer:
     """Reads questions from the door's UDP socket while the rate allows."""
 
-    __slots__ = ("_loop", "_server", "_sock", "_timer")
+    __slots__ = ("_closed", "_loop", "_put_off", "_server", "_sock", "_timer")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, server: NameServer
@@ -140,11 +140,15 @@ class UdpNameServer:
         self._sock = sock
         self._server = server
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._put_off = False
+        """Whether questions wait for the session's turn."""
         sock.setblocking(False)
         self._resume()
 
     def close(self) -> None:
         """Stop reading; the socket is the door's to close."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._sock)
@@ -155,10 +159,19 @@ class UdpNameServer:
 
     def _readable(self) -> None:
         turn = self._server.turn
-        if turn.left > 0:  # else it is called again in the next turn
+        if turn.left > 0:
             began = perf_counter()
             self._answer_some()
             turn.spend(began)
+        elif not self._put_off:
+            # Behind what waits: connections that use up each turn must not keep names from others.
+            self._put_off = True
+            turn.later(self._answer_later)
+
+    def _answer_later(self) -> None:
+        self._put_off = False
+        if not self._closed:
+            self._answer_some()
 
     def _answer_some(self) -> None:
         for _ in range(ANSWERS_PER_TICK):

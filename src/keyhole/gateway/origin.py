@@ -141,6 +141,14 @@ class Origin(TlsSide):
         self._head = None
         self._interim = 0
 
+    def alive(self) -> bool:
+        """Whether a request can be sent. Not where something has come that nobody asked for.
+
+        It is looked at in the session's next turn, which aborts the connection; a request that went
+        out before that would take it for its answer.
+        """
+        return super().alive() and (self.exchange is not None or not self._put_off)
+
     def release(self) -> None:
         """The exchange is over; whoever calls this decides what becomes of the connection."""
         self.exchange = None

@@ -30,8 +30,12 @@ _NO_SECRET_KEY = frozenset(
 )
 """Beside one of these, `key` is no credential: `Idempotency-Key`, what objects are encrypted by."""
 
-_NO_SECRET_TOKEN = frozenset("atlassian continuation csrf idempotency page xsrf".split())
-"""Beside one of these, `token` names nobody: `X-CSRF-Token`, `X-Atlassian-Token: no-check`."""
+_NO_SECRET_TOKEN = frozenset(
+    "atlassian continuation csrf cursor delta idempotency next page pagination resume sync"
+    " xsrf".split()
+)
+"""Beside one of these, `token` names nobody: `X-CSRF-Token`, `X-Atlassian-Token: no-check`, or a
+place in a list, which `returned.py` lets the client have; without it, it gets one page forever."""
 
 _CLAIMS = frozenset(
     "forwarded forward via loop proxy proxied proxyuser"

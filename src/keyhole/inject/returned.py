@@ -43,8 +43,8 @@ SESSION_WORDS = frozenset(b"token jwt accesstoken authtoken sessiontoken csrftok
 counted, by which clients of models pace themselves."""
 
 _HARMLESS = frozenset(
-    b"continuation next page cursor sync delta resume expiration expires expiry type count limit"
-    b" remaining used scope scopes".split()
+    b"continuation next page pagination cursor sync delta resume expiration expires expiry type"
+    b" count limit remaining used scope scopes".split()
 )
 """Beside such a word, a token is a place in a list (`X-Next-Page-Token`), or the field says
 something of it (`X-Token-Expires`)."""
@@ -68,7 +68,6 @@ _COOKIE_NAME = re.compile(rb"[ \t]*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)=")
 # Several cookies in one line, as old proxies write them. The comma of a date has no `=` after it.
 _FOLDED_COOKIES = re.compile(rb",[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+[ \t]*=")
 _DROP, _KEEP, _COLLECT = Treatment
-_NOT_MODIFIED = 304
 
 
 class AnswerFields:
@@ -134,8 +133,8 @@ def _is_about_upload(head: ResponseHead, method: str) -> bool:
     """Whether digests in an answer are of what the client sent, which it knows.
 
     Storage answers an upload with the digest of what has arrived and with nothing else; S3 wants
-    those of all parts back. HEAD and 304 speak of the body that a GET would have had.
+    those of all parts back. HEAD and 304 speak of the body that a GET would have had, and a refusal
+    (412 with the present tag) does so too.
     """
     empty = head.framing is Framing.NONE or (head.framing is Framing.LENGTH and not head.length)
-    speaks = method in ("GET", "HEAD") or head.status < 200 or head.status == _NOT_MODIFIED
-    return empty and not speaks
+    return empty and method not in ("GET", "HEAD") and 200 <= head.status < 300

@@ -20,7 +20,7 @@ from keyhole.inject.renderings import (
     renderings,
     searchable,
 )
-from keyhole.inject.spelled import MARKS, Spelled
+from keyhole.inject.spelled import MARKS, Spelled, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,6 +32,10 @@ TOKEN_BYTES = bytes(range(0x21, 0x7F))
 
 LARGE = 8 * 1024
 """Bytes from which on it pays to pass a view on without a copy."""
+
+FEW_SPELLED = 4
+"""Secrets that are looked for in escapes one by one. Of more, the text is decoded first, which
+takes as long as the search for three. A session whose secret changes has dozens in a day (I12)."""
 
 HOLD_STEP = 256
 """Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
@@ -189,7 +193,10 @@ class Needles:
 
     def _look_for_escapes(self, data: bytes, spans: list[Span]) -> None:
         known = {(span.start, span.end) for span in spans}
+        plain = unescaped(data) if len(self._spelled) > FEW_SPELLED else None
         for spelled, placeholder in self._spelled.items():
+            if plain is not None and not spelled.may_be_in(plain):
+                continue
             for place in spelled.find(data):
                 if place not in known:
                     known.add(place)
