@@ -158,3 +158,22 @@ def test_a_host_without_threads_says_so(dns: Dns, monkeypatch: pytest.MonkeyPatc
         assert list(await system.resolve(Host("ok.example"), "s1")) == [FOUND]
 
     asyncio.run(test())
+
+
+def test_a_lookup_that_breaks_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I12. Control: the same name resolves when the lookup works again."""
+    dns = Dns()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("words that may quote a name")
+
+    async def test() -> None:
+        system = SystemResolver(asyncio.get_running_loop())
+        monkeypatch.setattr(socket, "getaddrinfo", broken)
+        for number in range(2 * PLACES.total):
+            with pytest.raises(Unresolved, match="ValueError at "):
+                await system.resolve(Host(f"n{number}.example"), "one")
+        monkeypatch.setattr(socket, "getaddrinfo", dns.getaddrinfo)
+        assert await system.resolve(Host("n0.example"), "one") == (FOUND,)
+
+    asyncio.run(test())

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from keyhole.system.faults import mention
 from keyhole.system.places import Bounds, Places
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class SystemResolver:
                 found = _lookup(host.name)
             except Unresolved as error:
                 found = error
+            except Exception as error:  # noqa: BLE001 - without an answer, its place is never free
+                found = Unresolved(mention(error))
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._answered, host, who, found)
 
