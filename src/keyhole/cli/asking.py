@@ -117,8 +117,10 @@ def for_each(
     for session, endpoint in find_sessions(endpoints, beginnings):
         try:
             act(endpoint, session)
-        except (Declined, NoGateway) as error:
-            missing = isinstance(error, NoGateway) or error.error == "not-found"
+        except ControlFailed as error:
+            missing = isinstance(error, NoGateway) or (
+                isinstance(error, Declined) and error.error == "not-found"
+            )
             said = no_such(session) if missing else CliError(failure(error), exit_code(error))
             complain(str(said))
             code = max(code, said.code)
