@@ -169,3 +169,15 @@ def test_a_stream_that_is_closed_is_nothing_of_ours(plain: Project, closed: str)
     # The second is the file that is written here.
     inside = (plain.directory / "told").read_text().splitlines()
     assert [inside[n] == "/dev/null" for n in (0, 2)] == ["<&-" in streams, "2>&-" in streams]
+
+
+def test_the_exit_code_is_the_command_s_when_nobody_reads_what_keyhole_says(plain: Project) -> None:
+    """`keyhole run -- make 2>&1 | head`: its last line finds no reader."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = plain.start("run", "--trust", "--", "sh", "-c", "exit 7", stderr=writing)
+    finally:
+        os.close(writing)
+    with process:
+        assert process.wait(PATIENCE) == 7
