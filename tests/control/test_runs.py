@@ -285,9 +285,12 @@ def test_whoever_lists_runs_keeps_none_from_taking_its_place(
     claim_run(runtime, record(OTHER)).release()
     held: list[str] = []
     read = runs._read
-    monkeypatch.setattr(
-        runs, "_read", lambda directory, name: held.append(name) or read(directory, name)
-    )
+
+    def noted(directory: int, name: str) -> tuple[bool, bytes] | None:
+        held.append(name)
+        return read(directory, name)
+
+    monkeypatch.setattr(runs, "_read", noted)
     (runtime / "runs" / f"{ID}.0badcafe.new").touch()
     assert find_runs(runtime) == []
     assert held == []

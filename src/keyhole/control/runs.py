@@ -97,7 +97,7 @@ class Process:
             os.close(pidfd)
 
     def _pin(self) -> int | None:
-        """A pidfd of it; None where it is gone. Raises OSError where there is no descriptor left."""
+        """A pidfd of it; None where it is gone. Raises OSError where no descriptor is left."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
