@@ -140,7 +140,7 @@ class OwnGateway(Served):
             audit = self._tenancy.places.audit
             self._log = begin_session(self._tenancy.id, audit, launch, rate)
         # Before the door is served: what can be reached can be closed.
-        self._endpoint = RunEndpoint.claim(self._tenancy, self._plane.pid, self._report)
+        self._endpoint = RunEndpoint.claim(self._tenancy, self._plane.pid, self._warn)
 
     def admit(self, door: list[socket.socket]) -> None:
         """Hand the door over. What connects waits in its sockets until the data plane is loaded; if
