@@ -192,6 +192,7 @@ class OwnGateway(Served):
                 log.finish(self._tenancy.id)
             last = log.head()
         self._plane.close()
+        self._shut.set()
         self.over.set()
         if self._endpoint is not None:
             await self._endpoint.close()
@@ -254,8 +255,9 @@ class OwnGateway(Served):
         try:
             await asyncio.wait_for(self._shut.wait(), CLOSE_SECONDS)
         except TimeoutError:
-            self.note("closed", why=ending.value, by=by)
             self._end_plane(f"it did not close its door within {CLOSE_SECONDS * 1000:g} ms", ending)
+            # The door first: a log that cannot be written does not keep it open.
+            self.record(self._tenancy.id, session_event("closed", why=ending.value, by=by))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GONE_SECONDS)
         return True
@@ -390,7 +392,7 @@ class OwnGateway(Served):
             self._lost("")
             return
         if not self._closing:
-            self._opened_log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
+            self.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
             self._ended(ending)
         if ending is Ending.LOST:
             told += "; " + REACHES_NOTHING.format(id=self._tenancy.id)
