@@ -167,6 +167,7 @@ def test_one_that_dies_before_it_serves_ends_the_run(fake: FakePlane, stage: Sta
 
     play(scene)
     assert stage.reasons()[-1] == "ended"
+    assert stage.said == []  # the run ends with this very reason
     assert stage.is_whole()
 
 

@@ -329,7 +329,7 @@ def test_a_data_plane_that_does_not_turn_is_ended_and_told_of(
     assert listed(project)[run.id]["state"] == "revoked"
     assert run.end() == 0
     said = rest_of(run.process.stderr).decode()
-    assert f"it has not turned for {STUCK_SECONDS:g} s" in said
+    assert f"it did not respond for {STUCK_SECONDS:g} s" in said
     assert f"`keyhole stop {run.id}`" in said
 
 

@@ -354,7 +354,7 @@ class OwnGateway(Served):
         os.close(pidfd)
 
     def _stuck(self) -> None:
-        self._end_plane(f"it has not turned for {STUCK_SECONDS:g} s", Ending.LOST)
+        self._end_plane(f"it did not respond for {STUCK_SECONDS:g} s", Ending.LOST)
 
     def _end_plane(self, why: str, ending: Ending) -> None:
         self._why, self._why_closed = why, ending
@@ -377,12 +377,13 @@ class OwnGateway(Served):
         self._shut.set()
         self._gone.set()
         why, ending = self._why or self._plane.cause(), self._why_closed
-        told = f"the data plane was ended: {why}"
+        told, ends_run = f"the data plane was ended: {why}", False
         if self._opened is not None and not self._opened.done():
             if self._closing:
                 self._opened.cancel()
             elif ending is Ending.LOST:
                 self._opened.set_exception(SandboxLost(told))
+                ends_run = True  # and says why
             else:
                 self._opened.set_result(None)
         for answer in self._asked.values():
@@ -396,7 +397,7 @@ class OwnGateway(Served):
             self._ended(ending)
         if ending is Ending.LOST:
             told += "; " + REACHES_NOTHING.format(id=self._tenancy.id)
-        self._lost(told)
+        self._lost("" if ends_run else told)
 
     @property
     def _opened_log(self) -> AuditLog:
