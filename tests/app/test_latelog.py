@@ -79,7 +79,7 @@ def test_what_there_was_no_room_for_is_counted(
     log.close()  # what waits is written at the end, without waiting for the next attempt
     (file,) = path.iterdir()
     written = file.read_bytes()
-    assert [f"n{n}.example".encode() in written for n in range(5)] == [False, False, True, True, True]
+    assert [n for n in range(5) if f"n{n}.example".encode() in written] == [2, 3, 4]
     assert b'"lost"' in written
     assert b'"count":2' in written
     assert checked(path, log.head()).whole

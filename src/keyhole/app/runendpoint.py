@@ -37,9 +37,7 @@ class RunEndpoint:
         self._server: Server | None = None
 
     @classmethod
-    def claim(
-        cls, tenancy: Tenancy, plane: int, warn: Callable[[str], None]
-    ) -> RunEndpoint | None:
+    def claim(cls, tenancy: Tenancy, plane: int, warn: Callable[[str], None]) -> RunEndpoint | None:
         """Take the place; None, and a line that says why, where there is none to be had."""
         from keyhole.control.place import Unusable
         from keyhole.control.runs import Process, RunRecord, claim_run
