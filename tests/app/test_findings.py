@@ -174,6 +174,44 @@ def test_a_run_that_broke_off_is_compared_again(world: World) -> None:
     assert world.open() == []
 
 
+def test_what_a_killed_run_left_is_not_lost_with_whoever_compares_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: many files, so that the person interrupts the next run while it looks at them."""
+    killed = world.begin()
+    killed.begin()
+    world.write(envrc="evil")
+    killed.close()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Book, "with_findings", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            world.open()
+    assert world.open() == [".envrc"]
+    assert not list(world.directory.glob("*.run"))
+
+
+def test_a_run_that_ends_while_another_looks_is_not_taken_for_killed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = world.begin()
+    ending.begin()
+    ending.look()
+
+    def end_first(_: Path) -> bool:
+        """It was opened before the run removed it, and locked after the run closed it."""
+        ending.done()
+        return False
+
+    monkeypatch.setattr(findings, "_is_held", end_first)
+    world.begin().begin()
+    book = world.store.read(world.project)
+    assert remind(book) == ""
+
+
 def test_a_killed_run_whose_start_cannot_be_read_is_said(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

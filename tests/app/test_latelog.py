@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING
 
 from keyhole.app.latelog import LateLog
@@ -60,3 +62,46 @@ def test_nothing_is_admitted_while_it_cannot_be_opened(
     log.close()
     (file,) = path.iterdir()
     assert b"early.example" in file.read_bytes()
+
+
+def test_what_there_was_no_room_for_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I8: beyond the bound the oldest go, and the log says how many."""
+    monkeypatch.setattr("keyhole.app.latelog.MAX_WAITING", 3)
+    path = tmp_path / "audit"
+    path.write_text("in the way")
+    log = LateLog(path)
+    log.begin("s1", 50)
+    for number in range(5):
+        log.record("s1", denied(f"n{number}.example"))
+    path.unlink()
+    log.close()  # what waits is written at the end, without waiting for the next attempt
+    (file,) = path.iterdir()
+    written = file.read_bytes()
+    assert [n for n in range(5) if f"n{n}.example".encode() in written] == [2, 3, 4]
+    assert b'"lost"' in written
+    assert b'"count":2' in written
+    assert checked(path, log.head()).whole
+
+
+def test_a_host_without_a_thread_left_keeps_nothing_of_each_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I8: attempts do not fill the directory, which would push older files out of it."""
+    path = tmp_path / "audit"
+    log = LateLog(path)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert not admits(log)
+        assert not log.admits("s1")
+    assert list(path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+    monkeypatch.setattr(log, "_retry_at", 0.0)
+    assert admits(log)
+    log.close()

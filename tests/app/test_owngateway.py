@@ -167,6 +167,7 @@ def test_one_that_dies_before_it_serves_ends_the_run(fake: FakePlane, stage: Sta
 
     play(scene)
     assert stage.reasons()[-1] == "ended"
+    assert stage.said == []  # the run ends with this very reason
     assert stage.is_whole()
 
 
@@ -239,6 +240,29 @@ def test_one_that_does_not_close_the_door_is_ended_at_once(fake: FakePlane, stag
     assert stage.reasons() == ["started", "closed", "data-plane-ended", "ended"]
     assert stage.said == ["the data plane was ended: it did not close its door within 50 ms"]
     assert stage.is_whole()
+
+
+def test_a_door_is_closed_also_when_that_cannot_be_written_down(
+    fake: FakePlane, stage: Stage
+) -> None:
+    """I12: the kill switch does not hang on the log, whose thread may have ended."""
+
+    async def scenario() -> None:
+        opening = await stage.open(fake)
+        fake.say({"opened": True})
+        await opening
+        assert stage.gateway._log is not None
+        stage.gateway._log.close()
+        assert await stage.gateway.shut(Ending.REVOKED, 1)
+        assert fake.process.wait(5) == -9
+        fake.die()
+        await asyncio.sleep(0.05)
+        assert stage.endings == [Ending.REVOKED]
+        assert not await stage.gateway.shut(Ending.REVOKED, 1)
+        stage.gateway._log = None
+        await stage.gateway.close(0)
+
+    asyncio.run(scenario())
 
 
 def test_one_that_is_silent_at_the_end_is_written_down(

@@ -356,6 +356,22 @@ def test_trust_by_digest_accepts_that_policy_alone(keyhole: Keyhole) -> None:
     assert "has changed since it was accepted" in keyhole("check").out
 
 
+@pytest.mark.parametrize("words", [("policy", "trust"), ("run", "--trust", "--", "true")])
+def test_trust_that_cannot_be_kept_is_told_in_words(
+    keyhole: Keyhole, words: tuple[str, ...]
+) -> None:
+    """A home that cannot be written; root writes to every directory, so a file is in the way."""
+    keyhole.policy("")
+    state = keyhole.home / ".local"
+    state.write_text("in the way")
+    flags = words if "--trust" in words else (*words, "--trust")
+    ran = keyhole(*flags)
+    assert ran.code == (125 if words[0] == "run" else 2)
+    assert ran.err.startswith("keyhole: that the policy is accepted cannot be kept: ")
+    assert ran.err.endswith(": Not a directory\n")
+    assert ran.err.count("\n") == 1
+
+
 def test_trust_accepts_whatever_is_there(keyhole: Keyhole) -> None:
     keyhole.policy(POLICY)
     mistaken = keyhole("policy", "trust", "--trust", "keyhole.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import io
 import json
 import os
 import shlex
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from keyhole.app.heartbeat import STUCK_SECONDS
-from keyhole.cli import gatewaylog
+from keyhole.cli import gatewaylog, up
 from keyhole.cli.gatewaylog import LogUnusable, LogWriter, last_lines, open_log
 from keyhole.cli.notify import Notifier
 from keyhole.cli.parser import build_parser
@@ -374,3 +375,14 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if not verify(text.replace("Type=notify", "Type=nonsense")):
         pytest.skip("systemd-analyze says nothing of units here")
     assert verify(text) == ""
+
+
+def test_a_gateway_goes_on_when_nobody_reads_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I12: `keyhole up --foreground 2>&1 | head`: it replaces a lost data plane after that, too."""
+
+    class Broken(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Broken())
+    up._report("a line")

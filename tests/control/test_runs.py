@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from keyhole.control import runs
-from keyhole.control.client import Silent
+from keyhole.control.client import ControlFailed, NoGateway, Silent
 from keyhole.control.endpoints import Closed, Endpoint, ask_all, find_endpoints
-from keyhole.control.place import Unusable
+from keyhole.control.place import BACKLOG, Unusable
 from keyhole.control.runs import Process, RunRecord, claim_run, find_runs, socket_of
 from keyhole.control.server import Server
 from keyhole.control.values import State
@@ -210,6 +210,92 @@ def test_one_endpoint_that_does_not_answer_keeps_no_other_waiting(
         silent.release()
 
 
+def test_a_run_whose_queue_of_connections_is_full_is_closed(
+    runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """I12: a run that is stopped (Ctrl-Z) and was asked by `keyhole ps --watch` all the while."""
+    silent = claim_run(runtime, record(ID, sleeper.pid))
+    try:
+        endpoint = find_endpoints(runtime)[1]
+        for _ in range(BACKLOG + 8):
+            with pytest.raises(ControlFailed) as raised:
+                endpoint.client(0.001).status()
+        assert not isinstance(raised.value, Silent)  # the kernel takes no more of them
+        assert sleeper.poll() is None
+        assert endpoint.revoke_all() == Closed(1, ended=True)
+        assert sleeper.wait() == -signal.SIGKILL
+        with pytest.raises(NoGateway):
+            endpoint.revoke(ID)
+    finally:
+        silent.release()
+
+
+def test_a_run_whose_socket_was_removed_is_seen_and_closed(
+    runtime: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """I12: by its lock file, which is held."""
+    silent = claim_run(runtime, record(ID, sleeper.pid))
+    try:
+        (runtime / "runs" / socket_of(ID)).unlink()
+        endpoint = find_endpoints(runtime)[1]
+        assert [each.state for each in endpoint.sessions()] == [State.SILENT]
+        assert not endpoint.revoke(ID)
+        assert sleeper.wait() == -signal.SIGKILL
+        assert endpoint.sessions() == []
+        for ask in (endpoint.revoke_all, lambda: endpoint.stop(ID)):
+            with pytest.raises(NoGateway):
+                ask()
+    finally:
+        silent.release()
+
+
+def test_a_process_that_cannot_be_looked_at_is_not_taken_for_ended(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I12: a command that has no descriptor left says so, and not that a door is closed."""
+
+    def refuse(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    known = Process.of(sleeper.pid)
+    with monkeypatch.context() as patched:
+        patched.setattr("keyhole.control.runs.os.pidfd_open", refuse)
+        assert known.lives
+        assert not known.end()
+    with monkeypatch.context() as patched:
+        patched.setattr("keyhole.control.runs.started_ticks", lambda _: None)
+        assert known.lives
+        assert not known.end()
+    assert sleeper.poll() is None
+
+
+def test_an_endpoint_that_cannot_be_asked_is_told_of(runtime: Path) -> None:
+    def ask(_: Endpoint) -> None:
+        raise OSError(24, "Too many open files")
+
+    ((_, answer),) = ask_all([Endpoint(runtime)], ask)
+    assert isinstance(answer, ControlFailed)
+    assert "Too many open files" in str(answer)
+
+
+def test_whoever_lists_runs_keeps_none_from_taking_its_place(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock file that is just made is not locked by the one that lists."""
+    claim_run(runtime, record(OTHER)).release()
+    held: list[str] = []
+    read = runs._read
+
+    def noted(directory: int, name: str) -> tuple[bool, bytes] | None:
+        held.append(name)
+        return read(directory, name)
+
+    monkeypatch.setattr(runs, "_read", noted)
+    (runtime / "runs" / f"{ID}.0badcafe.new").touch()
+    assert find_runs(runtime) == []
+    assert held == []
+
+
 def test_the_directory_is_bounded(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """I9: what is listed beyond the bound is not looked at."""
     claims = [claim_run(runtime, record(f"{n:012x}")) for n in range(4)]
@@ -219,3 +305,22 @@ def test_the_directory_is_bounded(runtime: Path, monkeypatch: pytest.MonkeyPatch
     assert len(find_runs(runtime)) == 4
     for each in claims:
         each.release()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done", 3),
+     ("trap '' TERM; echo up; while :; do sleep 0.05; done", -signal.SIGKILL)],
+)  # fmt: skip
+def test_a_process_is_asked_to_end_before_it_is_killed(
+    script: str, code: int, stopped: bool
+) -> None:
+    """A run that is killed cannot give the terminal back."""
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+        assert Process.of(process.pid).end(grace=1.0)
+        assert process.wait() == code

@@ -222,12 +222,12 @@ def test_a_data_plane_that_does_not_turn_is_shown_and_then_replaced(
     until(lambda: {each.state for each in estate.client.sessions()} == {State.SILENT})
     assert {each.pid: each.requests for each in estate.client.sessions()} == requests
     notes = {each.name: each.note for each in estate.client.status().protections}
-    assert notes["data-plane"] == "it does not turn; what is shown here is what it told last"
+    assert notes["data-plane"] == "it does not respond; what is shown here is what it told last"
     assert not estate.client.health().healthy
-    with pytest.raises(Declined, match="does not turn"):
+    with pytest.raises(Declined, match="does not respond"):
         estate.client.open_session(estate.opening())
     # And then it is ended.
-    words = f"the gateway's data plane was ended: it did not turn for {STUCK_SECONDS:g} s"
+    words = f"the gateway's data plane was ended: it did not respond for {STUCK_SECONDS:g} s"
     for each in (hostile, other):
         each.until_told(words)
         assert each.get() != 0
@@ -235,7 +235,7 @@ def test_a_data_plane_that_does_not_turn_is_shown_and_then_replaced(
     estate.until_serving()
     assert estate.data_plane != plane
     ended = [e["details"] for e in estate.project.events() if e["reason"] == "data-plane-ended"]
-    assert (plane, f"it did not turn for {STUCK_SECONDS:g} s") in [
+    assert (plane, f"it did not respond for {STUCK_SECONDS:g} s") in [
         (each["pid"], each["why"]) for each in ended
     ]
     fresh = estate.enter()

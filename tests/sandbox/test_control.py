@@ -329,7 +329,7 @@ def test_a_data_plane_that_does_not_turn_is_ended_and_told_of(
     assert listed(project)[run.id]["state"] == "revoked"
     assert run.end() == 0
     said = rest_of(run.process.stderr).decode()
-    assert f"it has not turned for {STUCK_SECONDS:g} s" in said
+    assert f"it did not respond for {STUCK_SECONDS:g} s" in said
     assert f"`keyhole stop {run.id}`" in said
 
 
@@ -415,3 +415,13 @@ def test_the_data_plane_is_locked_down_and_has_none_of_the_variables(project: Pr
             assert b"of-the-shell" not in file.read()
         with open(f"/proc/{main}/environ", "rb") as file:  # the control
             assert b"of-the-shell" in file.read()
+
+
+def test_a_run_that_no_verb_can_find_says_so_also_to_a_quiet_person(plain: Project) -> None:
+    """I12: the kill switch does not know it."""
+    place = plain.home / "place"
+    place.write_text("in the way")
+    done = plain.shell("exit 7", flags=("-q",), env={"XDG_RUNTIME_DIR": str(place)})
+    assert done.code == 7
+    assert done.err.startswith("keyhole: `keyhole ps` and `keyhole revoke` do not know this run: ")
+    assert plain.shell("exit 7", flags=("-q",)).err == ""

@@ -97,6 +97,12 @@ def test_a_command_ends_with_its_time(new_project: Callable[..., Project]) -> No
     assert project.shell("exit 6").code == 6
 
 
+def test_that_the_time_is_over_is_told_once(new_project: Callable[..., Project]) -> None:
+    done = new_project('[limits]\nttl = "2s"\n').shell("exec sleep 1000")
+    assert done.code == 124
+    assert done.err.count("limits.ttl (2 s) is over") == 1
+
+
 def test_when_keyhole_is_killed_everything_inside_ends(
     open_project: Callable[..., Project], origin: GitAndWeb
 ) -> None:

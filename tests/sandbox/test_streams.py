@@ -143,3 +143,41 @@ def test_a_set_up_that_fails_is_told_in_one_line_where_output_is_a_file(
         assert failed.code == 125
         assert failed.err.count("\n") == 1, failed.err
         assert plain.run("true", stdout=file).code == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_nothing_of_ours(plain: Project, closed: str) -> None:
+    """I2: else the next descriptor that Keyhole opens has its number, and the command writes there.
+
+    Control: what is not closed arrives.
+    """
+    script = "for n in 0 1 2; do readlink /proc/self/fd/$n; done > told; echo out; exit 7"
+    words = (str(plain.person.program), "run", "--trust", "-q", "--", "sh", "-c", script)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *words],
+        cwd=plain.directory,
+        env=plain.env,
+        input=b"",
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        **plain.person.become(),
+    )
+    streams = closed.split()
+    assert (done.returncode, done.stderr) == (7, b"")
+    assert done.stdout == (b"" if ">&-" in streams else b"out\n")
+    # The second is the file that is written here.
+    inside = (plain.directory / "told").read_text().splitlines()
+    assert [inside[n] == "/dev/null" for n in (0, 2)] == ["<&-" in streams, "2>&-" in streams]
+
+
+def test_the_exit_code_is_the_command_s_when_nobody_reads_what_keyhole_says(plain: Project) -> None:
+    """`keyhole run -- make 2>&1 | head`: its last line finds no reader."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        process = plain.start("run", "--trust", "--", "sh", "-c", "exit 7", stderr=writing)
+    finally:
+        os.close(writing)
+    with process:
+        assert process.wait(PATIENCE) == 7

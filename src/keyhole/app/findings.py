@@ -185,24 +185,31 @@ class FindingStore:
         os.close(descriptor)
 
     def interrupted(self, project: Path | str) -> list[tuple[str, Comparison]]:
-        """Compare for runs that were killed, and forget them: each session with what it left."""
+        """Compare for runs that were killed: each session with what it left."""
         with self._locked():
             dead = self._unheld(f"{_key(str(project))}.*.run")
         found = []
         for path in dead:
-            found.append((path.name.split(".")[1], self._compare(path)))
-            path.unlink(missing_ok=True)
+            comparison = self._compare(path)
+            if comparison is not None:
+                found.append((path.name.split(".")[1], comparison))
         return found
+
+    def forget(self, project: Path | str, sessions: Iterable[str]) -> None:
+        """What these runs left is in the project's book."""
+        for session in sessions:
+            (self._directory / f"{_key(str(project))}.{session}.run").unlink(missing_ok=True)
 
     def _unheld(self, pattern: str, keep: int = 0) -> list[Path]:
         """Files of runs that do not live any more, but for the youngest."""
         files = sorted(self._directory.glob(pattern), key=_written)
         return [path for path in files[: max(len(files) - keep, 0)] if not _is_held(path)]
 
-    def _compare(self, path: Path) -> Comparison:
+    def _compare(self, path: Path) -> Comparison | None:
+        """None where another command has seen to it meanwhile, or the run has just ended."""
         before = _snapshot(self._load(path))
         if before is None:
-            return Comparison((), (INTERRUPTED,))
+            return Comparison((), (INTERRUPTED,)) if os.path.lexists(path) else None
         return compare(before, snapshot(before.scope))
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────

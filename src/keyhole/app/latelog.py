@@ -11,7 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from keyhole.audit.directory import AuditUnusable
-from keyhole.audit.log import AuditLog, Bounds
+from keyhole.audit.line import own_event
+from keyhole.audit.log import LOST, AuditLog, Bounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,8 @@ class LateLog:
         self._log: AuditLog | None = None
         self._begun: list[tuple[str, int]] = []
         self._waiting: deque[tuple[str, Event]] = deque(maxlen=MAX_WAITING)
+        self._lost = 0
+        """Of those, how many there was no room for."""
         self._retry_at = 0.0
 
     @property
@@ -54,6 +57,7 @@ class LateLog:
         """Have an event written."""
         log = self._open()
         if log is None:
+            self._lost += len(self._waiting) == MAX_WAITING
             self._waiting.append((session, event))
         else:
             log.record(session, event)
@@ -70,6 +74,9 @@ class LateLog:
 
     def close(self) -> None:
         """Write what is left and the last line."""
+        if self._waiting:
+            self._retry_at = 0.0
+            self._open()
         if self._log is not None:
             self._log.close()
 
@@ -86,6 +93,9 @@ class LateLog:
                 return None
             for session, per_second in self._begun:
                 self._log.begin(session, per_second)
+            if self._lost:
+                count = [("count", self._lost)]
+                self._log.record("", own_event(LOST, good=False, details=count))
             while self._waiting:
                 self._log.record(*self._waiting.popleft())
         return self._log

@@ -100,7 +100,9 @@ def renew(store: FindingStore, project: Path | str, now: Snapshot) -> Book:
             held[0] = book.with_findings(news, session)
             if INTERRUPTED in comparison.uncompared:
                 held[0] = replace(held[0], uncounted=held[0].uncounted + 1)
-        return held[0]
+    # Not before it is written: who is interrupted here (Ctrl-C) must not lose it.
+    store.forget(project, (session for session, _ in left))
+    return held[0]
 
 
 def remind(book: Book) -> str:

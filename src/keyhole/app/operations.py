@@ -88,13 +88,13 @@ CLOSED_WITH_IT = (
     " command (Ctrl-C, or `keyhole stop {id}`) and run it again"
 )
 NOT_NOW = (
-    "the gateway's data plane does not turn; it is ended and replaced if it stays so, try again"
+    "the gateway's data plane does not respond; it is ended and replaced if it stays so, try again"
 )
 NOT_GONE = (
     "the gateway's data plane, process {pid}, was killed and the kernel has not ended it yet: it"
     " waits for a disk or a device; `keyhole ps` shows when the sessions are closed"
 )
-NOT_TURNING = "it does not turn; what is shown here is what it told last"
+NOT_TURNING = "it does not respond; what is shown here is what it told last"
 
 
 class GatewayOperations:

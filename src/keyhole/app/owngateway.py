@@ -140,7 +140,7 @@ class OwnGateway(Served):
             audit = self._tenancy.places.audit
             self._log = begin_session(self._tenancy.id, audit, launch, rate)
         # Before the door is served: what can be reached can be closed.
-        self._endpoint = RunEndpoint.claim(self._tenancy, self._plane.pid, self._report)
+        self._endpoint = RunEndpoint.claim(self._tenancy, self._plane.pid, self._warn)
 
     def admit(self, door: list[socket.socket]) -> None:
         """Hand the door over. What connects waits in its sockets until the data plane is loaded; if
@@ -192,6 +192,7 @@ class OwnGateway(Served):
                 log.finish(self._tenancy.id)
             last = log.head()
         self._plane.close()
+        self._shut.set()
         self.over.set()
         if self._endpoint is not None:
             await self._endpoint.close()
@@ -254,8 +255,9 @@ class OwnGateway(Served):
         try:
             await asyncio.wait_for(self._shut.wait(), CLOSE_SECONDS)
         except TimeoutError:
-            self.note("closed", why=ending.value, by=by)
             self._end_plane(f"it did not close its door within {CLOSE_SECONDS * 1000:g} ms", ending)
+            # The door first: a log that cannot be written does not keep it open.
+            self.record(self._tenancy.id, session_event("closed", why=ending.value, by=by))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GONE_SECONDS)
         return True
@@ -352,7 +354,7 @@ class OwnGateway(Served):
         os.close(pidfd)
 
     def _stuck(self) -> None:
-        self._end_plane(f"it has not turned for {STUCK_SECONDS:g} s", Ending.LOST)
+        self._end_plane(f"it did not respond for {STUCK_SECONDS:g} s", Ending.LOST)
 
     def _end_plane(self, why: str, ending: Ending) -> None:
         self._why, self._why_closed = why, ending
@@ -375,12 +377,13 @@ class OwnGateway(Served):
         self._shut.set()
         self._gone.set()
         why, ending = self._why or self._plane.cause(), self._why_closed
-        told = f"the data plane was ended: {why}"
+        told, ends_run = f"the data plane was ended: {why}", False
         if self._opened is not None and not self._opened.done():
             if self._closing:
                 self._opened.cancel()
             elif ending is Ending.LOST:
                 self._opened.set_exception(SandboxLost(told))
+                ends_run = True  # and says why
             else:
                 self._opened.set_result(None)
         for answer in self._asked.values():
@@ -390,11 +393,11 @@ class OwnGateway(Served):
             self._lost("")
             return
         if not self._closing:
-            self._opened_log.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
+            self.record(self._tenancy.id, refused_event("data-plane-ended", why=why))
             self._ended(ending)
         if ending is Ending.LOST:
             told += "; " + REACHES_NOTHING.format(id=self._tenancy.id)
-        self._lost(told)
+        self._lost("" if ends_run else told)
 
     @property
     def _opened_log(self) -> AuditLog:

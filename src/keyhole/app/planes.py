@@ -48,7 +48,7 @@ Those that a person had closed are not counted: each took a command."""
 MAX_WAITING = 4096
 """Calls that wait for a data plane which does not read; beyond it they are refused."""
 
-STUCK = f"it did not turn for {STUCK_SECONDS:g} s"
+STUCK = f"it did not respond for {STUCK_SECONDS:g} s"
 UNANSWERED = "it did not answer"
 BROKEN = "it broke off"
 SPOKE = "it said what it may not say"

@@ -149,8 +149,8 @@ async def _wait(
         while not ended.done():
             closing = asyncio.ensure_future(endings.get())
             await asyncio.wait((closing, ended), return_when=asyncio.FIRST_COMPLETED)
-            if closing.done():
-                overdue = _close(run, running, closing.result()) or overdue
+            if closing.done() and not overdue:
+                overdue = _close(run, running, closing.result())
         code = await ended
         return TIMED_OUT if overdue else code
     except BaseException:

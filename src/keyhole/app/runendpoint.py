@@ -37,9 +37,7 @@ class RunEndpoint:
         self._server: Server | None = None
 
     @classmethod
-    def claim(
-        cls, tenancy: Tenancy, plane: int, report: Callable[[str], None]
-    ) -> RunEndpoint | None:
+    def claim(cls, tenancy: Tenancy, plane: int, warn: Callable[[str], None]) -> RunEndpoint | None:
         """Take the place; None, and a line that says why, where there is none to be had."""
         from keyhole.control.place import Unusable
         from keyhole.control.runs import Process, RunRecord, claim_run
@@ -56,7 +54,7 @@ class RunEndpoint:
         try:
             return cls(claim_run(tenancy.places.runtime, record), record)
         except Unusable as error:
-            report(f"`keyhole ps` and `keyhole revoke` do not know this run: {error}")
+            warn(f"`keyhole ps` and `keyhole revoke` do not know this run: {error}")
             return None
 
     def serve(self, gateway: OwnGateway) -> None:

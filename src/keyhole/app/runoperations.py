@@ -68,7 +68,7 @@ class RunOperations:
     async def health(self) -> values.Health:
         """Whether the sandbox can work now."""
         lacks = "" if self._gateway.is_open else "the door is closed"
-        quiet = "the data plane does not turn" if self._gateway.is_quiet else ""
+        quiet = "the data plane does not respond" if self._gateway.is_quiet else ""
         checks = (
             values.Check("door", not lacks, lacks),
             values.Check("data-plane", not quiet, quiet),

@@ -112,6 +112,10 @@ class Chain:
         finally:
             self._file.close()
 
+    def discard(self) -> None:
+        """Remove the file, of which nobody knows yet."""
+        self._file.discard()
+
     def _rotate(self, page: _Page, at: float) -> None:
         # The next file exists before it is named: a crash between leaves an empty file, no gap.
         following = _File(self._directory, self._wall())

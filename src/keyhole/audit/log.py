@@ -117,7 +117,14 @@ class AuditLog:
             self._directory.close()
             raise AuditUnusable(f"{path}: cannot be written: {error.strerror}") from None
         self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
-        self._writer.start()
+        try:
+            self._writer.start()
+        except RuntimeError:
+            # Attack: a sandbox that takes all processes there are. Nothing is left of the attempt:
+            # files of many would push older ones out.
+            self._chain.discard()
+            self._directory.close()
+            raise AuditUnusable(f"{path}: this host has no thread left to write it") from None
 
     def __enter__(self) -> Self:
         return self

@@ -82,9 +82,16 @@ def find_sessions(
     gateway = endpoints[0]
     runs = {each.run.session: each for each in endpoints if each.run}
     known: dict[str, Endpoint] = dict(runs)
+    failed: ControlFailed | None = None
     if any(len(each) != ID_LENGTH for each in beginnings):
-        with contextlib.suppress(NoGateway):
+        try:
             known |= {each.id: gateway for each in gateway.sessions()}
+        except NoGateway:
+            pass
+        except ControlFailed as error:
+            failed = error  # a run beside a gateway that cannot be asked is found all the same
+    if failed and not all(any(k.startswith(text) for k in known) for text in beginnings):
+        raise failed
     # A whole id that no run has is the gateway's to know.
     found = {text: text if len(text) == ID_LENGTH else _find(known, text) for text in beginnings}
     return [(each, known.get(each, gateway)) for each in dict.fromkeys(found.values())]
@@ -117,8 +124,10 @@ def for_each(
     for session, endpoint in find_sessions(endpoints, beginnings):
         try:
             act(endpoint, session)
-        except (Declined, NoGateway) as error:
-            missing = isinstance(error, NoGateway) or error.error == "not-found"
+        except ControlFailed as error:
+            missing = isinstance(error, NoGateway) or (
+                isinstance(error, Declined) and error.error == "not-found"
+            )
             said = no_such(session) if missing else CliError(failure(error), exit_code(error))
             complain(str(said))
             code = max(code, said.code)

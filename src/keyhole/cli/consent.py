@@ -43,7 +43,7 @@ def obtain(
     if before and before.digest == dossier.digest:
         return True
     if flag:
-        store.accept(dossier)
+        _accept(dossier, store)
         return True
     if not asks:
         return False
@@ -64,8 +64,17 @@ def obtain(
         return False
     if not ask("\naccept this policy on this host?", stream=stream):
         return False
-    store.accept(dossier)
+    _accept(dossier, store)
     return True
+
+
+def _accept(dossier: Dossier, store: TrustStore) -> None:
+    try:
+        store.accept(dossier)
+    except OSError as error:
+        where = visible(str(error.filename or store.file(dossier.file.path)))
+        why = error.strerror or "it cannot be written"
+        raise CliError(f"that the policy is accepted cannot be kept: {where}: {why}") from None
 
 
 def grants(dossier: Dossier) -> tuple[Line, ...]:

@@ -46,6 +46,7 @@ def main(*, guarded: bool = False) -> int:
 def entry() -> NoReturn:
     """The installed command: `main`, one line instead of a traceback, and an end that does not take
     Python's modules apart first, which takes longer than many commands do."""
+    _open_missing_streams()
     try:
         code = main(guarded=True)
     except Exception as error:  # noqa: BLE001 - the last frame of the process
@@ -57,3 +58,19 @@ def entry() -> NoReturn:
             stream.flush()
     atexit._run_exitfuncs()
     os._exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Have /dev/null where a standard stream is closed (`keyhole run >&-`).
+
+    Else the next file or socket that is opened gets its number: the command's output would go to
+    whatever of ours that is.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from keyhole.app.named import every
 from keyhole.cli.amounts import age, moment, size
-from keyhole.cli.asking import asking_all
+from keyhole.cli.asking import asking_all, failure
 from keyhole.cli.main import EXIT_OK
 from keyhole.cli.paint import print_json
 from keyhole.cli.parser import CliError
@@ -66,15 +67,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look(endpoints: Sequence[Endpoint]) -> tuple[list[Listed], list[Sandbox]]:
-    """What there is. All endpoints are asked at the same time. Raises ControlFailed."""
+    """What there is. All endpoints are asked at the same time.
+
+    Raises ControlFailed where there is nothing else to show: a gateway that cannot be asked does
+    not hide the runs beside it.
+    """
     named = [Sandbox.of(each) for each in every(find_places().sandboxes)]
-    sessions = []
+    sessions: list[Listed] = []
+    failed: ControlFailed | None = None
     for endpoint, found in ask_all(endpoints, lambda each: each.sessions()):
         if isinstance(found, NoGateway):
             continue
         if isinstance(found, ControlFailed):
-            raise found
+            failed = found
+            continue
         sessions += [Listed(each, own=endpoint.run is not None) for each in found]
+    if failed is not None:
+        if not sessions:
+            raise failed
+        print(f"keyhole: the gateway is not listed: {failure(failed)}", file=sys.stderr)
     views = [each.view for each in sessions]
     return sessions, [each.at(views) for each in named]
 

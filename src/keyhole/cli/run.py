@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -108,8 +109,10 @@ def _run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
         raw = terminal is not None and terminal.raw and os.isatty(2)
         ending = "\r\n" if raw else "\n"
         text = f"{paint('keyhole:', 'yellow', stream=sys.stderr)} {visible(line)}{ending}"
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        # Its reader may be gone (`2>&1 | head`): the command goes on, and its exit code is ours.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
     def say(line: str) -> None:
         if not options.quiet:

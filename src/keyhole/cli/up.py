@@ -6,6 +6,7 @@ managers start that themselves.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -232,7 +233,8 @@ def _serve(places: Places, line: int | None, expected: Expected | None) -> int:
 
 def _report(line: str) -> None:
     """On standard error, where a service manager's log takes it from."""
-    print(f"keyhole: {visible(line)}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # its reader is gone, and sessions go on
+        print(f"keyhole: {visible(line)}", file=sys.stderr, flush=True)
 
 
 def _ask_here() -> Ask | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from keyhole.control.client import SECONDS, Client, ControlFailed, NoGateway, Silent
-from keyhole.control.runs import RUNS, RunRecord, find_runs, socket_of
+from keyhole.control.client import SECONDS, Client, ControlFailed, Declined, NoGateway, Silent
+from keyhole.control.runs import RUNS, Process, RunRecord, find_runs, socket_of
 from keyhole.control.values import SessionView, State
 from keyhole.model.value import dataclass
 
@@ -27,6 +27,10 @@ LIST_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
 """How long a run may take to close its door before its data plane is ended from here: longer than
 the run itself gives it, and so short that all is closed within 0.2 s."""
+
+
+STOP_SECONDS = 5.0
+"""How long a run that cannot be asked may take to end its command and give the terminal back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ class Endpoint:
         try:
             return self.client(LIST_SECONDS).sessions()
         except NoGateway:
-            return []
+            # Without a socket it cannot be asked, but it may still be there.
+            return [_unseen(self.run)] if self.run.plane.lives else []
         except ControlFailed:
             return [_unseen(self.run)]
 
@@ -70,8 +75,10 @@ class Endpoint:
             return True
         try:
             self.client(CLOSE_SECONDS).revoke_session(session)
-        except Silent:
-            self._end_plane()
+        except Declined:
+            raise
+        except ControlFailed as failed:
+            self._end(self.run.plane, failed)
             return False
         return True
 
@@ -81,8 +88,10 @@ class Endpoint:
             return Closed(self.client().revoke_all())
         try:
             return Closed(self.client(CLOSE_SECONDS).revoke_all())
-        except Silent:
-            self._end_plane()
+        except Declined:
+            raise
+        except ControlFailed as failed:
+            self._end(self.run.plane, failed)
             return Closed(1, ended=True)
 
     def stop(self, session: str) -> None:
@@ -93,14 +102,20 @@ class Endpoint:
         try:
             self.client(LIST_SECONDS).status()
             self.client().stop_session(session)
-        except Silent:
+        except Declined:
+            raise
+        except ControlFailed as failed:
             # Everything of it ends with this process (PDEATHSIG), stopped or not.
-            if not self.run.main.end():
-                raise
+            self._end(self.run.main, failed, STOP_SECONDS)
 
-    def _end_plane(self) -> None:
-        if self.run is not None and not self.run.plane.end():
-            raise Silent(CLOSE_SECONDS)
+    def _end(self, process: Process, failed: ControlFailed, grace: float = 0.0) -> None:
+        """End a process of a run that could not be asked, however that failed: the queue of a run
+        that is stopped may be full, or its socket removed. Raises NoGateway where the run has
+        ended, and `failed` where the process does not end."""
+        if not isinstance(failed, Silent) and self.run is not None and not self.run.plane.lives:
+            raise NoGateway
+        if not process.end(grace):
+            raise failed
 
 
 def find_endpoints(runtime: Path) -> list[Endpoint]:
@@ -119,6 +134,8 @@ def ask_all(
             found[number] = ask(endpoints[number])
         except ControlFailed as error:
             found[number] = error
+        except OSError as error:  # no descriptor is left: it is told, not passed over
+            found[number] = ControlFailed(f"it cannot be asked: {error.strerror}")
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(1, len(endpoints))]
     for each in threads:

@@ -12,6 +12,7 @@ whose own process is stopped (Ctrl-Z) and so answers nobody: the kill switch wai
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -64,25 +65,67 @@ class Process:
         """One that lives."""
         return cls(pid, started_ticks(pid) or 0)
 
-    def end(self) -> bool:
-        """End it, if it is still the same one; whether it is gone."""
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended; True where that cannot be told."""
         try:
-            pidfd = os.pidfd_open(self.pid)
+            pidfd = self._pin()
         except OSError:
             return True
+        if pidfd is None:
+            return False
         try:
-            # The number was looked at after it was pinned: it is this very process's start.
-            if started_ticks(self.pid) != self.started:
-                return True
+            return not _has_ended(pidfd, 0)
+        finally:
+            os.close(pidfd)
+
+    def end(self, grace: float = 0.0) -> bool:
+        """End it, if it is still the same one; whether it is gone.
+
+        With a `grace` it is asked first, and has so many seconds to end by itself; one that a
+        terminal has stopped goes on for that.
+        """
+        try:
+            pidfd = self._pin()
+        except OSError:
+            return False
+        if pidfd is None:
+            return True
+        try:
             with contextlib.suppress(ProcessLookupError):
+                if grace:
+                    for number in (signal.SIGTERM, signal.SIGCONT):
+                        signal.pidfd_send_signal(pidfd, number)
+                    if _has_ended(pidfd, grace):
+                        return True
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            return bool(poll.poll(GONE_SECONDS * 1000))
+            return _has_ended(pidfd, GONE_SECONDS)
         except PermissionError:
             return False
         finally:
             os.close(pidfd)
+
+    def _pin(self) -> int | None:
+        """A pidfd of it; None where it is gone. Raises OSError where no descriptor is left."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return None
+        # The number was looked at after it was pinned: it is this very process's start.
+        started = started_ticks(self.pid)
+        if started == self.started:
+            return pidfd
+        unknown = started is None and not _has_ended(pidfd, 0)
+        os.close(pidfd)
+        if unknown:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return None
+
+
+def _has_ended(pidfd: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +247,8 @@ def _look(directory: int) -> Iterator[RunRecord]:
         session = name.partition(".")[0]
         if not _is_id(session) or not name.endswith((_LOCK, _NEW)):
             continue
+        if name.endswith(_NEW) and not _is_old(directory, name):
+            continue  # to look at its lock would keep the run from locking it
         found = _read(directory, name)
         if found is None:
             continue
@@ -211,19 +256,21 @@ def _look(directory: int) -> Iterator[RunRecord]:
         if not alive and name.endswith(_LOCK):
             _remove(directory, session)
         elif not alive:
-            _remove_old(directory, name)
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=directory)
         elif name.endswith(_LOCK):
             record = _parse(session, said)
             if record is not None:
                 yield record
 
 
-def _remove_old(directory: int, name: str) -> None:
+def _is_old(directory: int, name: str) -> bool:
     """A lock file without its name yet is locked a moment after it is made."""
-    with contextlib.suppress(OSError):
+    try:
         made = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
-        if time.time() - made > NEW_SECONDS:
-            os.unlink(name, dir_fd=directory)
+    except OSError:
+        return False
+    return time.time() - made > NEW_SECONDS
 
 
 def _is_id(text: str) -> bool:
