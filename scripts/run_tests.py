@@ -1,7 +1,7 @@
 """Runs every test but the attack battery, a folder for each processor at once and one more.
 
-Called by `make test`, for a person and for CI alike. A part is one folder of tests/, run by a
-pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
+Called by `make test`, for a person and for CI alike. A part is one folder of tests/, or half
+of a large one, run by a pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
 but the host. Only the pure rooms' own tests are measured, since the tracer costs as much as the
 tests themselves, and of these not hypothesis's: they are a part of their own, and a line that
 chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
@@ -46,6 +46,9 @@ LONGEST_FIRST = (
     "cli", "docs", "wire", "inject", "policy",
 )  # fmt: skip
 """So that none of them is left over when all others have ended; what is not named comes after."""
+
+DEALT = ("sandbox",)
+"""Folders whose tests take about as long as those of all others together."""
 
 MAX_LANES = 4
 """Parts at once. Each makes sandboxes, servers and accounts: more would hinder one another."""
@@ -101,21 +104,33 @@ class Ended:
         return f"{self.part.name:<16}{self.result}\n{told}"
 
 
+def _dealt(path: Path) -> list[Part]:
+    """The part of a folder; of one that would outlast all others, two that share its files."""
+    if path.name not in DEALT:
+        return [Part(path.name, (path,), USUAL)]
+    files = sorted(path.rglob("test_*.py"))
+    hands = [tuple(files[number::2]) for number in range(2)]
+    return [Part(f"{path.name}-{n}", hand, USUAL) for n, hand in enumerate(hands, 1) if hand]
+
+
 def parts(tests: Path) -> tuple[list[Part], Part | None]:
     """Those that run side by side, and the one that runs after them; no test is in none."""
     found = [path for path in tests.iterdir() if path.is_dir() or path.match("test_*.py")]
     found = sorted(path for path in found if path.is_file() or any(path.rglob("test_*.py")))
     pure = tuple(path for path in found if path.name in PURE)
     together = [
-        Part(path.name, (path,), f"{USUAL} and not hypothesis", measured=True)
-        if path in pure
-        else Part(path.name, (path,), USUAL)
+        part
         for path in found
+        for part in (
+            [Part(path.name, (path,), f"{USUAL} and not hypothesis", measured=True)]
+            if path in pure
+            else _dealt(path)
+        )
     ]
     if pure:
         together.append(Part(PROPERTIES, pure, f"{USUAL} and hypothesis"))
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    together.sort(key=lambda part: order.get(part.name, len(order)))
+    together.sort(key=lambda part: order.get(part.name.partition("-")[0], len(order)))
     marked = [path for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")]
     alone = Part("alone", tuple(sorted(marked)), "alone and not attack") if marked else None
     return together, alone
