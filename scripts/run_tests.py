@@ -1,11 +1,11 @@
 """Runs every test but the attack battery, a folder for each processor at once and one more.
 
-Called by `make test`, for a person and for CI alike. A part is one folder of tests/, or half
-of a large one, run by a pytest of its own: what the folder's tests share is made once, and two parts have nothing in common
-but the host. Only the pure rooms' own tests are measured, since the tracer costs as much as the
-tests themselves, and of these not hypothesis's: they are a part of their own, and a line that
-chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
-run when nothing else does.
+Called by `make test`, for a person and for CI alike. A part is one folder of tests/, or half of a
+large one, run by a pytest of its own: what its tests share is made once, and two parts have nothing
+in common but the host. Only the pure rooms' own tests are measured, since the tracer costs as much
+as the tests themselves, and of these not hypothesis's: they are a part of their own, and a line
+that chance alone has covered is not covered. Tests marked `alone` compare times, so they come last
+and run when nothing else does.
 
 With `--random-order=SEED` the tests of each part are in an order that the number chooses; `make
 stress` uses it.
