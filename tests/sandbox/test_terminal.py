@@ -257,13 +257,21 @@ def test_the_last_words_are_shown_however_many(plain: Project) -> None:
         assert "20000\r\nthe end\r\n" in screen.seen
 
 
+VFORKS = """
+import ctypes, os, signal
+if ctypes.CDLL(None).vfork() == 0:
+    os.write(1, b"in the child\\n")
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+"""Is where a shell is between vfork() and exec(), for as long as nobody continues it."""
+
 SHELL = "PS1='$ ' exec bash --norc --noprofile -i"
 
 
 @pytest.fixture
 def shell(plain: Project) -> Iterator[Screen]:
     """An interactive shell on a terminal, as the person has one before Keyhole."""
-    env = plain.env | {"KEYHOLE": str(plain.person.program)}
+    env = plain.env | {"KEYHOLE": str(plain.person.program), "VFORKS": VFORKS}
 
     def start(**ends: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - subprocess's own
         words = ["sh", "-c", SHELL]
@@ -315,4 +323,15 @@ def test_a_run_that_was_stopped_by_a_key_goes_on_in_the_background(shell: Screen
     shell.type("bg\r")
     shell.until("ended")
     shell.type("wait; echo all-do'ne'\r")
+    shell.until("all-done")
+
+
+def test_a_key_that_comes_while_a_program_is_started_stops_the_run_too(shell: Screen) -> None:
+    """The command is not stopped then: it waits, uninterruptibly, for a child that is."""
+    shell.type('"$KEYHOLE" run -q -- python3 -I -S -c "$VFORKS"\r')
+    shell.until("in the child")
+    shell.until_raw()
+    shell.type(CTRL_Z)
+    shell.until("Stopped")
+    shell.type("kill -KILL %1; wait; echo all-do'ne'\r")
     shell.until("all-done")

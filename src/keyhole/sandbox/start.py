@@ -87,13 +87,16 @@ class Running:
         return contextlib.nullcontext()
 
     def is_stopped(self) -> bool:
-        """Whether the command itself is stopped, as Ctrl-Z does it."""
+        """Whether the command itself is stopped, as Ctrl-Z does it.
+
+        A shell that starts a program waits in vfork() until that has become another. If the key
+        comes in between, the child is stopped, and the shell waits for it in a state of its own.
+        """
         pid = self.command_pid()
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                return file.read().rpartition(")")[2].split()[0] == "T"
-        except OSError:
-            return False
+        state = _state_of(pid)
+        if state == "D" and pid is not None:
+            state = _state_of(_child_of(pid))
+        return state == "T"
 
     def forward(self, number: int) -> None:
         """Give the command a signal that was meant for it."""
@@ -117,6 +120,15 @@ class Running:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init_end, signal.SIGKILL)
         self._helper.kill()
+
+
+def _state_of(pid: int | None) -> str:
+    """The letter of its state, as proc(5) has it; none where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _child_of(pid: int) -> int | None:
