@@ -17,12 +17,13 @@ LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: setup run test stress lint fmt bench attack docs lock clean help
+.PHONY: setup run test stress lint fmt bench attack docs site deb trial lock clean help
 
 setup: ## make .venv from the locks and see to system packages; quiet when there is nothing to do
 	@scripts/setup
 
-run: setup ## show the whole idea in a minute, on this host alone
+run: ## show the whole idea in a minute, on this host alone
+	@scripts/setup run
 	$(BIN)/keyhole demo
 
 test: lint ## lint, then every test but the attack battery; pure rooms must be covered whole
@@ -31,25 +32,43 @@ test: lint ## lint, then every test but the attack battery; pure rooms must be c
 stress: setup ## the suite twice in random order: beside load, and with a clock that began a minute ago
 	@$(CLEAN) scripts/stress
 
-lint: setup ## ruff, mypy, and the walls between the rooms
+lint: setup ## ruff, mypy, the walls between the rooms, and names
 	@$(CLEAN) $(BIN)/ruff check
 	@$(CLEAN) $(BIN)/ruff format --check
 	@$(CLEAN) $(BIN)/mypy
 	@$(CLEAN) $(BIN)/lint-imports --no-logo
+	@$(CLEAN) $(BIN)/python scripts/check_tests.py
+	@$(CLEAN) $(BIN)/python scripts/check_names.py
+	@$(CLEAN) $(BIN)/python scripts/check_startup.py
 
 fmt: setup ## repair what ruff can repair, and format
 	@$(CLEAN) $(BIN)/ruff check --fix
 	@$(CLEAN) $(BIN)/ruff format
 
-bench: ## measure, against peers that are installed apart
+bench: ## measure, against peers that are installed apart, and write docs/performance.md; AGAINST=DIR adds an older checkout
 	@scripts/setup peers
-	$(BIN)/python -m benchmarks
+	AGAINST="$(AGAINST)" $(BIN)/python -m benchmarks --write docs/performance.md
 
-attack: setup ## the long-running attack battery; SOAK=30m has a gateway soak for that long
-	@$(CLEAN) SOAK="$(SOAK)" $(BIN)/python -m pytest -m attack
+attack: setup ## the long-running attack battery; SOAK=30m and FUZZ=2h have a gateway soak, and each fuzzer run, for that long
+	@$(CLEAN) SOAK="$(SOAK)" FUZZ="$(FUZZ)" $(BIN)/python -m pytest -m attack
 
-docs: setup ## write the generated parts of the documents
+docs: setup ## write the generated parts of the documents; follow tests that moved
 	$(BIN)/python scripts/make_docs.py
+	$(BIN)/python -m scripts.make_man
+	$(BIN)/python -m scripts.make_picture
+	$(BIN)/python scripts/follow_tests.py
+
+site: ## build the documents as a site with a search in dist/site; a link that leads nowhere fails
+	@scripts/setup site
+	@$(CLEAN) .venv-site/bin/python scripts/make_site.py
+
+deb: ## build a package for this Debian or Ubuntu in dist/; packaging/debian/try tries it in a clean root
+	@scripts/setup run
+	@packaging/debian/build
+
+trial: ## as root, try a new user's first minutes in a clean root file system
+	@test "$${INSTALL:-deb}" = wheel || test -e dist/keyhole_*.deb || $(MAKE) --no-print-directory deb
+	@packaging/trial/run
 
 lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest versions
 	@set -eu; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
@@ -63,13 +82,14 @@ lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest ve
 	equip own $(LOCK_PYTHON); equip peers $(LOCK_PEERS_PYTHON); \
 	compile() { tool=$$1; shift; $(LOCK_ENV) "$$tools/$$tool/bin/pip-compile" \
 		--cache-dir "$$tools/cache" $(LOCK_FLAGS) $(if $(UPGRADE),--upgrade) "$$@"; }; \
-	compile own --output-file requirements/runtime.lock pyproject.toml; \
+	compile own --all-extras --output-file requirements/runtime.lock pyproject.toml; \
 	compile own --output-file requirements/dev.lock requirements/dev.in; \
 	compile own --output-file requirements/clients.lock requirements/clients.in; \
+	compile own --output-file requirements/site.lock requirements/site.in; \
 	compile peers --output-file requirements/peers.lock requirements/peers.in
 
 clean: ## remove all that these verbs made, .venv included
-	rm -rf .venv .venv-clients .venv-peers .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .venv-clients .venv-peers .venv-site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help: ## this list

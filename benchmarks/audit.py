@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.rounds import Row, interleave
-from keyhole.audit.log import AuditLog, Bounds
+from keyhole.audit.log import AuditLog, LogBounds
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
 
@@ -21,10 +21,10 @@ RECORD_BOUND = 5e-6
 EVENT = Event(
     EventKind.CONNECT, Verdict.ALLOW, "rule", "egress.allow[0]", "api.example", (("port", 443),)
 )
-WIDE = Bounds(
+WIDE = LogBounds(
     session=2**40, per_second=10**9, pending=10**9, pending_of_session=10**9, flush_every=60.0
 )
-FLOODED = Bounds(per_second=200, flush_every=60.0)
+FLOODED = LogBounds(per_second=200, flush_every=60.0)
 
 
 def measure() -> list[Row]:
@@ -47,7 +47,7 @@ def measure() -> list[Row]:
     ]
 
 
-def _timer(path: Path, bounds: Bounds, *, to_the_end: bool) -> Callable[[], float]:
+def _timer(path: Path, bounds: LogBounds, *, to_the_end: bool) -> Callable[[], float]:
     def run() -> float:
         with AuditLog(path, bounds=bounds) as log:
             start = time.perf_counter()

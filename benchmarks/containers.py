@@ -27,7 +27,7 @@ from benchmarks.players.peer import Peer, cores
 from benchmarks.players.project import make_project
 from benchmarks.rounds import Row, interleave
 from benchmarks.ways import Way, check, is_missing
-from tests.containers.engines import NoEngine
+from tests.rigs.containers.engines import NoEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Self
 
 from benchmarks.players.gitdriver import __file__ as driver
 from benchmarks.rounds import Row, interleave
-from tests.git.server import GitServer, missing
+from tests.rigs.git.server import GitServer, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from benchmarks.rounds import Sample
-    from tests.git.repositories import Bare
+    from tests.rigs.git.repositories import Bare
 
 CLONE_AT_LEAST, PUSH_AT_LEAST = 0.5, 0.3
 FETCH_AT_MOST, SMALL_PUSH_AT_MOST = 0.030, 0.150

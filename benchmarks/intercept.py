@@ -101,7 +101,7 @@ def measure() -> list[Row]:
         return [*rows, *_handshakes(proxied), *_events(found)]
 
 
-def _compare(ways: dict[str, Way], run: Run, rounds: int = ROUNDS) -> Cost:
+def compare(ways: dict[str, Way], run: Run, rounds: int = ROUNDS) -> Cost:
     """Run on each way in turn."""
     used: dict[str, list[float]] = {name: [] for name in ways}
 
@@ -118,7 +118,7 @@ def _compare(ways: dict[str, Way], run: Run, rounds: int = ROUNDS) -> Cost:
     return Cost(wall, {name: sample(taken) for name, taken in cpu.items()}, cpu)
 
 
-def _asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - JSON
+def asked(verb: str, units: float, **arguments: Any) -> Run:  # noqa: ANN401 - JSON
     """Have the client do something that is so many units of work."""
 
     def run(way: Way) -> tuple[float, float]:
@@ -146,12 +146,12 @@ def requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bo
             raise RuntimeError(f"no request was served at {connections} connections")
         return took / served, used / served
 
-    return _compare(ways, run)
+    return compare(ways, run)
 
 
 def download(ways: dict[str, Way]) -> Cost:
     """What a GiB to the client costs on each way."""
-    return _compare(ways, _asked("download", BULK / _GIB), BULK_ROUNDS)
+    return compare(ways, asked("download", BULK / _GIB), BULK_ROUNDS)
 
 
 def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: bool) -> list[Row]:
@@ -174,7 +174,7 @@ def _requests(origin: Peer, ways: dict[str, Way], connections: int, *, varied: b
 
 
 def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:
-    cost = _compare(ways, _asked(verb, BULK / _GIB), BULK_ROUNDS)
+    cost = compare(ways, asked(verb, BULK / _GIB), BULK_ROUNDS)
     word = verb.removesuffix("load")
     scan = cost.per_cpu_second(UNSCANNED)
     return [
@@ -190,7 +190,7 @@ def _bulk(verb: str, at_least: float, ways: dict[str, Way]) -> list[Row]:
 
 
 def _handshakes(ways: dict[str, Way]) -> list[Row]:
-    cost = _compare(ways, lambda way: _asked("fresh", way.fresh, count=way.fresh)(way))
+    cost = compare(ways, lambda way: asked("fresh", way.fresh, count=way.fresh)(way))
     return [
         Row(
             "CPU for a new TLS connection and a request, against Envoy",
@@ -203,7 +203,7 @@ def _handshakes(ways: dict[str, Way]) -> list[Row]:
 
 
 def _events(ways: dict[str, Way]) -> list[Row]:
-    cost = _compare(ways, _asked("events", 1, count=EVENTS))
+    cost = compare(ways, asked("events", 1, count=EVENTS))
     direct = cost.wall["direct"].median
     added = {name: found.median - direct for name, found in cost.wall.items() if name != "direct"}
     return [

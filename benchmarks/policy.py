@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.rounds import Row, interleave
 from keyhole.model.host import Host
-from keyhole.policy.build import World
+from keyhole.policy.build import PolicyContext
 from keyhole.policy.egress import decide_egress
-from keyhole.policy.load import File, load
-from keyhole.policy.request import Request, decide_request
+from keyhole.policy.load import PolicyText, load
+from keyhole.policy.request import RequestFacts, decide_request
 from keyhole.policy.rulebook import Rulebook
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _row(name: str, subjects: dict[str, Callable[[], float]]) -> Row:
 def _request_timer(rules: list[str], path: str) -> Callable[[], float]:
     listed = ", ".join(f'"{rule}"' for rule in rules)
     book = _book(f'[services.s]\nhosts = ["api.example"]\nallow = [{listed}]\n')
-    request = Request("GET", path)
+    request = RequestFacts("GET", path)
 
     def run() -> float:
         start = time.perf_counter()
@@ -84,5 +84,7 @@ def _egress_timer(count: int) -> Callable[[], float]:
 
 
 def _book(text: str) -> Rulebook:
-    world = World({}, lambda _: None, ())
-    return Rulebook(load(File("bench.toml", b"version = 1\n" + text.encode()), None, world).policy)
+    world = PolicyContext({}, lambda _: None, ())
+    return Rulebook(
+        load(PolicyText("bench.toml", b"version = 1\n" + text.encode()), None, world).policy
+    )

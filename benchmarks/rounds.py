@@ -40,18 +40,19 @@ class Row:
         """Whether there is a ratio to hold against the bounds."""
         return self.ratio is not None or (self.bound is None and self.at_least is None)
 
+    @property
+    def bounds(self) -> str:
+        """The bounds in words; empty for a row that only informs."""
+        words = (("at least", self.at_least), ("at most", self.bound))
+        return ", ".join(f"{word} {bound:g}" for word, bound in words if bound is not None)
+
     def __str__(self) -> str:
         text = f"{self.name:<58} {self.figure}"
         if self.ratio is not None:
             text += f"  ratio {self.ratio:.2f}"
-        bounds = [
-            f"{word} {bound:g}"
-            for word, bound in (("at least", self.at_least), ("at most", self.bound))
-            if bound is not None
-        ]
-        if bounds:
+        if self.bounds:
             judged = "kept" if self.kept else "NOT KEPT"
-            text += f" ({', '.join(bounds)}: {judged if self.measured else 'NOT MEASURED'})"
+            text += f" ({self.bounds}: {judged if self.measured else 'NOT MEASURED'})"
         return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.against import VARIABLE
 from benchmarks.players import docker
 from benchmarks.players.peer import Peer, cores, memory
 from benchmarks.players.project import make_project
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DOCKER_AT_MOST = 0.6
+OLDER_AT_MOST = 1.05
+"""A start may take as long as that of the checkout which AGAINST names, and noise."""
+
 MANY = 200
 MEMORY_AT_MOST = 1 << 20
 """Bytes of the gateway's memory for one more sandbox."""
@@ -50,6 +55,15 @@ def measure_start() -> list[Row]:
             "keyhole": _timer([keyhole, "run", "-q", "--", "true"], project, env),
             "parts": _parts_timer(project, env, parts),
         }
+        older = os.environ.get(VARIABLE)
+        if older:
+            # State of its own: two versions need not understand one another's.
+            apart = Path(directory) / "older"
+            apart.mkdir()
+            place, variables = make_project(apart)
+            command = [f"{older}/.venv/bin/keyhole", "run", "-q", "--", "true"]
+            _run([*command[:2], "--trust", *command[3:]], place, variables)
+            subjects["older"] = _timer(command, place, variables)
         engine = docker.program()
         if engine is None:
             print(f"  {docker.MISSING}")
@@ -63,6 +77,9 @@ def measure_start() -> list[Row]:
     rows = [Row("keyhole run -- true, against docker run", _ms(run), ratio, DOCKER_AT_MOST)]
     if rival:
         rows.append(Row("  docker run --rm", _ms(rival)))
+    if before := found.get("older"):
+        ratio = run.median / before.median
+        rows.append(Row("keyhole run -- true, against the older", _ms(run), ratio, OLDER_AT_MOST))
     return rows + [Row(f"  {name}", _ms(sample(taken))) for name, taken in parts.items()]
 
 
@@ -156,7 +173,7 @@ def _parts_timer(
             project,
             {**env, "PYTHONPATH": root},
         )
-        reached = {"begun": begun, "gone": time.monotonic(), **json.loads(told)}
+        reached: dict[str, float] = {"begun": begun, "gone": time.monotonic(), **json.loads(told)}
         for name, start, end in PARTS:
             parts[name].append(reached[end] - reached[start])
         return reached["gone"] - begun

@@ -56,7 +56,12 @@ class Path:
 
         def run() -> float:
             before = cpu_seconds(self.proxy) if self.proxy else 0.0
-            took = self.client.ask(verb, host=self.addresses[name], port=self.port, **arguments)
+            asked: dict[str, object] = {
+                "host": self.addresses[name],
+                "port": self.port,
+                **arguments,
+            }
+            took = self.client.ask(verb, (), **asked)
             spent.append(cpu_seconds(self.proxy) - before if self.proxy else 0.0)
             return float(took)
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 UNSCANNED = "keyhole, no secret"
 """The way by a gateway that has nothing to search answers for."""
 
+HTTP1, HTTP2 = "benchmarks.players.httpload", "benchmarks.players.http2load"
+"""The client, by the protocol that it speaks."""
+
 
 class Asked(Protocol):
     """A client, wherever it is."""
@@ -53,6 +56,113 @@ class Way:
 
 
 @contextmanager
+def checkouts(older: Path) -> Iterator[dict[str, Way]]:
+    """The ways by this checkout's gateway and by another's, to one origin."""
+    proxy_core, other_core = cores()
+    with ExitStack() as stack:
+        desk = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        roots = trustme.CA()
+        authority = roots.cert_pem.bytes().decode()
+        leaf(roots, desk / "origin.pem")
+        origin = stack.enter_context(
+            Peer("benchmarks.players.httporigin", str(desk / "origin.pem"), core=other_core)
+        )
+        found = {
+            name: _by_gateway(
+                stack, (proxy_core, other_core), origin.ask("port"), authority, checkout=checkout
+            )
+            for name, checkout in (("keyhole", None), ("older", older))
+        }
+        for name, way in found.items():
+            check(name, way, origin)
+        yield found
+
+
+def _by_gateway(
+    stack: ExitStack,
+    places: tuple[int, int],
+    port: int,
+    authority: str,
+    *,
+    secret: bool = True,
+    checkout: Path | None = None,
+    player: str = HTTP1,
+) -> Way:
+    proxy_core, other_core = places
+    gateway = stack.enter_context(
+        Peer("benchmarks.players.gateway", core=proxy_core, checkout=checkout)
+    )
+    client, door = _inside(stack, other_core, player)
+    ca = gateway.ask("intercept", door, port=port, authority=authority, secret=secret)
+    close(door)
+    address = client.ask("resolve", name=duties.HOST)
+    client.ask("aim", host=address, port=duties.PORT, authority=ca)
+    return Way(client, gateway.pid, settle=functools.partial(gateway.ask, "settle"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Makes ways to an origin's port, for clients of one protocol."""
+
+    stack: ExitStack
+    desk: Path
+    roots: trustme.CA
+    """Signed the origin's certificate, and stands in `desk` as roots.pem."""
+    forgers: trustme.CA
+    """Signs those of the peers."""
+    player: str = HTTP1
+
+    def direct(self, port: int) -> Way:
+        """From the host, by no proxy."""
+        client = self.stack.enter_context(Peer(self.player, core=cores()[1]))
+        authority = self.roots.cert_pem.bytes().decode()
+        client.ask("aim", host="127.0.0.1", port=port, authority=authority)
+        return Way(client)
+
+    def by_gateway(self, port: int) -> Way:
+        """By this checkout's gateway."""
+        authority = self.roots.cert_pem.bytes().decode()
+        return _by_gateway(self.stack, cores(), port, authority, player=self.player)
+
+    def by_envoy(self, port: int) -> Way | None:
+        """By an Envoy of its own, where it is installed."""
+        if is_missing(envoy.missing()):
+            return None
+        proxy_core, other_core = cores()
+        client = self.stack.enter_context(empty_namespace(self.player, other_core))
+        client.ask("capture")
+        self._aim_at_peer(client)
+        own, where = self._own(f"envoy-{port}"), envoy.captured(client.pid)
+        trust, http2 = self.desk / "roots.pem", self.player == HTTP2
+        peer = envoy.running(own, where, port, trust, proxy_core, http2=http2)
+        return Way(client, self.stack.enter_context(peer).pid)
+
+    def by_mitmproxy(self, port: int) -> Way | None:
+        """By a mitmproxy of its own, where it is installed."""
+        if is_missing(mitmproxy.missing()):
+            return None
+        proxy_core, other_core = cores()
+        client, door = _inside(self.stack, other_core, self.player)
+        self._aim_at_peer(client)
+        own, trust, http2 = self._own("mitmproxy"), self.desk / "roots.pem", self.player == HTTP2
+        peer = mitmproxy.running(own, door[0], port, trust, proxy_core, http2=http2)
+        running = self.stack.enter_context(peer)
+        close(door)
+        return Way(client, running.pid, handshake=0.02, fresh=60)
+
+    def _aim_at_peer(self, client: Peer) -> None:
+        authority = self.forgers.cert_pem.bytes().decode()
+        client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=authority)
+
+    def _own(self, name: str) -> Path:
+        """A directory of a peer's own, with a certificate for the intercepted name."""
+        own = self.desk / name
+        own.mkdir()
+        leaf(self.forgers, own / "leaf.pem")
+        return own
+
+
+@contextmanager
 def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
     """The origin and the ways to it: direct, by the gateway, and by each peer that is installed."""
     proxy_core, other_core = cores()
@@ -61,7 +171,7 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
         roots, forgers = trustme.CA(), trustme.CA()
         authority = roots.cert_pem.bytes().decode()
         roots.cert_pem.write_to_path(desk / "roots.pem")
-        _leaf(roots, desk / "origin.pem")
+        leaf(roots, desk / "origin.pem")
         origin = stack.enter_context(
             Peer("benchmarks.players.httporigin", str(desk / "origin.pem"), core=other_core)
         )
@@ -72,56 +182,26 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
         found = {"direct": Way(direct)}
 
         for name in ("keyhole", UNSCANNED):
-            gateway = stack.enter_context(Peer("benchmarks.players.gateway", core=proxy_core))
-            client, door = _inside(stack, other_core)
-            ca = gateway.ask(
-                "intercept", door, port=port, authority=authority, secret=name != UNSCANNED
+            found[name] = _by_gateway(
+                stack, (proxy_core, other_core), port, authority, secret=name != UNSCANNED
             )
-            close(door)
-            address = client.ask("resolve", name=duties.HOST)
-            client.ask("aim", host=address, port=duties.PORT, authority=ca)
-            settle = functools.partial(gateway.ask, "settle")
-            found[name] = Way(client, gateway.pid, settle=settle)
 
-        trusted = forgers.cert_pem.bytes().decode()
-        if not is_missing(envoy.missing()):
-            client = stack.enter_context(empty_namespace("benchmarks.players.httpload", other_core))
-            client.ask("capture")
-            client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=trusted)
-            own = _own(desk, "envoy", forgers)
-            rival = stack.enter_context(
-                envoy.running(own, envoy.captured(client.pid), port, desk / "roots.pem", proxy_core)
-            )
-            found["envoy"] = Way(client, rival.pid)
-        if not is_missing(mitmproxy.missing()):
-            client, door = _inside(stack, other_core)
-            client.ask("aim", host=ANY_ADDRESS, port=duties.PORT, authority=trusted)
-            own = _own(desk, "mitmproxy", forgers)
-            rival = stack.enter_context(
-                mitmproxy.running(own, door[0], port, desk / "roots.pem", proxy_core)
-            )
-            close(door)
-            found["mitmproxy"] = Way(client, rival.pid, handshake=0.02, fresh=60)
+        rig = Rig(stack, desk, roots, forgers)
+        rivals = {"envoy": rig.by_envoy(port), "mitmproxy": rig.by_mitmproxy(port)}
+        found |= {name: way for name, way in rivals.items() if way is not None}
         for name, way in found.items():
             if way.proxy and name != UNSCANNED:
                 check(name, way, origin)
         yield origin, found
 
 
-def _inside(stack: ExitStack, core: int) -> tuple[Peer, list[int]]:
-    client = stack.enter_context(empty_namespace("benchmarks.players.httpload", core))
+def _inside(stack: ExitStack, core: int, player: str) -> tuple[Peer, list[int]]:
+    client = stack.enter_context(empty_namespace(player, core))
     return client, client.fetch("door")[1]
 
 
-def _own(desk: Path, name: str, forgers: trustme.CA) -> Path:
-    """A directory of a peer's own, with a certificate for the intercepted name."""
-    own = desk / name
-    own.mkdir()
-    _leaf(forgers, own / "leaf.pem")
-    return own
-
-
-def _leaf(authority: trustme.CA, path: Path) -> None:
+def leaf(authority: trustme.CA, path: Path) -> None:
+    """Write a certificate for the intercepted name, with its key."""
     authority.issue_cert(duties.HOST).private_key_and_cert_chain_pem.write_to_path(path)
 
 

@@ -1,11 +1,11 @@
 """Runs every test but the attack battery, a folder for each processor at once and one more.
 
-Called by `make test`, for a person and for CI alike. A part is one folder of tests/, or half of a
-large one, run by a pytest of its own: what its tests share is made once, and two parts have nothing
-in common but the host. Only the pure rooms' own tests are measured, since the tracer costs as much
-as the tests themselves, and of these not hypothesis's: they are a part of their own, and a line
-that chance alone has covered is not covered. Tests marked `alone` compare times, so they come last
-and run when nothing else does.
+Called by `make test`, for a person and for CI alike. A part is one folder of tests/unit or
+tests/system, or half of a large one, run by a pytest of its own: what its tests share is made once,
+and two parts have nothing in common but the host. Only the unit tests of the pure rooms are
+measured, since the tracer costs as much as the tests themselves, and of these not hypothesis's:
+they are a part of their own, and a line that chance alone has covered is not covered. Tests marked
+`alone` compare times, so they come last and run when nothing else does.
 
 With `--random-order=SEED` the tests of each part are in an order that the number chooses; `make
 stress` uses it.
@@ -36,18 +36,23 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PURE = ("policy", "inject", "wire", "model")
+PURE = ("policy", "inject", "wire", "http", "model")
+
+STOREYS = ("unit", "system")
+
+MEASURED = tuple(f"unit/{room}" for room in PURE)
 
 PROPERTIES = "properties"
 """The part with the pure rooms' tests that hypothesis feeds."""
 
 LONGEST_FIRST = (
-    "sandbox", "containers", "git", "gateway", "daemon", PROPERTIES, "compose", "podman", "clients",
-    "cli", "docs", "wire", "inject", "policy",
+    "system/sandbox", "system/containers", "system/git", "system/gateway", "system/daemon",
+    PROPERTIES, "system/compose", "system/podman", "system/clients", "system/cli", "system/docs",
+    "system/judge", "unit/wire", "unit/http", "unit/inject", "unit/policy",
 )  # fmt: skip
 """So that none of them is left over when all others have ended; what is not named comes after."""
 
-DEALT = ("sandbox",)
+DEALT = ("system/sandbox",)
 """Folders whose tests take about as long as those of all others together."""
 
 MAX_LANES = 4
@@ -75,6 +80,11 @@ class Part:
     marks: str
     measured: bool = False
 
+    @property
+    def stem(self) -> str:
+        """The name as files have it."""
+        return self.name.replace("/", "-")
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -101,34 +111,34 @@ class Ended:
     def shown(self) -> str:
         """What a person reads of it, at once."""
         told = self.summary if self.code == 0 else f"{self.said.rstrip()}\n"
-        return f"{self.part.name:<16}{self.result}\n{told}"
+        return f"{self.part.name:<20}{self.result}\n{told}"
 
 
-def _dealt(path: Path) -> list[Part]:
+def _dealt(name: str, path: Path) -> list[Part]:
     """The part of a folder; of one that would outlast all others, two that share its files."""
-    if path.name not in DEALT:
-        return [Part(path.name, (path,), USUAL)]
+    if name not in DEALT:
+        return [Part(name, (path,), USUAL)]
     files = sorted(path.rglob("test_*.py"))
     hands = [tuple(files[number::2]) for number in range(2)]
-    return [Part(f"{path.name}-{n}", hand, USUAL) for n, hand in enumerate(hands, 1) if hand]
+    return [Part(f"{name}-{n}", hand, USUAL) for n, hand in enumerate(hands, 1) if hand]
 
 
 def parts(tests: Path) -> tuple[list[Part], Part | None]:
     """Those that run side by side, and the one that runs after them; no test is in none."""
-    found = [path for path in tests.iterdir() if path.is_dir() or path.match("test_*.py")]
-    found = sorted(path for path in found if path.is_file() or any(path.rglob("test_*.py")))
-    pure = tuple(path for path in found if path.name in PURE)
+    folders = [path for storey in STOREYS for path in (tests / storey).iterdir()]
+    found = {str(path.relative_to(tests)): path for path in folders if any(path.rglob("test_*.py"))}
+    pure = {name: found[name] for name in found if name in MEASURED}
     together = [
         part
-        for path in found
+        for name, path in sorted(found.items())
         for part in (
-            [Part(path.name, (path,), f"{USUAL} and not hypothesis", measured=True)]
-            if path in pure
-            else _dealt(path)
+            [Part(name, (path,), f"{USUAL} and not hypothesis", measured=True)]
+            if name in pure
+            else _dealt(name, path)
         )
     ]
     if pure:
-        together.append(Part(PROPERTIES, pure, f"{USUAL} and hypothesis"))
+        together.append(Part(PROPERTIES, tuple(pure.values()), f"{USUAL} and hypothesis"))
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     together.sort(key=lambda part: order.get(part.name.partition("-")[0], len(order)))
     marked = [path for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")]
@@ -151,13 +161,13 @@ class Runner:
         """Run one part to its end."""
         words = [sys.executable, "-m"]
         if part.measured:
-            words += ["coverage", "run", f"--data-file={self.directory}/{part.name}.coverage", "-m"]
+            words += ["coverage", "run", f"--data-file={self.directory}/{part.stem}.coverage", "-m"]
         words += ["pytest", "-q", "-m", part.marks, f"--color={'yes' if self.colour else 'no'}"]
         if self.seed is not None:
             words += ["-p", "randomly", f"--randomly-seed={self.seed}"]
         # Parts would overwrite one another's list of what failed last.
         words += ["-p", "no:cacheprovider", *(str(path) for path in part.paths)]
-        with (self.directory / f"{part.name}.said").open("w+b") as said:
+        with (self.directory / f"{part.stem}.said").open("w+b") as said:
             # In a session of its own, so that Ctrl-C comes to it once: from here.
             process = subprocess.Popen(  # noqa: S603
                 words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,

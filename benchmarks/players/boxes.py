@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from benchmarks.players import duties, httpload
 from benchmarks.players.httporigin import BULK
 from benchmarks.players.program import dying_with_us
-from tests.containers.engines import ROOTS, WORKBENCH, NoEngine, OwnEngine, make_image
+from tests.rigs.containers.engines import ROOTS, WORKBENCH, NoEngine, OwnEngine, make_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,8 +14,8 @@ import dns.query
 
 from benchmarks.players.origin import BLOCK, BULK, REPLY
 from benchmarks.players.peer import serve
-from keyhole.sandbox import emptynet
-from keyhole.sandbox.programs import find
+from keyhole.sandbox import empty_network
+from keyhole.sandbox.programs import find_programs
 
 AT_ONCE = 32
 """Connections that are open at once while new ones are counted: enough to keep a proxy busy."""
@@ -29,10 +29,10 @@ Address = tuple[str, int]
 
 def door() -> list[socket.socket]:
     """Turn this namespace into a sandbox's and hand its door out, by the helper's own code."""
-    emptynet.raise_loopback()
-    emptynet.make_everything_local()
-    emptynet.capture(str(find().nft))
-    return emptynet.listen()
+    empty_network.bring_up_loopback()
+    empty_network.make_everything_local()
+    empty_network.load_ruleset(str(find_programs().nft))
+    return empty_network.open_door_sockets()
 
 
 def resolve(name: str) -> str:
@@ -68,7 +68,8 @@ def upload(host: str, port: int) -> float:
 
 def connections(host: str, port: int, count: int) -> float:
     """Seconds for so many connections: connect, hello, small reply, close."""
-    poll, talks = select.epoll(), {}
+    poll = select.epoll()
+    talks: dict[int, socket.socket] = {}
     begun = done = 0
     start = time.perf_counter()
     while done < count:

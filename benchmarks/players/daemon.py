@@ -14,13 +14,13 @@ from benchmarks.players import duties
 from benchmarks.players.gateway import INJECTION, LIMITS, REQUEST_LIMITS
 from benchmarks.players.peer import cpu_seconds
 from benchmarks.players.program import dying_with_us
-from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.places import Places
-from keyhole.app.policyfile import open_policy
-from keyhole.app.provision import granted
-from keyhole.app.trust import TrustStore, examine
-from keyhole.control.client import Client, NoGateway
-from keyhole.control.values import Opening, StandIn
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.host_paths import HostPaths
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
+from keyhole.app.setup.policy_file import open_policy
+from keyhole.app.setup.provision import grants_digest
+from keyhole.control.client import ControlClient, NoGateway
+from keyhole.control.values import ServicePlaceholder, SessionRequest
 
 if TYPE_CHECKING:
     from benchmarks.players.peer import Peer
@@ -36,8 +36,8 @@ class Daemon:
         directory.mkdir(mode=0o700)
         state, runtime = directory / "state" / "keyhole", directory / "run"
         runtime.mkdir(mode=0o700)
-        places = Places(directory, directory / "config", state, runtime / "keyhole")
-        self.client = Client(places.runtime)
+        places = HostPaths(directory, directory / "config", state, runtime / "keyhole")
+        self.client = ControlClient(places.runtime)
         self._opening = _accepted(directory, places, port, authority)
         self._lines: list[socket.socket] = []
         env = {
@@ -106,7 +106,7 @@ class Daemon:
         tenants.ask("trust", number=number, authority=opened.ca)
 
 
-def _accepted(directory: Path, places: Places, port: int, authority: str) -> Opening:
+def _accepted(directory: Path, places: HostPaths, port: int, authority: str) -> SessionRequest:
     """A policy with one service, as a person has accepted it."""
     (directory / "origin.pem").write_text(authority)
     secret = directory / "secret"
@@ -128,13 +128,13 @@ ca_file = "~/origin.pem"
 "{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
 """)
     file = open_policy(path, places, FileCatalogue())
-    dossier = examine(file, directory, os.environ["PATH"])
-    TrustStore(places.trust).accept(dossier)
-    return Opening(
+    examined = examine_policy(file, directory, os.environ["PATH"])
+    AcceptanceStore(places.trust).accept(examined)
+    return SessionRequest(
         policy=str(file.path),
-        trusted=dossier.digest,
+        trusted=examined.digest,
         label="bench",
-        granted=granted(file.loaded.policy),
-        stand_ins=(StandIn("api", (duties.PLACEHOLDER,)),),
+        granted=grants_digest(file.loaded.policy),
+        stand_ins=(ServicePlaceholder("api", (duties.PLACEHOLDER,)),),
         search_path=os.environ["PATH"],
     )

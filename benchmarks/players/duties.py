@@ -7,7 +7,7 @@ own, counts the request against a rate and writes a line about it.
 
 from __future__ import annotations
 
-from keyhole.inject.slots import GLOBAL_SLOTS, Place
+from keyhole.inject.slots import GLOBAL_SLOTS, SlotLocation
 
 HOST = "api.example"
 PORT = 443
@@ -26,7 +26,11 @@ METHODS = ("GET", "POST")
 RULES = [f"{','.join(METHODS)} /v1/{name}/**" for name in RESOURCES]
 
 REMOVED = [
-    *(slot.name for slot in GLOBAL_SLOTS if slot.place is Place.HEADER and "*" not in slot.name),
+    *(
+        slot.name
+        for slot in GLOBAL_SLOTS
+        if slot.place is SlotLocation.HEADER and "*" not in slot.name
+    ),
     "x-http-method-override",
     "x-http-method",
     "x-method-override",

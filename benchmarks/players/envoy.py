@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.players import duties
 from benchmarks.players.program import MISSING, PEERS, Program
-from keyhole.sandbox.emptynet import CAPTURE_PORT
+from keyhole.sandbox.empty_network import CAPTURE_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TYPES = "type.googleapis.com/envoy."
 _HTTP = "extensions.filters.http"
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_HTTP1, _BOTH = ["http/1.1"], ["h2", "http/1.1"]
 _PLENTY = 100_000_000
 """Out of the way: what is measured is that the bucket is asked, not that it is empty."""
 
@@ -56,11 +58,19 @@ def bound(address: str, port: int) -> dict[str, Any]:
 
 @contextmanager
 def running(
-    directory: Path, where: dict[str, Any], upstream: int, authority: Path, core: int
+    directory: Path,
+    where: dict[str, Any],
+    upstream: int,
+    authority: Path,
+    core: int,
+    *,
+    http2: bool = False,
 ) -> Iterator[Program]:
-    """One thread's Envoy that listens there; `directory` has its leaf."""
+    """One thread's Envoy that listens there; `directory` has its leaf. With `http2`, it speaks
+    that on each side where the other offers it."""
     config = directory / "envoy.json"
-    config.write_text(json.dumps(_bootstrap(directory, where, upstream, authority)))
+    origin = _origin(upstream, authority, _BOTH if http2 else _HTTP1)
+    config.write_text(json.dumps(_bootstrap(directory, where, origin, http2=http2)))
     words = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "info"]
     command = [str(program()), "-c", str(config), *words]
     with Program(command, core, str(directory)) as proxy:
@@ -69,7 +79,7 @@ def running(
 
 
 def _bootstrap(
-    directory: Path, where: dict[str, Any], upstream: int, authority: Path
+    directory: Path, where: dict[str, Any], origin: dict[str, Any], *, http2: bool
 ) -> dict[str, Any]:
     listener = {
         "name": "door",
@@ -80,27 +90,25 @@ def _bootstrap(
         "filter_chains": [
             {
                 "filter_chain_match": {"server_names": [duties.HOST]},
-                "transport_socket": _downstream_tls(directory),
+                "transport_socket": _downstream_tls(directory, _BOTH if http2 else _HTTP1),
                 "filters": [
                     _extension(
                         "hcm",
                         "extensions.filters.network.http_connection_manager.v3"
                         ".HttpConnectionManager",
-                        **_http(directory),
+                        **_http(directory, "AUTO" if http2 else "HTTP1"),
                     )
                 ],
             }
         ],
     }
-    return {
-        "static_resources": {"listeners": [listener], "clusters": [_origin(upstream, authority)]}
-    }
+    return {"static_resources": {"listeners": [listener], "clusters": [origin]}}
 
 
-def _http(directory: Path) -> dict[str, Any]:
+def _http(directory: Path, codec: str) -> dict[str, Any]:
     return {
         "stat_prefix": "door",
-        "codec_type": "HTTP1",
+        "codec_type": codec,
         "generate_request_id": False,
         "server_header_transformation": "PASS_THROUGH",
         "normalize_path": True,
@@ -197,19 +205,19 @@ def _access_log(directory: Path) -> dict[str, Any]:
     )
 
 
-def _downstream_tls(directory: Path) -> dict[str, Any]:
+def _downstream_tls(directory: Path, protocols: list[str]) -> dict[str, Any]:
     leaf = {"filename": str(directory / "leaf.pem")}
     return _extension(
         "tls",
         "extensions.transport_sockets.tls.v3.DownstreamTlsContext",
         common_tls_context={
-            "alpn_protocols": ["http/1.1"],
+            "alpn_protocols": protocols,
             "tls_certificates": [{"certificate_chain": leaf, "private_key": leaf}],
         },
     )
 
 
-def _origin(port: int, authority: Path) -> dict[str, Any]:
+def _origin(port: int, authority: Path, protocols: list[str]) -> dict[str, Any]:
     endpoint = {
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
     }
@@ -218,7 +226,7 @@ def _origin(port: int, authority: Path) -> dict[str, Any]:
         "extensions.transport_sockets.tls.v3.UpstreamTlsContext",
         sni=duties.HOST,
         common_tls_context={
-            "alpn_protocols": ["http/1.1"],
+            "alpn_protocols": protocols,
             "validation_context": {
                 "trusted_ca": {"filename": str(authority)},
                 "match_typed_subject_alt_names": [
@@ -227,10 +235,19 @@ def _origin(port: int, authority: Path) -> dict[str, Any]:
             },
         },
     )
+    versions: dict[str, Any] = {"explicit_http_config": {"http_protocol_options": {}}}
+    if protocols == _BOTH:
+        versions = {"auto_config": {"http2_protocol_options": {}}}
     return {
         "name": "origin",
         "type": "STATIC",
         "transport_socket": tls,
+        "typed_extension_protocol_options": {
+            _OPTIONS: {
+                "@type": f"type.googleapis.com/{_OPTIONS}",
+                **versions,
+            }
+        },
         "load_assignment": {
             "cluster_name": "origin",
             "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],

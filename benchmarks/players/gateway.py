@@ -19,21 +19,21 @@ from benchmarks.players import duties
 from benchmarks.players.client import NAMES
 from benchmarks.players.peer import answer, receive
 from benchmarks.players.project import launch_of
-from keyhole.app.interception import Trust, intercept
-from keyhole.app.roots import Roots
-from keyhole.audit.log import AuditLog, Bounds
+from keyhole.app.session.interception import SessionTrust, build_interception
+from keyhole.app.setup.trusted_roots import TrustedRoots
+from keyhole.audit.log import AuditLog, LogBounds
 from keyhole.certs.authority import Authority
 from keyhole.certs.roots import system_bundle
-from keyhole.gateway.door import Door
+from keyhole.confine.seccomp import build_filter
+from keyhole.gateway.door.door import Door
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.session import Interception, Session
 from keyhole.model.secret import Secret
-from keyhole.policy.build import World
-from keyhole.policy.load import File, load
+from keyhole.policy.build import PolicyContext
+from keyhole.policy.load import PolicyText, load
 from keyhole.policy.rulebook import Rulebook
-from keyhole.sandbox.helper import Streams
-from keyhole.sandbox.seccomp import build_filter
-from keyhole.sandbox.start import Running, start
+from keyhole.sandbox.bwrap.bwrap_start import RunningBubblewrap, start_sandbox
+from keyhole.sandbox.handover import StandardStreams
 from keyhole.system.resolver import SystemResolver
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ LIMITS = "connections = 10000\nconnections_per_second = 10000000\nupload = '900G
 
 REQUEST_LIMITS = """\
 requests_per_second = 10000000
+concurrent_requests = 10000
 body = '900GiB'
 download = '900GiB'
 audit_per_second = 10000000
@@ -56,7 +57,7 @@ INJECTION = """\
 inject = { header = "Authorization", value = "Bearer {secret}" }
 secret = "store:bench"
 """
-WIDE = Bounds(session=1 << 40)
+WIDE = LogBounds(session=1 << 40)
 """A line for each request, as Envoy writes one; by itself the log counts a flood instead."""
 
 
@@ -67,7 +68,7 @@ class Host:
         self._loop = loop
         self._log = log
         self._gateway = Gateway(loop, SystemResolver(loop))
-        self._running: list[Running] = []
+        self._running: list[RunningBubblewrap] = []
         self._doors = 0
 
     def open(self, descriptors: list[int], port: int) -> None:
@@ -95,13 +96,13 @@ allow = [{allow}]
 "{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
 """
         session_ca = Authority.create("bench")
-        trust = Trust(session_ca, Roots(system_bundle(), authority.encode()))
+        trust = SessionTrust(session_ca, TrustedRoots(system_bundle(), authority.encode()))
         secrets = {"api": Secret(duties.SECRET)} if secret else {}
         stand_ins = {"api": (duties.PLACEHOLDER,)}
         self._open(
             [socket.socket(fileno=fd) for fd in descriptors],
             text,
-            lambda book: intercept(book, secrets, stand_ins, trust),
+            lambda book: build_interception(book, secrets, stand_ins, trust),
         )
         return session_ca.pem.decode()
 
@@ -117,9 +118,9 @@ allow = [{allow}]
 
         async def one() -> None:
             async with turns:
-                running = await start(
+                running = await start_sandbox(
                     launch,
-                    Streams(null, null, 2),
+                    StandardStreams(null, null, 2),
                     lambda sockets: self._open(sockets, '[egress]\nallow = ["ok.example"]\n'),
                     ready(),
                 )
@@ -147,8 +148,8 @@ allow = [{allow}]
         interception: Callable[[Rulebook], Interception] | None = None,
     ) -> None:
         # Each session has parsed its own policy, as sessions of different projects have.
-        world = World({}, lambda _: None, ())
-        loaded = load(File("bench.toml", b"version = 1\n" + text.encode()), None, world)
+        world = PolicyContext({}, lambda _: None, ())
+        loaded = load(PolicyText("bench.toml", b"version = 1\n" + text.encode()), None, world)
         self._doors += 1
         name = f"session{self._doors}"
         book = Rulebook(loaded.policy)
@@ -165,7 +166,7 @@ allow = [{allow}]
             _silent,
             interception(book) if interception else None,
         )
-        self._gateway.open_door(Door(*sockets), session)
+        self._gateway.open_door(Door.of(sockets, {}), session)
 
 
 def _silent(line: str) -> None:

@@ -26,8 +26,8 @@ from benchmarks.players.client import door, resolve
 from benchmarks.players.httporigin import BULK
 from benchmarks.players.peer import serve
 from benchmarks.players.program import dying_with_us
-from keyhole.sandbox import emptynet
-from keyhole.sandbox.programs import find
+from keyhole.sandbox import empty_network
+from keyhole.sandbox.programs import find_programs
 
 MISSING = "wrk is not installed: apt-get install wrk"
 
@@ -121,9 +121,9 @@ class Client:
 
     def capture(self) -> None:
         """Make this namespace a sandbox's, but leave the listener to the proxy."""
-        emptynet.raise_loopback()
-        emptynet.make_everything_local()
-        emptynet.capture(str(find().nft))
+        empty_network.bring_up_loopback()
+        empty_network.make_everything_local()
+        empty_network.load_ruleset(str(find_programs().nft))
 
     def aim(self, host: str, port: int, authority: str) -> None:
         """Go there from now on, and trust that authority alone."""
@@ -197,6 +197,20 @@ class Client:
                 pass
             return time.perf_counter() - start
 
+    def requests(self, connections: int, rounds: int) -> float:
+        """Seconds for so many rounds of a request on each connection, without wrk."""
+        self.hold(connections)
+        request = duties.steady(duties.SMALL)
+        start = time.perf_counter()
+        for _ in range(rounds):
+            for sock in self._held:
+                sock.sendall(request)
+            for sock in self._held:
+                _read_reply(sock)
+        took = time.perf_counter() - start
+        self.release()
+        return took
+
     def events(self, count: int) -> float:
         """The median of seconds from an event's leaving the origin to its arrival."""
         delays: list[int] = []
@@ -251,6 +265,10 @@ def _read_head(sock: ssl.SSLSocket) -> tuple[bytes, bytes]:
 def _ask(sock: ssl.SSLSocket, request: bytes) -> bytes:
     """The body of the reply, of which this origin says the length."""
     sock.sendall(request)
+    return _read_reply(sock)
+
+
+def _read_reply(sock: ssl.SSLSocket) -> bytes:
     head, body = _read_head(sock)
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < length:
@@ -258,10 +276,15 @@ def _ask(sock: ssl.SSLSocket, request: bytes) -> bytes:
     return body
 
 
-def main() -> None:
-    """Serve until the asker is gone."""
+def raise_file_limit() -> None:
+    """Let this process have as many connections as it may."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def main() -> None:
+    """Serve until the asker is gone."""
+    raise_file_limit()
     client = Client()
     own = (
         client.capture,
@@ -273,6 +296,7 @@ def main() -> None:
         client.download,
         client.upload,
         client.fresh,
+        client.requests,
         client.events,
         client.hold,
         client.release,

@@ -16,6 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def connect(host: str, port: int) -> ssl.SSLSocket:
@@ -74,7 +78,12 @@ loads: list[subprocess.Popen[str]] = []
 def main() -> None:
     """Do as told until nobody tells any more; `inbox CORE`."""
     os.sched_setaffinity(0, {int(sys.argv[1])})
-    verbs = {"status": status, "download": download, "begin": begin, "end": end}
+    verbs: dict[str, Callable[..., object]] = {
+        "status": status,
+        "download": download,
+        "begin": begin,
+        "end": end,
+    }
     for line in sys.stdin:
         verb, arguments = json.loads(line)
         print(json.dumps(verbs[verb](**arguments)), flush=True)

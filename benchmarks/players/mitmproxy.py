@@ -28,7 +28,13 @@ def missing() -> str | None:
 
 @contextmanager
 def running(
-    directory: Path, listener: int, upstream: int, authority: Path, core: int
+    directory: Path,
+    listener: int,
+    upstream: int,
+    authority: Path,
+    core: int,
+    *,
+    http2: bool = False,
 ) -> Iterator[Program]:
     """A mitmdump that accepts on the listener; `directory` has its leaf."""
     told = {"listener": listener, "removed": duties.REMOVED, "added": duties.ADDED}
@@ -40,7 +46,7 @@ def running(
         "certs": f"{duties.HOST}={directory / 'leaf.pem'}",
         "ssl_verify_upstream_trusted_ca": str(authority),
         "connection_strategy": "lazy",
-        "http2": "false",
+        "http2": "true" if http2 else "false",
         "http3": "false",
         # Of what it opens itself (UDP, for HTTP/3): nothing that others reach.
         "listen_host": "127.0.0.1",

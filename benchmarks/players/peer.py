@@ -37,16 +37,26 @@ def cores() -> tuple[int, int]:
 class Peer:
     """A running peer, in the eyes of who asks it."""
 
-    def __init__(self, module: str, *words: str, core: int, before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        module: str,
+        *words: str,
+        core: int,
+        before: Sequence[str] = (),
+        checkout: Path | None = None,
+    ) -> None:
+        """Of another `checkout`, if one is given: by its own interpreter and packages."""
         self._name = module
+        python = str(checkout / ".venv/bin/python") if checkout is not None else sys.executable
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(PATIENCE)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [*before, sys.executable, "-m", module, str(theirs.fileno()), *words],
+                [*before, python, "-m", module, str(theirs.fileno()), *words],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                cwd=checkout,
             )
         self.pid = self._process.pid
         # Before it has any thread: threads inherit it.

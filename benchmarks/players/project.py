@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from keyhole.app.run import Run
+    from keyhole.app.run.run import Run
     from keyhole.sandbox.launch import Launch
 
 POLICY = 'version = 1\n[egress]\nallow = ["ok.example"]\n'
@@ -33,7 +33,7 @@ class _Composed(Exception):
 
 def launch_of(directory: Path, *command: str) -> Launch:
     """What `keyhole run` would launch in a new project under `directory`; this process moves in."""
-    import keyhole.app.run as composed
+    import keyhole.app.run.run as composed
     from keyhole.cli.main import main
 
     def stop(run: Run) -> NoReturn:
@@ -44,9 +44,9 @@ def launch_of(directory: Path, *command: str) -> Launch:
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["keyhole", "run", "--trust", "--", *command]
-    composed.execute = stop
+    composed.execute_run = stop
     try:
         main()
-    except _Composed as composed:
-        return composed.launch
+    except _Composed as reached:
+        return reached.launch
     raise RuntimeError("`keyhole run` did not come to its launch")

@@ -23,8 +23,8 @@ import uvloop
 from benchmarks.players import duties
 from benchmarks.players.httporigin import REPLY
 from benchmarks.players.peer import serve
-from keyhole.sandbox import emptynet
-from keyhole.sandbox.programs import find
+from keyhole.sandbox import empty_network
+from keyhole.sandbox.programs import find_programs
 
 _NEW_NET = 0x40000000
 _RESOLVER = "198.51.100.53"
@@ -65,7 +65,7 @@ class Tenants:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._nft = str(find().nft)
+        self._nft = str(find_programs().nft)
         self._spaces: dict[int, int] = {}
         self._trust: dict[int, ssl.SSLContext] = {}
 
@@ -74,10 +74,10 @@ class Tenants:
         if self._libc.unshare(_NEW_NET):
             raise OSError(ctypes.get_errno(), "unshare")
         self._spaces[number] = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        emptynet.raise_loopback()
-        emptynet.make_everything_local()
-        emptynet.capture(self._nft)
-        return emptynet.listen()
+        empty_network.bring_up_loopback()
+        empty_network.make_everything_local()
+        empty_network.load_ruleset(self._nft)
+        return empty_network.open_door_sockets()
 
     def trust(self, number: int, authority: str) -> None:
         """Whom clients in that namespace believe."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Run, and tell when what was reached."""
-    from keyhole.cli import setting
+    from keyhole.cli import verb_context
     from keyhole.cli.main import main as keyhole
-    from keyhole.sandbox.helper import Helper
+    from keyhole.sandbox.bwrap.helper import Helper
 
     reached: dict[str, float] = {}
 
@@ -34,7 +34,7 @@ def main() -> int:
         return wrapped
 
     replaced: tuple[tuple[Any, str, str], ...] = (
-        (setting, "environment", "imported"),
+        (verb_context, "environment", "imported"),
         (Helper, "tell", "planned"),
         (Helper, "let_go_on", "door"),
         (Helper, "let_go", "walls"),

@@ -1,1 +1,1 @@
-"""The composition root: builds the rooms below from files and hands them to one another."""
+"""The composition root: builds the parts from files, and hands them to one another."""

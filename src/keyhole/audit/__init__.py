@@ -1,5 +1,5 @@
-"""The event log: what was decided, written down so that no one can quietly rewrite it (I8, I9).
+"""The audit log: every decision, in a chain of lines that cannot be changed unnoticed (I8, I9).
 
-`app` opens an `AuditLog` and hands it to the gateway; `keyhole log` reads and verifies. The room
-knows nothing of sandboxes or connections: it is given events, a clock and bounds.
+`app` opens an `AuditLog` and hands it to the gateway; `keyhole log` reads and verifies it. The room
+knows nothing of sandboxes or connections: it receives events, a clock and bounds.
 """

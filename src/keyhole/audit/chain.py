@@ -1,8 +1,8 @@
 """The chain of lines and the files that hold it: append, rotate, close.
 
-Called by the writer's thread alone. A batch is written whole or, when the disk refuses, taken
-back: what follows a failure starts on a line of its own, and the chain goes on from the last line
-that is really there.
+Called by the writer's thread alone. A batch is written whole, or removed again when the disk
+refuses: after a failure the next line starts on a line of its own, and the chain goes on from the
+last line on disk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from keyhole.audit.line import MAX_LINE, Draft, chained, digest, draft, own_event
-from keyhole.audit.reserve import Reserve
+from keyhole.audit.log_line import (
+    MAX_LINE,
+    LineDraft,
+    chain_line,
+    draft_line,
+    line_digest,
+    own_event,
+)
+from keyhole.audit.reserve import DiskReserve
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from keyhole.audit.directory import Directory
+    from keyhole.audit.log_directory import LogDirectory
 
 OPENED, ROTATED, CLOSED = "opened", "rotated", "closed"
 JOINED = "joined"
-"""Another chain has ended, and this one has the digest of its last line."""
+"""Reason of an event that holds the digest of the last line of another chain."""
 
 _ROTATION_ROOM = 1024
 """Bytes that a file keeps free for its last line."""
@@ -34,17 +41,17 @@ class Chain:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: LogDirectory,
         wall: Callable[[], float],
         max_file: int = 64 * 1024 * 1024,
         ahead: int = 0,
     ) -> None:
-        """`ahead`: bytes that the disk is to have for it beyond what is written."""
+        """`ahead`: bytes to allocate on the disk beyond those written."""
         self._directory = directory
         self._wall = wall
         self._ahead = ahead
         self.scarce = False
-        """Whether the disk has no more room than what was allocated ahead."""
+        """Whether the disk has no more room than was allocated ahead."""
         self._max_file = max(max_file, 2 * MAX_LINE)
         self._id = secrets.token_hex(32)
         self._seq, self._head = 0, self._id
@@ -61,14 +68,14 @@ class Chain:
         """The file that is written now."""
         return self._file.name
 
-    def append(self, queue: deque[Draft]) -> bool:
+    def append(self, queue: deque[LineDraft]) -> bool:
         """Write the drafts, removing each from the queue; says whether a new file was begun.
 
-        On OSError what is still in the queue was not written.
+        On OSError the drafts that are still in the queue were not written.
         """
         begun = False
         if self._file.is_gone():
-            # Someone removed it under us. A new file keeps what comes; the gap shows.
+            # Someone removed the file. The next lines go to a new one, and the gap shows.
             self._switch(_File(self._directory, self._wall()))
             begun = True
         while True:
@@ -77,7 +84,7 @@ class Chain:
                 page.add(self._opening(queue[0].at if queue else self._wall()))
             taken, full = 0, self._max_file - self._file.size - _ROTATION_ROOM - MAX_LINE
             for item in queue:
-                # The next file has no room yet: while there is none to be had, this one goes on.
+                # No room can be allocated for the next file, so this one goes on.
                 if taken and len(page.data) > full and not self.scarce:
                     break
                 page.add(item)
@@ -93,11 +100,11 @@ class Chain:
                 return begun
 
     def allocate(self) -> None:
-        """Have room ahead; `scarce` says whether there is."""
+        """Allocate room ahead; `scarce` says whether it failed."""
         self.scarce = not self._file.allocate(self._ahead)
 
     def sync(self) -> None:
-        """Have the disk say that it holds what was written."""
+        """Wait until the disk holds all that was written."""
         self._file.sync()
 
     def close(self) -> None:
@@ -113,13 +120,13 @@ class Chain:
             self._file.close()
 
     def discard(self) -> None:
-        """Remove the file, of which nobody knows yet."""
+        """Remove the file, which no line names yet."""
         self._file.discard()
 
     def _rotate(self, page: _Page, at: float) -> None:
         # The next file exists before it is named: a crash between leaves an empty file, no gap.
         following = _File(self._directory, self._wall())
-        following.allocate(self._ahead)  # before the room behind the old one is given back
+        following.allocate(self._ahead)  # before the old file's reserve is released
         page.add(self._own(at, ROTATED, next=following.name))
         try:
             self._commit(page)
@@ -140,47 +147,47 @@ class Chain:
         self._file.write(page.data)
         self._seq, self._head = page.seq, page.head
 
-    def _opening(self, at: float) -> Draft:
-        """Dated as the event that follows: a reader merges files by these times."""
+    def _opening(self, at: float) -> LineDraft:
+        """The first line, with the time of the next event: readers merge files by time."""
         details = {"file": self._file.name, "chain": self._id, "after": self._after}
         return self._own(at, OPENED, **details, pid=os.getpid())
 
     @staticmethod
-    def _own(at: float, reason: str, **details: str | int) -> Draft:
-        return draft(at, "", own_event(reason, good=True, details=details.items()))
+    def _own(at: float, reason: str, **details: str | int) -> LineDraft:
+        return draft_line(at, "", own_event(reason, good=True, details=details.items()))
 
 
 class _Page:
-    """Lines that are about to be written."""
+    """Lines of one write."""
 
     def __init__(self, seq: int, head: str) -> None:
         self.seq, self.head = seq, head
         self.data = bytearray()
 
-    def add(self, item: Draft) -> None:
-        line = chained(item, self.seq, self.head)
+    def add(self, item: LineDraft) -> None:
+        line = chain_line(item, self.seq, self.head)
         self.data += line
         self.data += b"\n"
         self.seq += 1
-        self.head = digest(line)
+        self.head = line_digest(line)
 
 
 class _File:
-    """A file that only whole batches are left in."""
+    """A log file that never holds part of a batch."""
 
-    def __init__(self, directory: Directory, at: float) -> None:
+    def __init__(self, directory: LogDirectory, at: float) -> None:
         self._directory = directory
         self.name, self._fd = directory.create(at)
         self.size = 0
         self._torn = False
-        self._reserve = Reserve(self._fd)
+        self._reserve = DiskReserve(self._fd)
 
     def is_gone(self) -> bool:
-        """Whether no directory names it any more."""
+        """Whether the file was removed from its directory."""
         return os.fstat(self._fd).st_nlink == 0
 
     def write(self, data: bytes | bytearray) -> None:
-        """All of it or nothing."""
+        """Write all of it or nothing."""
         self._mend()
         left = memoryview(data)
         try:
@@ -199,7 +206,7 @@ class _File:
             self._torn = False
 
     def allocate(self, ahead: int) -> bool:
-        """Have blocks for so many bytes behind the end; whether there are."""
+        """Allocate blocks for so many bytes behind the end; False if the disk is full."""
         return self._reserve.ensure(self.size, ahead)
 
     def sync(self) -> None:
@@ -211,7 +218,7 @@ class _File:
         os.close(self._fd)
 
     def discard(self) -> None:
-        """Take back a file that nothing names yet."""
+        """Remove a file that no line names yet."""
         with contextlib.suppress(OSError):
             self._directory.remove(self.name)
         self.close()

@@ -1,8 +1,8 @@
 """The log that the gateway writes to: `record` on the hot path, all else in a thread of its own.
 
-`record` puts an event into memory and returns. The writer's thread takes what has gathered, at
-least ten times a second, and puts it on disk. What it must not do: block the gateway, grow
-without bound (I9), or lose an event without counting it (I8).
+`record` puts an event into memory and returns. The writer's thread writes the gathered events to
+disk, at least ten times a second. The log must not block the gateway, grow without bound (I9), or
+lose an event without counting it (I8).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from msgspec import Struct, field
+
 from keyhole.audit.chain import JOINED, Chain
-from keyhole.audit.directory import AuditUnusable, Directory
-from keyhole.audit.line import Draft, Fold, draft, own_event
-from keyhole.audit.quota import NEVER_FOLDED, Folds, Quota, is_change
-from keyhole.audit.retention import Keep, prune
-from keyhole.model.value import dataclass, field
+from keyhole.audit.log_directory import LogDirectory
+from keyhole.audit.log_line import FoldedEvents, LineDraft, draft_line, own_event
+from keyhole.audit.quota import NEVER_FOLDED, EventCounts, SessionQuota, is_change
+from keyhole.audit.retention import RetentionLimit, prune
+from keyhole.model.errors import ResourceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,22 +33,20 @@ SCARCE, ROOM_AGAIN = "disk-full", "room-again"
 _MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The time of day, for what is written; and one that never steps, for rates."""
+class Clock(Struct, frozen=True):
+    """The time of day, for lines; and a clock that never steps, for rates."""
 
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = time.monotonic
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much, how many, how often; sizes in bytes, durations in seconds (I9)."""
+class LogBounds(Struct, frozen=True):
+    """The bounds of the log: sizes in bytes, durations in seconds (I9)."""
 
     file: int = 64 * _MIB
     total: int = 1024 * _MIB
     files: int = 16_384
-    """Short runs leave small files: this many are still listed in a blink."""
+    """Short runs leave small files; this many are still listed without a delay."""
     session: int = 64 * _MIB
     per_second: int = 200
     """Lines a second of a session that was not begun with a rate of its own."""
@@ -55,30 +55,29 @@ class Bounds:
     pending: int = 65_536
     """Events in memory, some 30 MiB."""
     pending_of_session: int = 4096
-    """One session's share of them: a flood is counted before it crowds out its neighbours."""
+    """One session's share of them: a flood is counted before it takes the place of others."""
     pending_changes: int = 16_384
-    """Beyond that share, what one session's pushes changed: more than a second's requests can."""
+    """Beyond that share, events of refs that one session's pushes changed."""
     flush_every: float = 0.1
     room: int = 64 * 1024
-    """What must be free on a disk that was full before it is written to again: a busy second."""
+    """Free bytes that a full disk must have before it is written to again: a busy second."""
     reserve: int = _MIB
-    """Of the disk, ahead of need, so that who fills it does not stop the log; a quarter of what is
-    free at most. A log of many sessions has more."""
+    """Allocated ahead, so that a full disk does not stop the log; at most a quarter of the free
+    space. A log of many sessions has more."""
     reserve_of_session: int = 512 * 1024
-    """What one session may write of it, an eighth of it at most: a thousand lines. Then nothing is
-    admitted of this session, and of the others everything as before."""
+    """One session's share of that reserve, about a thousand lines and at most an eighth. A session
+    that has used it up is not admitted any more; others are."""
     retry_every: float = 1.0
-    """After a failure: how soon it is tried again, and with it the gateway admits again."""
+    """How long after a failure the log is tried again; if it works, the gateway admits again."""
 
 
-@dataclass(slots=True)
-class _Intake:
-    """What has come since the writer last looked."""
+class _Intake(Struct):
+    """Events that came since the writer last looked."""
 
     events: list[tuple[float, str, Event]] = field(default_factory=list)
     shares: dict[str, int] = field(default_factory=dict)
     changes: dict[str, int] = field(default_factory=dict)
-    folds: dict[str, Folds] = field(default_factory=dict)
+    folds: dict[str, EventCounts] = field(default_factory=dict)
     begun: list[tuple[str, int]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
 
@@ -90,10 +89,10 @@ class AuditLog:
     """One process's log in a directory that it may share with other processes."""
 
     def __init__(
-        self, path: Path, clock: Clock | None = None, bounds: Bounds | None = None
+        self, path: Path, clock: Clock | None = None, bounds: LogBounds | None = None
     ) -> None:
-        self._clock, self._bounds = clock or Clock(), bounds or Bounds()
-        self._directory = Directory.make(path)
+        self._clock, self._bounds = clock or Clock(), bounds or LogBounds()
+        self._directory = LogDirectory.make(path)
         # Reentrant: a signal handler may record while its own thread is in `record`.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -101,8 +100,8 @@ class AuditLog:
         self._asked = self._answered = 0
         self._closing = self._ended = False
         given = self._bounds
-        self._quota = Quota(given.per_second, given.session, given.all_per_second)
-        self._lost: Fold | None = None
+        self._quota = SessionQuota(given.per_second, given.session, given.all_per_second)
+        self._lost: FoldedEvents | None = None
         self._admitting = True
         ahead = min(given.reserve, self._directory.free() // 4)
         self._reserve_of_session = min(given.reserve_of_session, ahead // 8)
@@ -115,16 +114,16 @@ class AuditLog:
             self._prune()
         except OSError as error:
             self._directory.close()
-            raise AuditUnusable(f"{path}: cannot be written: {error.strerror}") from None
+            raise ResourceUnusable(f"{path}: cannot be written: {error.strerror}") from None
         self._writer = threading.Thread(target=self._run, name="audit", daemon=True)
         try:
             self._writer.start()
         except RuntimeError:
-            # Attack: a sandbox that takes all processes there are. Nothing is left of the attempt:
-            # files of many would push older ones out.
+            # Attack: a sandbox that uses up all processes. The file is removed again, because the
+            # files of many attempts would push older ones out.
             self._chain.discard()
             self._directory.close()
-            raise AuditUnusable(f"{path}: this host has no thread left to write it") from None
+            raise ResourceUnusable(f"{path}: this host has no thread left to write it") from None
 
     def __enter__(self) -> Self:
         return self
@@ -134,11 +133,11 @@ class AuditLog:
 
     @property
     def admitting(self) -> bool:
-        """Whether what happens can be written down. Where not, nothing more may happen (I8)."""
+        """Whether events can be written. If not, the gateway must admit nothing (I8)."""
         return self._admitting
 
     def admits(self, session: str) -> bool:
-        """The same for one session: on a full disk, each has a share of what was kept for it."""
+        """The same for one session: on a full disk, each has a share of the reserve."""
         return self._admitting and session not in self._stopped
 
     @property
@@ -149,13 +148,13 @@ class AuditLog:
 
     @property
     def lag(self) -> float:
-        """Seconds that the oldest of them has waited."""
+        """Seconds for which the oldest event has waited."""
         with self._lock:
             events = self._intake.events
             return max(0.0, self._clock.wall() - events[0][0]) if events else 0.0
 
     def record(self, session: str, event: Event) -> None:
-        """Have an event written. It returns at once; beyond the bounds it is counted."""
+        """Queue an event for writing, and return at once. Beyond the bounds it is only counted."""
         at = self._clock.wall()
         with self._lock:
             if self._closing:
@@ -170,19 +169,19 @@ class AuditLog:
             ) and not self._must_stay(session, event):
                 folds = intake.folds.get(session)
                 if folds is None:
-                    folds = intake.folds[session] = Folds()
+                    folds = intake.folds[session] = EventCounts()
                 folds.add(at, event)
                 return
             intake.shares[session] = share + 1
             events.append((at, session, event))
 
     def _must_stay(self, session: str, event: Event) -> bool:
-        """Whether an event has a place in memory, though its session's share is full."""
+        """Whether there is room for an event, although its session's share is full."""
         if event.kind in NEVER_FOLDED:
             return True
         intake, bounds = self._intake, self._bounds
         changes = intake.changes.get(session, 0)
-        # All else stops at `pending`: the same room again is left for changes alone.
+        # Other events stop at `pending`; as much room again is for changed refs alone.
         if (
             not is_change(event)
             or changes >= bounds.pending_changes
@@ -198,18 +197,20 @@ class AuditLog:
             self._intake.begun.append((session, per_second))
 
     def join(self, head: str) -> None:
-        """Write down the last digest of another process's log, which has ended: whoever knows the
-        end of this one sees by it when that one is cut."""
+        """Record the last digest of another process's log, which has ended.
+
+        A person who knows the head of this log can then detect that the other one was cut.
+        """
         self.record("", own_event(JOINED, good=True, details=[("head", head)]))
 
     def finish(self, session: str) -> None:
-        """No more comes from this session: write its counts and forget it."""
+        """End a session: write its counts and forget it."""
         with self._lock:
             self._intake.finished.append(session)
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all that was recorded, counts included, was given to the disk."""
+        """Wait until every recorded event, counts included, was written to disk."""
         with self._lock:
             self._asked += 1
             ticket = self._asked
@@ -222,7 +223,7 @@ class AuditLog:
             return self._chain.head
 
     def close(self) -> None:
-        """Write what is left and the last line; a second time it does nothing."""
+        """Write the remaining events and the last line; a second call does nothing."""
         with self._lock:
             self._closing = True
             self._changed.notify_all()
@@ -236,14 +237,14 @@ class AuditLog:
                 pass
             self._finish()
         finally:
-            # Whatever ended it, no one may go on as if events were still written.
+            # However the thread ended, the gateway must not go on as if events were written.
             with self._lock:
                 self._admitting, self._closing, self._ended = False, True, True
                 self._changed.notify_all()
             self._directory.close()
 
     def _turn(self) -> bool:
-        """Wait for something to do, and do it; False when it was the last time."""
+        """Wait for work and do it; False when the log is closed."""
         with self._lock:
             self._changed.wait_for(lambda: self._intake or self._is_urgent(), self._patience())
             self._changed.wait_for(self._is_urgent, self._bounds.flush_every)
@@ -261,14 +262,14 @@ class AuditLog:
         return self._closing or self._asked > self._answered
 
     def _patience(self) -> float | None:
-        """How long nothing may happen: until counts are due, or a failure is tried again."""
+        """How long the thread may sleep: until counts are due, or a failure is tried again."""
         due = self._quota.due()
         waits = [] if due is None else [max(0.0, due - self._clock.steady())]
         if self._lost or not self._admitting or self._chain.scarce:
             waits.append(self._bounds.retry_every)
         return min(waits, default=None)
 
-    def _sift(self, intake: _Intake, now: float, *, everything: bool) -> deque[Draft]:
+    def _sift(self, intake: _Intake, now: float, *, everything: bool) -> deque[LineDraft]:
         for session, per_second in intake.begun:
             self._quota.begin(session, per_second, now)
         found = (self._quota.sift(session, at, event, now) for at, session, event in intake.events)
@@ -279,8 +280,8 @@ class AuditLog:
         queue += self._quota.finish(intake.finished)
         return queue
 
-    def _store(self, queue: deque[Draft], *, sync: bool = False) -> None:
-        """Write the lines, and before them how many could not be written."""
+    def _store(self, queue: deque[LineDraft], *, sync: bool = False) -> None:
+        """Write the lines, preceded by the number of lines that could not be written."""
         tale = self._tell_lost(queue[0].at if queue else self._clock.wall())
         if tale is not None:
             queue.appendleft(tale)
@@ -300,11 +301,11 @@ class AuditLog:
             self._admitting = False
             self._count_lost(queue, tale)
 
-    def _ration(self, queue: deque[Draft]) -> None:
-        """While the disk is full, count what each session writes, and stop who has had its share.
+    def _ration(self, queue: deque[LineDraft]) -> None:
+        """While the disk is full, count what each session writes; stop those beyond their share.
 
-        What a stopped session does is refused and counted, not written line by line: its refusals
-        must not use up what the others have (I8, I12).
+        Events of a stopped session are refused and counted, not written line by line: its refusals
+        must not use up the shares of others (I8, I12).
         """
         was_scarce = self._chain.scarce
         self._chain.allocate()
@@ -320,39 +321,39 @@ class AuditLog:
         for line in queue:
             used[line.session] = used.get(line.session, 0) + len(line.body)
         over = {each for each, size in used.items() if size > self._reserve_of_session}
-        over.discard("")  # the log's own, and the gateway's
+        over.discard("")  # events of the log itself and of the gateway
         self._stopped = self._quota.halted = frozenset(over)
 
-    def _own(self, reason: str, *, good: bool) -> Draft:
-        return draft(self._clock.wall(), "", own_event(reason, good=good, details=()))
+    def _own(self, reason: str, *, good: bool) -> LineDraft:
+        return draft_line(self._clock.wall(), "", own_event(reason, good=good, details=()))
 
     def _admit_again(self) -> None:
-        """After a failure: not for one short line that still fitted, but when there is room."""
+        """Whether the disk has room again; one short line that still fitted does not count."""
         self._admitting = self._admitting or self._directory.has_room(self._bounds.room)
 
-    def _tell_lost(self, at: float) -> Draft | None:
+    def _tell_lost(self, at: float) -> LineDraft | None:
         if self._lost is None:
             return None
         event = own_event(LOST, good=False, details=[("count", self._lost.count)])
-        return draft(at, "", event, self._lost)
+        return draft_line(at, "", event, self._lost)
 
-    def _count_lost(self, queue: deque[Draft], tale: Draft | None) -> None:
+    def _count_lost(self, queue: deque[LineDraft], tale: LineDraft | None) -> None:
         if tale is not None and not (queue and queue[0] is tale):
-            self._lost = None  # it was written before the disk refused the rest
+            self._lost = None  # written before the disk refused the rest
         now = self._clock.wall()
-        before = self._lost or Fold(0, now, now)
+        before = self._lost or FoldedEvents(0, now, now)
         count = sum(line.weight for line in queue if line is not tale)
-        self._lost = Fold(before.count + count, before.first, now)
+        self._lost = FoldedEvents(before.count + count, before.first, now)
 
     def _prune(self) -> None:
-        keep = Keep(self._bounds.total, self._bounds.files)
+        keep = RetentionLimit(self._bounds.total, self._bounds.files)
         prune(self._directory, keep, self._chain.name, self._write_own)
 
     def _write_own(self, events: list[Event]) -> None:
-        self._chain.append(deque(draft(self._clock.wall(), "", event) for event in events))
+        self._chain.append(deque(draft_line(self._clock.wall(), "", event) for event in events))
 
     def _finish(self) -> None:
-        """The last line, where the disk still takes it."""
+        """Write the last line, if the disk still takes it."""
         try:
             self._chain.close()
         except OSError:

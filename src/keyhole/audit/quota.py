@@ -1,25 +1,27 @@
-"""What each session may write: a rate, a total, and beyond them a count (I9).
+"""Limits what each session may write: a rate and a total; beyond them events are counted (I9).
 
 Called by the writer's thread, which hands it the time. A flood becomes one line a second for each
 (kind, verdict, reason), so that it cannot rotate evidence away; nothing goes uncounted (I8).
 
-What a push changed is not subject to the rate, and has a share of bytes of its own. Attack: twenty
-pushes of 256 refused refs, and the one that is allowed is a count without a name. A rate of its own
-would move the attack, not end it: two pushes of allowed junk spend any burst, and the third hides
-behind them. A total must be spent by changing some hundred thousand refs, each of which is written
-down by name before the first is only counted; and it adds no more to the log than a session's other
-lines may. Names of what is counted are not kept: who pushes last would choose them.
+Refs that a push changed are not subject to the rate; they have a total of bytes of their own.
+Attack: after twenty pushes of 256 refused refs, the one that is allowed would be a count without a
+name. A rate of its own would only move the attack: two pushes of allowed junk spend any burst, and
+the third hides behind them. To spend the total, an attacker must change about a hundred thousand
+refs, each of which is written by name before the first is only counted; and it adds no more to the
+log than a session's other lines may. Names of counted refs are not kept, since the last push would
+choose them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.audit.line import Draft, Fold, draft
+from msgspec import Struct, field
+
+from keyhole.audit.log_line import FoldedEvents, LineDraft, draft_line
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass, field
-from keyhole.policy.limit import Bucket
+from keyhole.policy.limit import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,31 +30,31 @@ NEVER_FOLDED = frozenset({EventKind.SESSION})
 """The gateway alone makes these, a few for each session."""
 
 MAX_FOLDS = 64
-"""Keys that a session's events are counted under at once; others share one key."""
+"""Keys under which a session's events are counted at the same time; others share one key."""
 FOLD_SECONDS = 1.0
 SPENT_FOLD_SECONDS = 60.0
-"""For a session that spent its bytes: its counts go on, but a day of them stays in megabytes."""
+"""Seconds between counts of a session that spent its bytes: a day of them stays in megabytes."""
 
 OTHER_REASONS = "other-reasons"
 RATE, TOTAL = "limits.audit_per_second", "limits.audit_bytes"
 COMMON = "gateway.audit_per_second"
 SHARE = "shares.audit"
-"""What is left of a full disk's reserve for the session is used up."""
+"""The session's share of a full disk's reserve is used up."""
 
 _ALLOW = Verdict.ALLOW
+_REF = EventKind.REF
 
 Key = tuple[EventKind, Verdict, str]
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct):
     count: int
     first: float
     last: float
 
 
-class Folds:
-    """Counts of events by what they have in common. `add` is on the gateway's path in a flood."""
+class EventCounts:
+    """Counts of events by common members. In a flood, `add` is on the gateway's hot path."""
 
     def __init__(self) -> None:
         self._counts: dict[Key, _Count] = {}
@@ -69,21 +71,21 @@ class Folds:
         found.count += 1
         found.last = at
 
-    def merge(self, other: Folds) -> None:
-        """Count what another counted."""
+    def merge(self, other: EventCounts) -> None:
+        """Add the counts of another."""
         for key, counted in other._counts.items():
             found = self._counts.get(key) or self._begin(key, counted.first)
             found.count += counted.count
             found.last = counted.last
 
-    def drafts(self, session: str, rule: str) -> list[Draft]:
+    def drafts(self, session: str, rule: str) -> list[LineDraft]:
         """One line for each key."""
         return [
-            draft(
+            draft_line(
                 counted.last,
                 session,
                 Event(kind, verdict, reason, rule=rule),
-                Fold(counted.count, counted.first, counted.last),
+                FoldedEvents(counted.count, counted.first, counted.last),
             )
             for (kind, verdict, reason), counted in self._counts.items()
         ]
@@ -94,48 +96,49 @@ class Folds:
         return self._counts.setdefault(key, _Count(0, at, at))
 
 
-@dataclass(slots=True)
-class _Session:
-    bucket: Bucket | None = None
+class _Session(Struct):
+    bucket: TokenBucket | None = None
     """None: there is no rate."""
     used: int = 0
     spent: bool = False
     common: bool = False
-    """Whether it was within its own rate, and all sessions together were not within theirs."""
+    """Whether it kept its own rate, but all sessions together exceeded theirs."""
     halted: bool = False
-    """Whether something of it was counted because the disk was full."""
-    folds: Folds = field(default_factory=Folds)
+    """Whether events of it were counted because the disk was full."""
+    folds: EventCounts = field(default_factory=EventCounts)
     due: float = 0.0
 
 
 def is_change(event: Event) -> bool:
-    """Whether it tells what a push changed, or that the origin did not take it after all."""
-    return event.kind is EventKind.REF and event.verdict is _ALLOW
+    """Whether it names a ref that a push changed, or that the origin then refused."""
+    return event.kind is _REF and event.verdict is _ALLOW
 
 
-class Quota:
-    """Every session's share, and the other that it has for what its pushes change."""
+class SessionQuota:
+    """The shares of every session: one for its pushes' changes, one for all other events."""
 
     def __init__(self, per_second: int, max_bytes: int, all_per_second: int | None = None) -> None:
-        """`all_per_second` is for all sessions together, where that is bounded."""
-        self._common: Bucket | None = None
+        """`all_per_second` bounds all sessions together; None: unbounded."""
+        self._common: TokenBucket | None = None
         if all_per_second is not None:
-            self._common = Bucket.full("audit_per_second", all_per_second, 0.0, table="gateway")
+            self._common = TokenBucket.full(
+                "audit_per_second", all_per_second, 0.0, table="gateway"
+            )
         self._per_second = per_second
         self._max_bytes = max_bytes
         self._sessions: dict[str, _Session] = {}
         self._changes: dict[str, _Session] = {}
         self.halted: frozenset[str] = frozenset()
-        """Sessions of which nothing is written but counts, for a while: the disk is full."""
+        """Sessions of which only counts are written while the disk is full."""
 
     def begin(self, session: str, per_second: int, now: float) -> None:
         """Give a session its own rate."""
-        self._sessions[session] = _Session(Bucket.full(RATE, per_second, now))
+        self._sessions[session] = _Session(TokenBucket.full(RATE, per_second, now))
 
-    def sift(self, session: str, at: float, event: Event, now: float) -> Draft | None:
+    def sift(self, session: str, at: float, event: Event, now: float) -> LineDraft | None:
         """The event as a line, or None when it was counted instead."""
         if event.kind in NEVER_FOLDED:
-            return draft(at, session, event)
+            return draft_line(at, session, event)
         state = self._state_for(session, event, now)
         bucket = state.bucket
         halted = session in self.halted
@@ -144,7 +147,7 @@ class Quota:
             and (bucket is None or self._may_write(state, bucket, now))
             and not state.spent
         ):
-            line = draft(at, session, event)
+            line = draft_line(at, session, event)
             used = state.used + len(line.body)
             if used <= self._max_bytes:
                 state.used = used
@@ -155,7 +158,7 @@ class Quota:
         state.folds.add(at, event)
         return None
 
-    def _may_write(self, state: _Session, bucket: Bucket, now: float) -> bool:
+    def _may_write(self, state: _Session, bucket: TokenBucket, now: float) -> bool:
         if bucket.take(now).verdict is not _ALLOW:
             return False
         if self._common is None or self._common.take(now).verdict is _ALLOW:
@@ -163,18 +166,18 @@ class Quota:
         state.common = True
         return False
 
-    def add_counted(self, session: str, folds: Folds, now: float) -> None:
-        """Take over what was counted before it came here."""
+    def add_counted(self, session: str, folds: EventCounts, now: float) -> None:
+        """Take over counts that were made elsewhere."""
         state = self._state(session, now)
         self._open_window(state, now)
         state.folds.merge(folds)
 
     def due(self) -> float | None:
-        """When the next counts are to be written."""
+        """When the next counts must be written."""
         return min((state.due for _, state in self._shares() if state.folds), default=None)
 
-    def collect(self, now: float, *, everything: bool = False) -> list[Draft]:
-        """The counts whose time has come."""
+    def collect(self, now: float, *, everything: bool = False) -> list[LineDraft]:
+        """The counts that are due."""
         return [
             line
             for session, state in self._shares()
@@ -182,8 +185,8 @@ class Quota:
             for line in self._take(session, state)
         ]
 
-    def finish(self, sessions: Iterable[str]) -> list[Draft]:
-        """Forget sessions, and give what was still counted."""
+    def finish(self, sessions: Iterable[str]) -> list[LineDraft]:
+        """Forget sessions, and return their remaining counts."""
         found = []
         for session in sessions:
             for shares in (self._sessions, self._changes):
@@ -217,11 +220,11 @@ class Quota:
             state.due = now + (SPENT_FOLD_SECONDS if state.spent or seldom else FOLD_SECONDS)
 
     @staticmethod
-    def _take(session: str, state: _Session) -> list[Draft]:
+    def _take(session: str, state: _Session) -> list[LineDraft]:
         rule = COMMON if state.common else RATE
         if state.halted:
             rule = SHARE
         lines = state.folds.drafts(session, TOTAL if state.spent else rule)
-        state.folds, state.common, state.halted = Folds(), False, False
+        state.folds, state.common, state.halted = EventCounts(), False, False
         state.used += sum(len(line.body) for line in lines)
         return lines

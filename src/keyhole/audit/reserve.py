@@ -1,8 +1,8 @@
-"""Room on the disk that the log has before it needs it (I8, I12).
+"""Allocates room on the disk before the log needs it (I8, I12).
 
-Attack: a sandbox fills the disk that its project lies on. Where the log lies on the same one, it
-could not be written, and nothing would be admitted for anybody. So each file of the log has blocks
-allocated behind its end; what is written goes there, whether or not the disk has others.
+Attack: a sandbox fills the disk of its project. If the log is on the same disk, it could not be
+written, and the gateway would admit nothing for any session. So each file of the log has blocks
+allocated behind its end, and lines are written there even when the disk is full.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEEP_SIZE = 1
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Reserve:
+class DiskReserve:
     """The blocks behind the end of one file."""
 
     __slots__ = ("_end", "_fd", "_unknown")
@@ -30,14 +30,14 @@ class Reserve:
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
         self._end = 0
-        """Bytes of the file up to which blocks are allocated."""
+        """Position in the file up to which blocks are allocated."""
         self._unknown = False
-        """Whether the file system allocates nothing ahead: then there is no reserve."""
+        """Whether the file system cannot allocate ahead: then there is no reserve."""
 
     def ensure(self, size: int, ahead: int) -> bool:
-        """Have so many bytes behind a file of this size; False where the disk has no more."""
+        """Allocate so many bytes behind a file of this size; False if the disk is full."""
         wanted = size + ahead
-        # Not for each line: an eighth may be used before it is filled up again.
+        # Not for each line: an eighth may be used before the reserve is filled up again.
         if self._unknown or self._end >= wanted - ahead // 8:
             return True
         if not ahead:
@@ -50,24 +50,24 @@ class Reserve:
         return True
 
     def release(self, size: int) -> None:
-        """Give back what is behind the end of a file that is not written any more."""
+        """Release the reserve of a file that is not written any more."""
         if self._end > size:
             os.ftruncate(self._fd, size)
 
 
 def trim(descriptor: int) -> None:
-    """The same of a file whose writer was killed."""
+    """Release the reserve of a file whose writer was killed."""
     os.ftruncate(descriptor, os.fstat(descriptor).st_size)
 
 
 @cache
 def _allocate() -> Callable[[int, int, int], int]:
-    """fallocate(2) without growing the file, which Python does not have; it gives errno.
+    """Call fallocate(2) without growing the file; returns errno. Python has no binding for it.
 
-    `os.posix_fallocate` would grow it, and write zeros where the file system cannot allocate.
+    `os.posix_fallocate` would grow it, and write zeros if the file system cannot allocate.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "fallocate64", None) or libc.fallocate  # musl has the one alone
+    function = getattr(libc, "fallocate64", None) or libc.fallocate  # musl has only this name
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
     def allocate(descriptor: int, offset: int, length: int) -> int:

@@ -9,28 +9,28 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from keyhole.audit.line import MAX_LINE
-from keyhole.model.value import dataclass
+from msgspec import Struct
+
+from keyhole.audit.log_line import MAX_LINE
 
 if TYPE_CHECKING:
-    from keyhole.audit.directory import Directory
+    from keyhole.audit.log_directory import LogDirectory
 
 PIECE = 256 * 1024
 """Bytes that are read at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line with its number; `data` is None where it is longer than any of ours."""
+class LogLine(Struct, frozen=True):
+    """A line with its number; `data` is None if it is longer than Keyhole writes."""
 
     number: int
     data: bytes | None
 
 
-class Tail:
-    """What of a file has not been read yet."""
+class FileTail:
+    """The part of a file that has not been read yet."""
 
-    def __init__(self, directory: Directory, name: str) -> None:
+    def __init__(self, directory: LogDirectory, name: str) -> None:
         self.name = name
         self._directory = directory
         self._offset = 0
@@ -40,7 +40,7 @@ class Tail:
 
     @property
     def torn(self) -> bool:
-        """Whether the file, as far as it was read, ends within a line."""
+        """Whether the part that was read ends within a line."""
         return bool(self._rest) or self._overlong
 
     @property
@@ -48,8 +48,8 @@ class Tail:
         """Bytes that were read."""
         return self._offset
 
-    def more(self) -> list[Line]:
-        """The next lines; none at the end of the file, for now. OSError where it is gone."""
+    def more(self) -> list[LogLine]:
+        """The next lines; none at the present end of the file. OSError if the file is gone."""
         while True:
             descriptor = self._directory.read(self.name)
             try:
@@ -63,14 +63,14 @@ class Tail:
             if lines:
                 return lines
 
-    def _split(self, piece: bytes) -> list[Line]:
+    def _split(self, piece: bytes) -> list[LogLine]:
         first, *others = piece.split(b"\n")
         self._rest += first
         lines = []
         for part in others:
             self._number += 1
             too_long = self._overlong or len(self._rest) > MAX_LINE
-            lines.append(Line(self._number, None if too_long else self._rest))
+            lines.append(LogLine(self._number, None if too_long else self._rest))
             self._rest, self._overlong = part, False
         if len(self._rest) > MAX_LINE:
             self._rest, self._overlong = b"", True

@@ -1,56 +1,60 @@
-"""Is the log whole? Finds lines and files that were removed, changed, moved or repeated (I8).
+"""Finds lines and files of the log that were removed, changed, moved or repeated (I8).
 
-Called by `keyhole log verify`. Every file is read once, in pieces. What no chain can show, that
-lines at its very end are gone, shows when the caller knows a digest that must be there: the head
-that a run printed when it ended.
+Called by `keyhole log verify`. Every file is read once, in pieces. A chain alone cannot show that
+lines at its very end were removed; for that the caller passes a digest that must be present: the
+head that a run printed when it ended.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
 from keyhole.audit.chain import CLOSED, JOINED, OPENED, ROTATED
-from keyhole.audit.directory import AuditUnusable, Directory
-from keyhole.audit.line import Record, digest, parse
+from keyhole.audit.log_line import LogRecord, line_digest, parse_line
 from keyhole.audit.retention import REMOVED
-from keyhole.audit.tail import Line, Tail
-from keyhole.model.value import dataclass, field
+from keyhole.audit.tail import FileTail, LogLine
+from keyhole.model.errors import ResourceUnusable
+
+if TYPE_CHECKING:
+    from keyhole.audit.log_directory import LogDirectory
 
 MAX_FINDINGS = 100
-"""Problems of one file that are told; a file with more is broken enough."""
+"""Problems that are reported for one file; more would add nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about a file; line 0 is the file as a whole."""
+class VerifyFinding(Struct, frozen=True):
+    """A problem or note about a line; line 0 is the file as a whole."""
 
     file: str
     line: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What verification found. Notes are no faults: a writer that was killed, one still alive."""
+class VerifyReport(Struct, frozen=True):
+    """The result of verification. Notes are no problems: a writer was killed, or still writes."""
 
     files: int
     lines: int
-    problems: tuple[Finding, ...]
-    notes: tuple[Finding, ...]
+    problems: tuple[VerifyFinding, ...]
+    notes: tuple[VerifyFinding, ...]
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problems
 
 
-def verify(directory: Directory, head: str | None = None) -> Report:
-    """Check every file, then what files say of one another, then that the head is there."""
+def verify_log(directory: LogDirectory, head: str | None = None) -> VerifyReport:
+    """Check every file, then the links between files, then that the head is present."""
     # 1. Each file for itself. A living writer may begin a file meanwhile: look again, at the one
     #    that it ended too.
     scrolls: dict[str, _Scroll] = {}
     while new := [f.name for f in directory.listing() if f.name not in scrolls]:
         for name in new + [name for name, scroll in scrolls.items() if scroll.is_written]:
             scrolls[name] = _Scroll(name, head).read(directory)
-    # 2. The files of a chain, and what was removed on purpose.
+    # 2. The files of a chain, and recorded removals.
     removed = {file: last for scroll in scrolls.values() for file, last in scroll.removed.items()}
     for scroll in scrolls.values():
         _check_neighbours(scroll, scrolls, removed)
@@ -65,19 +69,18 @@ def verify(directory: Directory, head: str | None = None) -> Report:
         )
         if gone is not None:
             text = f"the run that ended with {head} was in this file, removed to keep the log small"
-        problems.append(Finding(gone or "*", 0, text))
+        problems.append(VerifyFinding(gone or "*", 0, text))
     notes = [note for scroll in found for note in scroll.notes]
-    return Report(len(found), sum(s.lines for s in found), tuple(problems), tuple(notes))
+    return VerifyReport(len(found), sum(s.lines for s in found), tuple(problems), tuple(notes))
 
 
-@dataclass(slots=True)
-class _Scroll:
-    """One file while and after it is read."""
+class _Scroll(Struct):
+    """One file, and the facts that are collected while it is read."""
 
     name: str
     wanted_head: str | None
     lines: int = 0
-    first: Record | None = None
+    first: LogRecord | None = None
     last_digest: str = ""
     last_seq: int = -1
     ending: str = ""
@@ -87,46 +90,46 @@ class _Scroll:
     has_vanished: bool = False
     removed: dict[str, str] = field(default_factory=dict)
     joined: dict[str, int] = field(default_factory=dict)
-    """Digests that other chains ended with, and the lines that say so."""
-    problems: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
+    """Digests with which other chains ended, and the lines that record them."""
+    problems: list[VerifyFinding] = field(default_factory=list)
+    notes: list[VerifyFinding] = field(default_factory=list)
     _in_step: bool = True
 
-    def read(self, directory: Directory) -> _Scroll:
-        """Walk over the file's lines."""
+    def read(self, directory: LogDirectory) -> _Scroll:
+        """Read all lines of the file."""
         self.is_written = directory.is_written(self.name)
-        tail = Tail(directory, self.name)
+        tail = FileTail(directory, self.name)
         try:
             while lines := tail.more():
                 for line in lines:
                     self._take(line)
         except FileNotFoundError:
             self.has_vanished = True
-            self.notes.append(Finding(self.name, 0, "was removed while it was read"))
+            self.notes.append(VerifyFinding(self.name, 0, "was removed while it was read"))
             return self
         except OSError as error:
-            raise AuditUnusable(f"{self.name}: {error.strerror}") from None
+            raise ResourceUnusable(f"{self.name}: {error.strerror}") from None
         if self.is_written:
-            self.notes.append(Finding(self.name, 0, "is being written now"))
+            self.notes.append(VerifyFinding(self.name, 0, "is being written now"))
         elif tail.torn:
             text = "ends within a line: its writer was killed, and the last batch was lost"
-            self.notes.append(Finding(self.name, self.lines + 1, text))
+            self.notes.append(VerifyFinding(self.name, self.lines + 1, text))
         elif not self.ending:
             text = "was not closed: its writer was killed, and a last batch may be lost"
-            self.notes.append(Finding(self.name, self.lines, text))
+            self.notes.append(VerifyFinding(self.name, self.lines, text))
         return self
 
     def problem(self, line: int, text: str) -> None:
-        """Tell of something wrong, unless enough was told."""
+        """Add a problem, up to the bound."""
         if len(self.problems) < MAX_FINDINGS:
-            self.problems.append(Finding(self.name, line, text))
+            self.problems.append(VerifyFinding(self.name, line, text))
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: LogLine) -> None:
         self.lines = line.number
-        record = parse(line.data) if line.data is not None else None
+        record = parse_line(line.data) if line.data is not None else None
         if line.data is None or record is None:
             self.problem(line.number, "is no event: it was changed or added")
-            self._in_step = False  # what comes after is compared with itself again
+            self._in_step = False  # the chain is followed again from the next line on
             return
         if line.number == 1:
             self._check_first(record)
@@ -134,12 +137,12 @@ class _Scroll:
             self._check_step(line.number, record)
         if self.ending:
             self.problem(line.number, "comes after the file's last line: it was added or repeated")
-        self.last_digest, self.last_seq, self._in_step = digest(line.data), record.seq, True
+        self.last_digest, self.last_seq, self._in_step = line_digest(line.data), record.seq, True
         self.has_head |= self.last_digest == self.wanted_head
         if record.is_own:
             self._note_own(record)
 
-    def _check_first(self, record: Record) -> None:
+    def _check_first(self, record: LogRecord) -> None:
         if not record.is_own or record.reason != OPENED:
             self.problem(1, "is not the beginning: lines before it were removed or moved")
             return
@@ -149,7 +152,7 @@ class _Scroll:
         if not record.text("after") and (record.prev, record.seq) != (record.text("chain"), 0):
             self.problem(1, "does not begin its chain: it was changed")
 
-    def _check_step(self, number: int, record: Record) -> None:
+    def _check_step(self, number: int, record: LogRecord) -> None:
         follows, step = record.prev == self.last_digest, record.seq - self.last_seq
         if follows and step == 1:
             return
@@ -162,7 +165,7 @@ class _Scroll:
             return
         self.problem(number, text)
 
-    def _note_own(self, record: Record) -> None:
+    def _note_own(self, record: LogRecord) -> None:
         if record.reason in {CLOSED, ROTATED}:
             self.ending, self.following = record.reason, record.text("next")
         elif record.reason == REMOVED:
@@ -172,7 +175,7 @@ class _Scroll:
 
 
 def _check_joined(scrolls: dict[str, _Scroll], removed: dict[str, str]) -> None:
-    """A chain that another one says has ended ends so."""
+    """Check that each chain whose end another chain records ends with that digest."""
     if any(scroll.has_vanished for scroll in scrolls.values()):
         return
     ends = {scroll.last_digest for scroll in scrolls.values()} | set(removed.values())
@@ -186,7 +189,7 @@ def _check_joined(scrolls: dict[str, _Scroll], removed: dict[str, str]) -> None:
 def _check_neighbours(
     scroll: _Scroll, scrolls: dict[str, _Scroll], removed: dict[str, str]
 ) -> None:
-    """A rotated file and the one after it know each other."""
+    """Check that a rotated file and the one after it name each other."""
     following = scrolls.get(scroll.following)
     if scroll.following and following is None and scroll.following not in removed:
         scroll.problem(scroll.lines, f"the file after it, {scroll.following}, is missing")

@@ -2,13 +2,14 @@
 
 Made by `app` when a session starts; the gateway calls `leaf` for a name that was judged to be a
 service's. Private keys live in this process's memory and nowhere else: `pem` is the certificate
-alone, and there is no way to get at a key. It does not decide which name is intercepted.
+alone, and no method returns a key. This module does not decide which name is intercepted.
 
 The shape is the one that every client tried accepts, Python 3.13's strict checks among them (RFC
 5280): a CA with key usage and subject key identifier, leaves with an authority key identifier.
 There are no name constraints: the key signs only what the gateway asks for and only this session's
-sandbox trusts it, the list would tell policy to whoever reads the certificate, a name could not be
-added while the session lives, and not every client knows the extension, which must be critical.
+sandbox trusts it, the list would show the policy to anyone who reads the certificate, a name could
+not be added while the session lives, and some clients do not know the extension, which must be
+critical.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +44,11 @@ RENEWED_BEFORE = timedelta(hours=1)
 """How long before its end a leaf is replaced: no handshake may meet one that has just expired."""
 
 BACKDATED = timedelta(hours=1)
-"""A clock that is set back after the session started must not make its certificates unborn."""
+"""Certificates begin this long ago, so that a clock that is set back does not invalidate them."""
 
 MAX_LEAVES = 256
 """Server contexts kept, about 20 KiB each. Under a wildcard the sandbox chooses the names (I9);
-one that was forgotten is minted again in a millisecond."""
+one that was dropped is minted again in a millisecond."""
 
 MAX_RESUMABLE = 32
 """TLS 1.2 sessions, a KiB each, that OpenSSL may remember in one context before it is replaced. By
@@ -62,8 +62,7 @@ _LEAF_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "intercepted 
 alternative name alone. Not empty, since then the alternative name would have to be critical."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
+class _Leaf(Struct, frozen=True):
     context: ssl.SSLContext
     renew_at: datetime
 
@@ -84,8 +83,8 @@ class Authority:
         self._certificate = certificate
         self._now = now
         self._issuer_id = _key_identifier(certificate)
-        # One key for all leaves: making one costs as much as a signature, and whoever held one of
-        # them would hold this process.
+        # One key for all leaves: a new one costs as much as a signature and would add nothing,
+        # since an attacker who has one of them has this process.
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_id = x509.SubjectKeyIdentifier.from_public_key(self._leaf_key.public_key())
         self._leaves: OrderedDict[Host, _Leaf] = OrderedDict()
@@ -98,9 +97,9 @@ class Authority:
         lifetime: timedelta = CA_LIFETIME,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Authority:
-        """A new authority for the session of that name, with keys that nobody else has.
+        """Make an authority with new keys for the session of that name.
 
-        The lifetime must cover the session's; nothing can be trusted after it.
+        The lifetime must cover the session's: no certificate is valid after it.
         """
         if not _SESSION_NAME.fullmatch(name):
             raise ValueError("a session's name is at most 40 letters, digits and hyphens")
@@ -126,7 +125,7 @@ class Authority:
 
     @property
     def hashed_name(self) -> str:
-        """What OpenSSL looks for in a directory of roots, as in `1f2e3d4c.0`.
+        """The hash by which OpenSSL finds this root in a directory, as in `1f2e3d4c.0`.
 
         SHA-1 of the subject's canonical form (lower case, UTF-8, without the outer header), its
         first four bytes as a little-endian number.
@@ -138,7 +137,7 @@ class Authority:
         return f"{int.from_bytes(digest[:4], 'little'):08x}.0"
 
     def leaf(self, host: Host) -> ssl.SSLContext:
-        """The server's context for exactly this name; made once, then remembered for a while.
+        """The server's context for exactly this name; made once, then cached.
 
         One context a name, because OpenSSL resumes a session within a context whatever name the
         client asks for the second time (I4).
@@ -185,11 +184,11 @@ def _server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # No tickets, in either version; and nobody changes the terms of a connection half-way, which
-    # would also let a client have the gateway do handshakes without opening connections (I9).
+    # No tickets in either version. No renegotiation: it would change a connection's terms half-way,
+    # and let a client cause handshakes without opening connections (I9).
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # Written out each time: no readable form of the key stays with the authority.
+    # Serialised each time, so that no readable form of the key stays in memory.
     pem = serialization.Encoding.PEM
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     _load(context, certificate.public_bytes(pem) + key.private_bytes(pem, *form))
@@ -197,7 +196,7 @@ def _server_context(
 
 
 def _load(context: ssl.SSLContext, chain: bytes) -> None:
-    """Have OpenSSL read certificate and key; the module takes a path only, so from memory's."""
+    """Load certificate and key by way of a memory file, since `ssl` reads only from a path."""
     descriptor = os.memfd_create("keyhole-leaf", os.MFD_CLOEXEC)
     try:
         os.pwrite(descriptor, chain, 0)
@@ -220,7 +219,7 @@ def _key_identifier(certificate: x509.Certificate) -> x509.AuthorityKeyIdentifie
 
 
 def _usage(*, certificates: bool) -> x509.KeyUsage:
-    """What a key may do: sign certificates, or sign handshakes; never both."""
+    """Key usage: sign certificates, or sign handshakes; never both."""
     return x509.KeyUsage(
         digital_signature=not certificates,
         key_cert_sign=certificates,

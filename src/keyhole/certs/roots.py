@@ -1,9 +1,9 @@
-"""Which roots this host trusts, as one clean list, and the context that verifies origins by them.
+"""The roots that this host trusts, as one clean list, and the context that verifies origins.
 
 Called by `app`: the list is merged with the session's certificate for the sandbox, the context is
-what the gateway dials with. The environment is not read here, neither by us (SSL_CERT_FILE,
-SSLKEYLOGFILE) nor by OpenSSL on our behalf. Whether the sandbox could have written the file that
-`find_bundle` names is the caller's to judge, before it is read (I11).
+used by the gateway to dial. Neither this module nor OpenSSL on its behalf reads the environment
+(SSL_CERT_FILE, SSLKEYLOGFILE). Before the caller reads the file that `find_bundle` names, it must
+check that the sandbox could not have written it (I11).
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ import ssl
 import stat
 from pathlib import Path
 
+from keyhole.model.errors import ResourceUnusable
+from keyhole.system.tls import verifying_context
+
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch, Gentoo, NixOS
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL, Amazon Linux
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora and RHEL, the name that programs know
     "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",  # Arch, what its other names lead to
+    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",  # Arch, the target of its other names
     "/etc/ssl/cert.pem",  # Alpine without the package, and OpenSSL's own habit
 )
-"""Where distributions keep all roots in one file; the first that has something in it is taken."""
+"""Files in which distributions keep all roots; the first that is not empty is used."""
 
 MAX_BUNDLE = 8 * 1024 * 1024
-"""Bytes of a list of roots: forty times what Mozilla's comes to."""
+"""Bytes of a list of roots: forty times Mozilla's."""
 
 MAX_CONTEXTS = 8
 """Contexts remembered, a megabyte each. One process rarely sees more than one `ca_file`."""
@@ -39,14 +42,10 @@ _LINE = 64
 """Characters of base64 on a line (RFC 7468 §2)."""
 
 
-class UnusableRoots(Exception):
-    """A list of roots that cannot be used, in words for whoever keeps it."""
-
-
 def find_bundle(root: Path = Path("/")) -> Path | None:
     """The file, or else the directory, with this host's roots."""
     compiled = ssl.get_default_verify_paths()
-    # The openssl_ ones are compiled in; `cafile` and `capath` would be the environment's.
+    # The openssl_ paths are compiled in; `cafile` and `capath` would come from the environment.
     for name in (*BUNDLES, compiled.openssl_cafile):
         path = root / name.lstrip("/")
         if path.is_file() and path.stat().st_size:
@@ -59,23 +58,23 @@ def system_bundle(path: Path | None = None) -> bytes:
     """The roots of this host, or of the file or directory that is named: PEM, each once."""
     place = path or find_bundle()
     if place is None:
-        raise UnusableRoots("this host has no list of trusted roots; install ca-certificates")
+        raise ResourceUnusable("this host has no list of trusted roots; install ca-certificates")
     try:
         files = _hashed_in(place) if place.is_dir() else [place]
         found = _merged_once(*(_read(each) for each in files))
     except OSError as error:
-        raise UnusableRoots(f"{place}: {error.strerror}") from None
-    except UnusableRoots as error:
-        raise UnusableRoots(f"{place}: {error}") from None
+        raise ResourceUnusable(f"{place}: {error.strerror}") from None
+    except ResourceUnusable as error:
+        raise ResourceUnusable(f"{place}: {error}") from None
     if not found:
-        raise UnusableRoots(f"{place}: no certificate in it")
+        raise ResourceUnusable(f"{place}: no certificate in it")
     return found
 
 
-def merged(*bundles: bytes) -> bytes:
+def merge_certificates(*bundles: bytes) -> bytes:
     """All certificates of these texts in PEM, each once, in their order, and nothing else.
 
-    Comments go, and so does a private key that lies in the same file (I1). A certificate that
+    Comments are dropped, and so is a private key in the same file (I1). A certificate that
     stands in a list twice has broken a client.
     """
     return b"".join(_pem(each) for each in certificates(*bundles))
@@ -83,8 +82,8 @@ def merged(*bundles: bytes) -> bytes:
 
 @functools.lru_cache(2)
 def _merged_once(*bundles: bytes) -> bytes:
-    """The host's list: the same for all sessions of a gateway, and kept once for all."""
-    return merged(*bundles)
+    """The host's list, parsed once for all sessions of a gateway."""
+    return merge_certificates(*bundles)
 
 
 def certificates(*bundles: bytes) -> list[bytes]:
@@ -95,7 +94,7 @@ def certificates(*bundles: bytes) -> list[bytes]:
             try:
                 found[base64.b64decode(b"".join(block.split()), validate=True)] = None
             except binascii.Error:
-                raise UnusableRoots("a certificate in it is not base64") from None
+                raise ResourceUnusable("a certificate in it is not base64") from None
     return list(found)
 
 
@@ -103,23 +102,15 @@ def upstream_context(extra: bytes | None = None, system: bytes | None = None) ->
     """A client's context that trusts the host's roots (or `system`) and these (PEM), no others.
 
     The same lists give the same context, since parsing them takes tens of milliseconds. Sessions
-    may share it: it holds no key, and a client's TLS session is resumed only by who kept it.
-    Nobody may change it.
+    may share it: it holds no key, and a TLS session is resumed only by the connection that kept it.
+    It must not be changed.
     """
     return _context(system_bundle() if system is None else system, extra)
 
 
 @functools.lru_cache(MAX_CONTEXTS)
 def _context(system: bytes, extra: bytes | None) -> ssl.SSLContext:
-    # Not create_default_context: it writes the keys of every connection to $SSLKEYLOGFILE.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # What a person put on a list is trusted, an intermediate too, as curl and Go have it.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # RFC 9525 §2: a common name is no identity (I4).
-    context.hostname_checks_common_name = False
+    context = verifying_context()
     _trust(context, system, "the host's roots")
     if extra is not None:
         _trust(context, extra, "the added roots")
@@ -128,28 +119,28 @@ def _context(system: bytes, extra: bytes | None) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, bundle: bytes, what: str) -> None:
     try:
-        pem = merged(bundle)
+        pem = merge_certificates(bundle)
         if not pem:
-            raise UnusableRoots("no certificate in it (PEM is read)")
+            raise ResourceUnusable("no certificate in it (PEM is read)")
         context.load_verify_locations(cadata=pem.decode("ascii"))
-    except (UnusableRoots, ssl.SSLError) as error:
-        raise UnusableRoots(f"{what}: {error}") from None
+    except (ResourceUnusable, ssl.SSLError) as error:
+        raise ResourceUnusable(f"{what}: {error}") from None
 
 
 def _hashed_in(directory: Path) -> list[Path]:
-    """The certificates of a directory that was prepared for OpenSSL; its dead links stay."""
+    """The certificates of a directory that was prepared for OpenSSL, without its dead links."""
     names = (each for each in directory.iterdir() if _HASHED.fullmatch(each.name))
     return sorted(each for each in names if each.is_file())
 
 
 def _read(path: Path) -> bytes:
-    # A pipe in its place would hold us for ever.
+    # Opening a FIFO in its place would block for ever.
     with open(path, "rb", opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UnusableRoots("not a regular file")
+            raise ResourceUnusable("not a regular file")
         data = file.read(MAX_BUNDLE + 1)
     if len(data) > MAX_BUNDLE:
-        raise UnusableRoots(f"more than {MAX_BUNDLE // 2**20} MiB")
+        raise ResourceUnusable(f"more than {MAX_BUNDLE // 2**20} MiB")
     return data
 
 

@@ -1,9 +1,9 @@
-"""The same roots in the form that a JVM reads: a PKCS12 trust store.
+"""Trusted roots in the form that a JVM reads: a PKCS12 trust store.
 
 Called by `app` for a sandbox that has a JVM, to lie at `javax.net.ssl.trustStore` or over a JDK's
 `cacerts`. It holds public certificates alone, so it is neither encrypted nor sealed: that is the
 shape of the `cacerts` that JDKs ship since 18, and the only one that opens both without a password
-(what a JVM does with its `cacerts`) and with the customary one (what programs and `keytool` do).
+(as a JVM opens its `cacerts`) and with the customary one (as programs and `keytool` do).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 from cryptography.utils import CryptographyDeprecationWarning
 
-from keyhole.certs.roots import UnusableRoots, certificates
+from keyhole.certs.roots import certificates
+from keyhole.model.errors import ResourceUnusable
 
 PASSWORD = "changeit"  # noqa: S105  # not a secret: what every JVM's documentation says to type
-"""For programs that insist on one; the store asks for none."""
+"""The password for programs that need one; the store needs none."""
 
 _LONG_FORM = 0x80
 """DER: the length's low bits count the bytes that hold it (X.690 §8.1.3.5)."""
@@ -34,11 +35,11 @@ def java_truststore(bundle: bytes) -> bytes:
             try:
                 certificate = x509.load_der_x509_certificate(der)
             except ValueError:
-                continue  # one root less is trusted; one that is odd shall not take away the rest
+                continue  # skip this root alone, so that an odd one does not lose all others
             name = hashlib.sha256(der).hexdigest()[:32].encode()
             entries.append(pkcs12.PKCS12Certificate(certificate, name))
     if not entries:
-        raise UnusableRoots("no certificate in it")
+        raise ResourceUnusable("no certificate in it")
     # It adds the attribute without which a JVM does not take an entry for a trusted one.
     return _unsealed(pkcs12.serialize_java_truststore(entries, NoEncryption()))
 
@@ -59,7 +60,7 @@ def _unsealed(store: bytes) -> bytes:
 
 
 def _content(data: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the DER element at this place begins and ends."""
+    """The beginning and end of the content of the DER element at this position."""
     length, start = data[at + 1], at + 2
     if length & _LONG_FORM:
         count = length & ~_LONG_FORM

@@ -1,2 +1,4 @@
-"""What a person types: verbs, flags, exit codes, words. The only room that reads argv and the
-environment, and the only one that exits."""
+"""The command line: verbs, flags, exit codes and messages.
+
+No other room reads argv or the environment, and no other room exits.
+"""

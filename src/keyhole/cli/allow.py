@@ -1,4 +1,4 @@
-"""`keyhole allow ID HOST`: one host more for a running session, for a time and a number of uses."""
+"""`keyhole allow ID HOST`: grants a running session one more host, for a time and some uses."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking_all, find_sessions, no_such
-from keyhole.cli.main import EXIT_OK
-from keyhole.cli.parser import CliError
-from keyhole.control.client import Declined, NoGateway
-from keyhole.control.table import MAX_GRANT_SECONDS, MAX_GRANT_USES
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.gateway_client import find_gateways, find_sessions, no_such
+from keyhole.control.client import NoGateway, RequestDeclined
+from keyhole.control.operation_table import MAX_GRANT_SECONDS, MAX_GRANT_USES
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.model.quantity import format_duration, parse_duration
@@ -20,18 +20,29 @@ if TYPE_CHECKING:
     import argparse
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="of the session (its first letters do)")
+    parser.add_argument("host", metavar="HOST", help="name, or name:port; it is tunnelled")
+    parser.add_argument(
+        "--for", dest="duration", default="10m", metavar="TIME", help="how long (default: 10m)"
+    )
+    parser.add_argument(
+        "--uses", type=int, default=10, metavar="N", help="how many connections (default: 10)"
+    )
+
+
 def run(options: argparse.Namespace) -> int:
-    """Ask for the grant, and say until when it holds."""
+    """Ask for the grant, and print until when it holds."""
     host, seconds = _host(options.host), _seconds(options.duration)
     if not 1 <= options.uses <= MAX_GRANT_USES:
-        raise CliError(f"--uses is from 1 to {MAX_GRANT_USES}; what is used more is the policy's")
-    with asking_all() as endpoints:
+        raise CliError(f"--uses is from 1 to {MAX_GRANT_USES}; for more, change the policy")
+    with find_gateways() as endpoints:
         ((session, endpoint),) = find_sessions(endpoints, [options.id])
         try:
             grant = endpoint.client().grant(session, host, seconds, options.uses)
         except NoGateway:
             raise no_such(session) from None
-        except Declined as error:
+        except RequestDeclined as error:
             if error.error == "not-found":
                 raise no_such(session) from None
             raise
@@ -42,14 +53,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _host(text: str) -> str:
-    """Read here, too: the parser knows how it should have been written."""
+    """Parse it here too: this parser's message says how to write it."""
     try:
         pattern = HostPattern.parse(text)
     except Unparsable as error:
         # The text is not repeated: a pasted URL may hold a password.
         raise CliError(f"HOST: {_reason(error)}") from None
     if pattern.subdomains:
-        raise CliError("HOST: a grant is for one name; a pattern is the policy's to open")
+        raise CliError("HOST: a grant is for one name; allow a pattern in the policy")
     return str(pattern)
 
 
@@ -60,7 +71,7 @@ def _seconds(text: str) -> int:
         raise CliError(f"--for: {_reason(error)}") from None
     if seconds > MAX_GRANT_SECONDS:
         most = format_duration(MAX_GRANT_SECONDS)
-        raise CliError(f"--for is at most {most}; what lasts longer is the policy's to open")
+        raise CliError(f"--for is at most {most}; for longer, change the policy")
     return seconds
 
 

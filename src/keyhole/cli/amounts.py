@@ -1,4 +1,4 @@
-"""Ages, sizes and moments as a table shows them: short, and never exact."""
+"""Counts, ages, sizes and moments as a table shows them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ def age(seconds: float) -> str:
 
 
 def size(number: int) -> str:
-    """`0 B`, `1.5 KiB`, `12 MiB`: two digits of it."""
+    """`0 B`, `1.5 KiB`, `12 MiB`: two digits."""
     amount, unit = float(number), 0
-    # What would be written as 1024 is 1 of the next.
+    # 1023.6 B would be printed as 1024 B, so it becomes 1.0 KiB.
     while round(amount) >= 1024 and unit < len(_SIZES) - 1:
         amount, unit = amount / 1024, unit + 1
     digits = 1 if unit and amount < 9.95 else 0
     return f"{amount:.{digits}f} {_SIZES[unit]}"
 
 
-def moment(seconds: int) -> str:
-    """For scripts: UTC, as in the audit log."""
+def moment(seconds: float) -> str:
+    """A time for scripts: UTC, as in the audit log."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def count(number: int, what: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

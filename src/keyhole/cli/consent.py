@@ -1,7 +1,7 @@
-"""A person's consent to a policy: what it grants, what changed, and a question.
+"""Asks a person to accept a policy: shows its grants and its changes, then the question.
 
-Used by every verb that would act on a policy. Without a terminal there is no consent unless the
-flag gave it.
+Every verb that acts on a policy calls this. Without a terminal a policy is accepted only by
+`--trust`.
 """
 
 from __future__ import annotations
@@ -9,81 +9,104 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.trust import changes
-from keyhole.cli.check import print_summary
-from keyhole.cli.parser import TRUST_ANY, CliError
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.policy_acceptance import (
+    AcceptanceStore,
+    describe_changes,
+    examine_policy,
+)
+from keyhole.cli.errors import CliError
+from keyhole.cli.flags import TRUST_ANY
+from keyhole.cli.grants import print_grants
+from keyhole.cli.verb_context import environment
 from keyhole.model.text import visible
 from keyhole.policy.summary import summarise
 
 if TYPE_CHECKING:
-    from keyhole.app.trust import Dossier, TrustStore
-    from keyhole.policy.summary import Line
+    from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.app.setup.policy_acceptance import ExaminedPolicy
+    from keyhole.app.setup.policy_file import PolicyFile
+    from keyhole.policy.summary import GrantLine
 
 MAX_CHANGED_LINES = 200
-"""Lines of a diff that are shown; a person does not judge more at once."""
+"""Lines of a diff that are shown; a person cannot judge more at once."""
 
 
 def obtain(
-    dossier: Dossier,
-    store: TrustStore,
+    examined: ExaminedPolicy,
+    store: AcceptanceStore,
     flag: str | None,
     stream: TextIO | None = None,
     *,
     asks: bool = True,
 ) -> bool:
-    """Whether the policy is accepted: before, by the flag, or now by the person asked.
+    """Whether the policy is accepted: earlier, by the flag, or now by the person.
 
-    `stream` is where the question goes: for a run, standard output is the command's.
+    `stream` receives the question; `keyhole run` passes standard error, because standard output
+    belongs to the command.
     """
     stream = stream or sys.stdout
-    before = store.find(dossier.file.path)
-    if flag and flag != TRUST_ANY and flag != dossier.digest:
-        raise CliError(f"the policy has {dossier.digest}, not {visible(flag)}: not accepted")
-    if before and before.digest == dossier.digest:
+    before = store.find(examined.file.path)
+    if flag and flag != TRUST_ANY and flag != examined.digest:
+        raise CliError(f"the policy has {examined.digest}, not {visible(flag)}: not accepted")
+    if before and before.digest == examined.digest:
         return True
     if flag:
-        _accept(dossier, store)
+        _accept(examined, store)
         return True
     if not asks:
         return False
-    print(f"{visible(str(dossier.file.path))} would grant:", file=stream)
-    print_summary(grants(dossier), stream)
+    print(f"{visible(str(examined.file.path))} would grant:", file=stream)
+    print_grants(grants(examined), stream)
     if before:
         print("\nsince it was last accepted:", file=stream)
-        lines = changes(dossier, before)
+        lines = describe_changes(examined, before)
         print("\n".join(f"  {line}" for line in lines[:MAX_CHANGED_LINES]), file=stream)
         if len(lines) > MAX_CHANGED_LINES:
             print(f"  … and {len(lines) - MAX_CHANGED_LINES} lines more", file=stream)
     if not (sys.stdin.isatty() and stream.isatty()):
         print(
             "keyhole: no terminal to ask on; accept with --trust, or only this with "
-            f"--trust={dossier.digest}",
+            f"--trust={examined.digest}",
             file=sys.stderr,
         )
         return False
     if not ask("\naccept this policy on this host?", stream=stream):
         return False
-    _accept(dossier, store)
+    _accept(examined, store)
     return True
 
 
-def _accept(dossier: Dossier, store: TrustStore) -> None:
+def require_accepted(
+    file: PolicyFile, places: HostPaths, flag: str | None, outcome: str
+) -> ExaminedPolicy:
+    """Examine a policy, and have it accepted unless it is already (I11).
+
+    Raises CliError, which says "so {outcome}", if the person does not accept it.
+    """
+    examined = examine_policy(file, places.home, environment().get("PATH", ""))
+    if not obtain(examined, AcceptanceStore(places.trust), flag, sys.stderr):
+        raise CliError(f"the policy is not accepted, so {outcome}")
+    return examined
+
+
+def _accept(examined: ExaminedPolicy, store: AcceptanceStore) -> None:
     try:
-        store.accept(dossier)
+        store.accept(examined)
     except OSError as error:
-        where = visible(str(error.filename or store.file(dossier.file.path)))
+        where = visible(str(error.filename or store.file(examined.file.path)))
         why = error.strerror or "it cannot be written"
-        raise CliError(f"that the policy is accepted cannot be kept: {where}: {why}") from None
+        raise CliError(f"the acceptance of the policy cannot be stored: {where}: {why}") from None
 
 
-def grants(dossier: Dossier) -> tuple[Line, ...]:
-    """What the policy would grant, marked by all that the catalogue knows."""
-    return summarise(dossier.file.loaded.policy, FileCatalogue().values())
+def grants(examined: ExaminedPolicy) -> tuple[GrantLine, ...]:
+    """The grants of the policy, marked with the catalogue's warnings."""
+    policy = examined.file.loaded.policy
+    return summarise(policy, FileCatalogue().near(policy))
 
 
 def ask(question: str, *, default: bool = False, stream: TextIO | None = None) -> bool:
-    """A yes-or-no question on the terminal; the end of input is a no."""
+    """Ask a yes-or-no question on the terminal; the end of input means no."""
     choices = "[Y/n]" if default else "[y/N]"
     print(f"{question} {choices} ", end="", flush=True, file=stream)
     line = sys.stdin.readline()

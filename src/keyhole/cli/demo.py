@@ -1,8 +1,8 @@
 """`keyhole demo`: the whole idea in a minute, on this host alone.
 
-An example policy, what it grants, what would happen to a handful of things that an agent might
-try; then a real client in a real sandbox, what the audit log says of it, and whether all that it
-should show was so: if not, the demo fails.
+It prints an example policy, its grants, and the decisions on some requests that an agent might
+send. Then it runs a real client in a real sandbox, prints the audit log, and checks every claim it
+makes; the demo fails if one does not hold.
 """
 
 from __future__ import annotations
@@ -12,36 +12,32 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.demo import Shown, new_key, run_client
-from keyhole.app.demoproof import judge
-from keyhole.app.runtimes import choose
-from keyhole.audit.directory import AuditUnusable
-from keyhole.cli.check import print_summary
-from keyhole.cli.log import print_entry
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
+from keyhole.app.proofs.demo import DemoRun, new_key, run_client
+from keyhole.app.proofs.demo_claims import check_claims
+from keyhole.app.proofs.runtime_choice import choose_runtime
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.flags import add_runtime_flags, check_image
+from keyhole.cli.grants import print_grants
+from keyhole.cli.log_entry import print_entry
 from keyhole.cli.paint import paint
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import environment
+from keyhole.cli.verb_context import environment
 from keyhole.host import presets
 from keyhole.host.suffixes import covered_suffix
 from keyhole.model.event import EventKind
 from keyhole.model.text import visible
-from keyhole.policy.build import World
+from keyhole.policy.build import PolicyContext
 from keyhole.policy.explain import explain
-from keyhole.policy.load import File, load
+from keyhole.policy.load import PolicyText, load
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import parse_target
-from keyhole.sandbox.files.fileplan import Refused
-from keyhole.sandbox.helper import SetupFailed
-from keyhole.sandbox.programs import Missing
-from keyhole.vault.interface import Unavailable
 
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.audit.read import Entry
+    from keyhole.audit.log_reader import LogEntry
 
 QUESTIONS = (
     ("GET", "https://example.org/page"),
@@ -57,25 +53,28 @@ QUESTIONS = (
     ("", "git push https://github.com/acme/secrets agent/fix-1"),
 )
 
-NO_GIT = "a clone and pushes by git: there is none in the image, or on this host to serve it"
+NO_GIT = "a clone and pushes by git: the image has no git, or this host has none to serve it"
 
 
 _TELLING = (EventKind.REQUEST, EventKind.REF, EventKind.SESSION)
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_runtime_flags(parser)
+
+
 def run(options: argparse.Namespace) -> int:
     """Show the example."""
-    if options.image and options.runtime == "bwrap":
-        raise CliError("--image is for containers: add --runtime docker")
+    check_image(options.image, contained=options.runtime != "bwrap")
     data = (resources.files("keyhole.app") / "example.toml").read_bytes()
-    world = World(FileCatalogue(), covered_suffix, presets.NAMES)
-    loaded = load(File("example.toml", data), None, world)
-    _title("1. A policy file: who may be talked to, with whose secret, for what")
+    world = PolicyContext(FileCatalogue(), covered_suffix, presets.NAMES)
+    loaded = load(PolicyText("example.toml", data), None, world)
+    _title("1. A policy file: which hosts, with which secret, for which requests")
     for line in data.decode("utf-8").rstrip("\n").split("\n"):
         print(f"  {paint(line, 'dim') if line.startswith('#') else line}")
-    _title("2. What it grants (! marks what reaches into this host)")
-    print_summary(summarise(loaded.policy))
-    _title("3. What would happen to what an agent tries")
+    _title("2. Its grants (! marks those that reach into this host)")
+    print_grants(summarise(loaded.policy))
+    _title("3. The decision on requests that an agent might send")
     book = Rulebook(loaded.policy)
     for method, text in QUESTIONS:
         found = explain(book, parse_target((text,), method or "GET"))
@@ -94,47 +93,43 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _run_client(runtime: str, image: str) -> Shown:
+def _run_client(runtime: str, image: str) -> DemoRun:
     with tempfile.TemporaryDirectory(prefix="keyhole-demo-") as directory:
         own = Path(directory).resolve()
-        try:
-            with choose(runtime, image, environment(), own / "state") as choice:
-                return run_client(own, new_key(), choice)
-        except (Missing, Refused, SetupFailed, Unavailable, AuditUnusable) as error:
-            message = f"no sandbox can be made here: {visible(str(error))}; see `keyhole doctor`"
-            raise CliError(message) from None
+        with choose_runtime(runtime, image, environment(), own / "state") as choice:
+            return run_client(own, new_key(), choice)
 
 
-def _show(shown: Shown) -> None:
-    """What each side saw: the policy, the client, the person at the terminal, the log."""
+def _show(shown: DemoRun) -> None:
+    """Print what each side saw: the policy, the client, the person at the terminal, the log."""
     print(
         "  The policy of this run. The key was made for it, in a file that only its owner reads:\n"
     )
     for line in shown.policy.splitlines():
         print(f"    {line}".rstrip())
-    print("\n  What the client printed, its whole environment first:\n")
+    print("\n  The client printed this, its whole environment first:\n")
     lines = [line.partition("\t") for line in shown.transcript.splitlines()]
     width = max((len(what) for what, tab, _ in lines if tab), default=0)
     for what, _, said in lines:
         print(f"    {visible(what).ljust(width)}  {visible(said)}".rstrip())
-    print("\n  What a person at the terminal would have read meanwhile:\n")
+    print("\n  A person at the terminal would have read meanwhile:\n")
     for line in shown.reported:
         print(f"    {paint('keyhole:', 'yellow')} {visible(line)}")
-    _title("5. What the audit log has of it (names and connections that were allowed left out)")
+    _title("5. The audit log of this run (without names and connections that were allowed)")
     for entry in shown.entries:
         if _is_telling(entry):
             print_entry(entry)
 
 
-def _is_telling(entry: Entry) -> bool:
+def _is_telling(entry: LogEntry) -> bool:
     record = entry.record
     return record is None or record.denied or record.kind in _TELLING
 
 
-def conclude(shown: Shown) -> None:
-    """Say what was proven; raises CliError if anything was not."""
-    _title("6. What this has shown, checked against what each side wrote down")
-    claims = judge(shown)
+def conclude(shown: DemoRun) -> None:
+    """Print each claim and whether it holds; raises CliError if one does not."""
+    _title("6. The claims of this demo, checked against the records of each side")
+    claims = check_claims(shown)
     for claim in claims:
         mark = paint("holds", "green") if claim.held else paint("FAILS", "red")
         print(f"  {mark}  {claim.text}")

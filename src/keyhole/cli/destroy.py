@@ -1,31 +1,36 @@
-"""`keyhole destroy NAME…`: ends sandboxes that have a name, and removes all that is theirs."""
+"""`keyhole destroy NAME…`: ends named sandboxes, and removes their homes and records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app.named import NotPossible, find
-from keyhole.app.supervise import destroy
-from keyhole.cli.asking import complain
-from keyhole.cli.main import EXIT_OK, EXIT_UNUSABLE
-from keyhole.cli.setting import find_places
-from keyhole.cli.stop import end
+from keyhole.app.containers.named_sandbox import find_sandbox
+from keyhole.app.containers.supervisor import destroy_sandbox
+from keyhole.cli.exit_codes import EXIT_OK, EXIT_UNUSABLE
+from keyhole.cli.gateway_client import complain
+from keyhole.cli.sandbox_end import end_sandbox
+from keyhole.cli.verb_context import find_host_paths
+from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
     import argparse
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="+", metavar="NAME")
+
+
 def run(options: argparse.Namespace) -> int:
-    """Remove each, also when it failed for one before."""
-    places = find_places()
+    """Destroy each, even after one failed."""
+    places = find_host_paths()
     code = EXIT_OK
     for name in dict.fromkeys(options.names):
         try:
-            named = find(places.sandboxes, name)
+            named = find_sandbox(places.sandboxes, name)
             if named.is_held():
-                end(named, "ended")
-            destroy(named, places)
-        except NotPossible as error:
+                end_sandbox(named, "ended")
+            destroy_sandbox(named, places)
+        except Refused as error:
             complain(str(error))
             code = EXIT_UNUSABLE
         else:

@@ -1,30 +1,50 @@
-"""`keyhole doctor`: proves on this host that each wall stands, and which clients trust the CA."""
+"""`keyhole doctor`: proves on this host that each wall stands, and which clients trust the CA.
+
+With `--agents` it tries the installed agents instead.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.app.doctor import CLIENTS, Finding, examine_engine, examine_host
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
+from keyhole.app.proofs.doctor import CLIENTS, DoctorResult, examine_engine, examine_host
+from keyhole.cli import doctor_agents
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.flags import add_json_flag, add_runtime_flags, check_image
 from keyhole.cli.paint import paint, print_json
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import environment, find_places
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     import argparse
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_runtime_flags(parser)
+    parser.add_argument(
+        "--agents",
+        nargs="*",
+        metavar="NAME",
+        help="run these agents, or all that are installed, against a trap on this host, and say "
+        "what they ask for that their profile and service do not name",
+    )
+    add_json_flag(parser)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Examine, and print a row for each thing that was tried."""
+    """Run the proofs, and print a row for each."""
     contained = options.runtime != "bwrap"
-    if options.image and not contained:
-        raise CliError("--image is for containers: add --runtime docker")
+    if options.agents is not None:
+        if contained:
+            raise CliError("--agents tries the programs of this host: leave --runtime out")
+        return doctor_agents.run(options.agents, as_json=bool(getattr(options, "json", False)))
+    check_image(options.image, contained=contained)
     if contained:
         image = options.image or ""
-        findings = examine_engine(find_places(), environment(), options.runtime, image)
+        findings = examine_engine(find_host_paths(), environment(), options.runtime, image)
     else:
-        findings = examine_host(find_places(), environment())
+        findings = examine_host(find_host_paths(), environment())
     failing = [finding for finding in findings if finding.vital and not finding.held]
     code = EXIT_DENIED if failing else EXIT_OK
     if options.json:
@@ -36,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
                     "seen": f.seen,
                     "control": f.control,
                     "advice": f.advice,
+                    "fix": f.fix,
                 }
                 for f in findings
             ]
@@ -49,16 +70,27 @@ def run(options: argparse.Namespace) -> int:
         if finding.advice:
             print(f"       {visible(finding.advice)}")
     print(_verdict(failing))
+    print(_next([finding.fix for finding in failing if finding.fix], held=not failing))
     return code
 
 
-def _mark(finding: Finding) -> str:
+def _next(fixes: list[str], *, held: bool) -> str:
+    """The next command to type."""
+    if held:
+        return "next, in a project: `keyhole init`, then `keyhole run -- CMD`"
+    if fixes:
+        lines = "".join(f"\n    {visible(fix)}" for fix in dict.fromkeys(fixes))
+        return f"to mend it, type:{lines}\nthen `keyhole doctor` again"
+    return "docs/troubleshooting.md has causes; `keyhole doctor --json` is for a report"
+
+
+def _mark(finding: DoctorResult) -> str:
     if finding.held:
         return paint("holds ", "green")
     return paint("FAILS ", "red") if finding.vital else paint("warns ", "yellow")
 
 
-def _verdict(failing: list[Finding]) -> str:
+def _verdict(failing: list[DoctorResult]) -> str:
     if not failing:
         return "every wall stands"
     if all(finding.id.startswith(CLIENTS) for finding in failing):

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import os
-import select
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking, count, exit_code, failure
-from keyhole.cli.main import EXIT_OK
-from keyhole.cli.parser import CliError
-from keyhole.control.client import ControlFailed, Declined, NoGateway
+from keyhole.cli.amounts import count
+from keyhole.cli.errors import CliError, exit_code
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.gateway_client import failure, open_gateway_client
+from keyhole.cli.verb_context import find_host_paths
+from keyhole.control.client import ControlFailed, NoGateway, RequestDeclined
+from keyhole.control.exec_socket import remove_leftover_sockets
+from keyhole.system.processes import has_ended
 
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.control.client import Client
+    from keyhole.control.client import ControlClient
 
 END_SECONDS = 30.0
 """How long a gateway may take to end its sessions and close its log; it takes about a second."""
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`down` has no flags."""
+
+
 def run(_: argparse.Namespace) -> int:
-    """Nothing to end is no error: it is what was asked for."""
-    with asking() as client:
+    """End the gateway; no running gateway is success, not an error."""
+    with open_gateway_client() as client:
         try:
             status = client.status()
         except NoGateway:
             print("no gateway is running, so there is nothing to end")
             return EXIT_OK
         try:
-            # Before it is told to end: a number alone may be another process's by then.
+            # Opened first: once the gateway has ended, its number may belong to another process.
             process = os.pidfd_open(status.pid)
         except ProcessLookupError:
             process = None
@@ -43,23 +50,24 @@ def run(_: argparse.Namespace) -> int:
         finally:
             if process is not None:
                 os.close(process)
+    remove_leftover_sockets(find_host_paths().runtime)
     print(f"the gateway has ended, and {count(status.sessions, 'session')} with it")
     return EXIT_OK
 
 
-def _stop(client: Client) -> None:
+def _stop(client: ControlClient) -> None:
     try:
         client.stop_gateway()
     except NoGateway:
-        return  # somebody else was quicker
-    except Declined as error:
+        return  # another process ended it first
+    except RequestDeclined as error:
         if error.error != "stopping":
             raise
     except ControlFailed as error:
-        # It may end before its answer has left; whether it did is seen by its process.
+        # The gateway may end before it has answered; run() waits for its process in any case.
         if "hung up" not in str(error):
             raise CliError(failure(error), exit_code(error)) from None
 
 
 def _ended(process: int, seconds: float) -> bool:
-    return bool(select.select([process], [], [], seconds)[0])
+    return has_ended(process, seconds)

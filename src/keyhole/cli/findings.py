@@ -1,34 +1,67 @@
-"""`keyhole findings`: what runs left that the host may execute, until a person dismisses it."""
+"""`keyhole findings`: lists files that runs left and the host may execute, until dismissed."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app.findings import Book, FindingStore
-from keyhole.app.leaving import renew
-from keyhole.app.places import POLICY_NAME
+from keyhole.app.run.finding_store import FindingStore, ProjectFindings
+from keyhole.app.run.run_findings import refresh_findings
+from keyhole.app.setup.host_paths import find_policy
 from keyhole.cli.amounts import age, moment
-from keyhole.cli.main import EXIT_OK
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_json_flag
 from keyhole.cli.paint import print_json
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import find_places
 from keyhole.cli.tables import Column, Fit, Grid, cell, show
+from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.text import visible
-from keyhole.sandbox.files.comparison import snapshot
+from keyhole.sandbox.files.comparison import take_snapshot
 
 if TYPE_CHECKING:
-    import argparse
-
-    from keyhole.app.findings import Open
+    from keyhole.app.run.finding_store import OpenFinding
     from keyhole.cli.tables import Cell
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_project_flags(parser)
+    actions = parser.add_subparsers(metavar="[list|dismiss]", dest="action")
+    text = "list open findings; one closes when its file is gone, or is again as it was"
+    listing = actions.add_parser("list", help=text, description=text)
+    _add_project_flags(listing, again=True)
+    text = "close findings that you have looked at; one opens again when its file changes"
+    dismiss = actions.add_parser("dismiss", help=text, description=text)
+    dismiss.add_argument("ids", nargs="*", metavar="ID", help="as the list shows it")
+    dismiss.add_argument(
+        "--all", action="store_true", help="every finding that the last list showed"
+    )
+    _add_project_flags(dismiss, again=True)
+
+
+def _add_project_flags(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    # SUPPRESS: an action must not reset what was given before it.
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        default=argparse.SUPPRESS if again else None,
+        help="of the project (default: keyhole.toml here or above)",
+    )
+    parser.add_argument(
+        "--every-project",
+        action="store_true",
+        default=argparse.SUPPRESS if again else False,
+        help="of every project, not only this one",
+    )
+    add_json_flag(parser)
+
+
 def run(options: argparse.Namespace) -> int:
-    """List them, or dismiss some."""
-    store = FindingStore(find_places().findings)
+    """List or dismiss findings."""
+    store = FindingStore(find_host_paths().findings)
     try:
         if options.action == "dismiss":
             return _dismiss(store, options)
@@ -49,8 +82,8 @@ def _list(store: FindingStore, options: argparse.Namespace) -> int:
 
 def _dismiss(store: FindingStore, options: argparse.Namespace) -> int:
     if bool(options.ids) == options.all:
-        raise CliError("which? `keyhole findings dismiss ID…`, or `--all`")
-    # What is dismissed is what was listed: the files are looked at only afterwards.
+        raise CliError("name the findings: `keyhole findings dismiss ID…`, or `--all`")
+    # Only findings that were listed are dismissed: the files are looked at again afterwards.
     projects = _projects(store, options)
     books = {project: store.read(project) for project in projects}
     known = {each.id for book in books.values() for each in book.open}
@@ -60,7 +93,7 @@ def _dismiss(store: FindingStore, options: argparse.Namespace) -> int:
             f"there is no open finding {visible(', '.join(missing))}: it is gone, or the file was "
             "changed since it was listed; `keyhole findings` shows what is there now"
         )
-    done: list[Open] = []
+    done: list[OpenFinding] = []
     for project in projects:
         with store.changing(project) as held:
             done += [each for each in held[0].open if each.id in chosen]
@@ -78,14 +111,15 @@ def _dismiss(store: FindingStore, options: argparse.Namespace) -> int:
 def _projects(store: FindingStore, options: argparse.Namespace) -> list[str]:
     if options.every_project:
         return [book.project for book in store.every()]
-    # The policy need not be there any more, nor be valid.
-    return [os.path.dirname(os.path.realpath(options.policy or Path(POLICY_NAME)))]
+    # The policy may be gone or not valid.
+    policy = options.policy or find_policy(Path.cwd(), find_host_paths().home)
+    return [os.path.dirname(os.path.realpath(policy))]
 
 
-def _looked_at(store: FindingStore, project: str) -> Book:
+def _looked_at(store: FindingStore, project: str) -> ProjectFindings:
     if not store.known(project):
-        return Book(project)
-    return renew(store, project, snapshot(store.read(project).scope))
+        return ProjectFindings(project)
+    return refresh_findings(store, project, take_snapshot(store.read(project).scope))
 
 
 _COLUMNS = (
@@ -97,18 +131,18 @@ _COLUMNS = (
 )
 
 
-def _row(each: Open) -> tuple[Cell, ...]:
+def _row(each: OpenFinding) -> tuple[Cell, ...]:
     finding = each.finding
     why = f"{finding.detail}; {finding.why}" if finding.detail else finding.why
     old = age(max(time.time() - each.since, 0))
     return tuple(map(cell, (each.id, old, finding.change, finding.path, why)))
 
 
-def _below(books: list[Book]) -> str:
+def _below(books: list[ProjectFindings]) -> str:
     uncounted = sum(book.uncounted for book in books)
     lines = []
     if uncounted:
-        lines.append(f"and {uncounted} more that were not kept; the audit log has some of them")
+        lines.append(f"and {uncounted} more that were not stored; the audit log has some of them")
     if uncounted or any(book.open for book in books):
         lines.append("`keyhole findings dismiss ID…` when you have looked at them, or `--all`")
     else:
@@ -116,7 +150,7 @@ def _below(books: list[Book]) -> str:
     return "\n".join(lines)
 
 
-def _as_json(book: Book, each: Open) -> dict[str, object]:
+def _as_json(book: ProjectFindings, each: OpenFinding) -> dict[str, object]:
     finding = each.finding
     return {
         "id": each.id,

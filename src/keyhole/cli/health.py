@@ -1,15 +1,16 @@
-"""`keyhole health`: whether sandboxes can work now, or what they lack; engines ask it, too.
+"""`keyhole health`: says whether sandboxes can work now. Container engines call it as a check.
 
-Unlike `keyhole status` it has the gateway look: at the door that it expects, and, by dialling, at
-the hosts that sandboxes may reach.
+Unlike `keyhole status`, it makes the gateway check the door that it expects and dial the hosts that
+sandboxes may reach.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
+from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.flags import add_json_flag
+from keyhole.cli.gateway_client import open_gateway_client
 from keyhole.cli.paint import paint, print_json
 from keyhole.control.client import NoGateway
 from keyhole.model.text import visible
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from keyhole.control.values import Health
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json_flag(parser)
+
+
 def run(options: argparse.Namespace) -> int:
-    """0 when nothing is lacking, 1 when something is or no gateway is up."""
-    with asking() as client:
+    """Return 0 when every check passes, 1 when one fails or no gateway is up."""
+    with open_gateway_client() as client:
         try:
             health = client.health()
         except NoGateway as error:
@@ -43,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def health_json(health: Health) -> dict[str, object]:
-    """For scripts."""
+    """The result for `--json`."""
     return {
         "healthy": health.healthy,
         "checks": [

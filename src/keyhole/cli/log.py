@@ -1,65 +1,102 @@
-"""`keyhole log` and `keyhole log verify`: what happened, and whether the log of it is whole."""
+"""`keyhole log`: prints the events of the audit log, or verifies that it is whole."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections import deque
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from keyhole.audit.directory import AuditUnusable, Directory
-from keyhole.audit.line import is_digest
-from keyhole.audit.read import Entry, Story, Wanted
-from keyhole.audit.verify import verify
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
-from keyhole.cli.paint import paint, print_json
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import find_places
+from keyhole.audit.log_directory import LogDirectory
+from keyhole.audit.log_reader import LogFilter, LogReader
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_json_flag
+from keyhole.cli.log_entry import complain_of_line
+from keyhole.cli.log_rows import print_csv_head, print_csv_row, text_row
+from keyhole.cli.log_time import parse_since
+from keyhole.cli.log_verify import parse_head, show_verification
+from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
-    import argparse
     import io
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-    from keyhole.audit.line import Record
-    from keyhole.audit.verify import Finding
+    from keyhole.audit.log_reader import LogEntry
 
 POLL_SECONDS = 0.2
 BACKLOG = 10
-"""Events that `-f` shows of what was there before, as `tail -f` does."""
+"""Earlier events that `-f` shows first, as `tail -f` does."""
 
-_DIGEST_PREFIX = "sha256:"
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="print new events as they come")
+    parser.add_argument("--denied", action="store_true", help="only denied events")
+    parser.add_argument("--session", metavar="ID", help="only this session (its first letters do)")
+    parser.add_argument("--host", metavar="HOST", help="only this host, or *.NAME: its subdomains")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only later events: 90s, 2h, 3d, today, or 2026-11-17 09:30"
+    )
+    parser.add_argument(
+        "-n",
+        dest="last",
+        type=_count,
+        metavar="N",
+        help="only the last N (with -f: first N, then new)",
+    )
+    parser.add_argument("--csv", action="store_true", help="rows for a spreadsheet")
+    actions = parser.add_subparsers(metavar="verify", dest="action")
+    text = "find lines that were removed, changed or moved (exit 1 when there are any)"
+    verify = actions.add_parser("verify", help=text, description=text)
+    verify.add_argument("--head", metavar="DIGEST", help="audit head that a run printed last")
+    add_json_flag(verify)
+    add_json_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the log, or verify it."""
     stdout: io.TextIOWrapper = sys.stdout  # type: ignore[assignment]
-    stdout.reconfigure(errors="backslashreplace")  # names may not be in the terminal's alphabet
-    path = find_places().audit
+    stdout.reconfigure(
+        errors="backslashreplace"
+    )  # the terminal's encoding may lack characters of a name
+    path = find_host_paths().audit
     try:
         if options.action == "verify":
-            return _verify(Directory.open(path), _head(options.head), as_json=options.json)
-        return _show(Directory.open(path), options)
+            head = parse_head(options.head)
+            return show_verification(LogDirectory.open(path), head, as_json=options.json)
+        return _show(LogDirectory.open(path), options)
     except FileNotFoundError:
         if options.action == "verify":
             raise CliError(f"there is no log at {visible(str(path))}: nothing to verify") from None
         return _say_nothing(as_json=options.json)
-    except AuditUnusable as error:
-        raise CliError(f"the log cannot be read: {visible(str(error))}") from None
 
 
-def _show(directory: Directory, options: argparse.Namespace) -> int:
-    wanted = Wanted(options.session, options.denied)
-    story = Story(directory)
-    entries = (entry for entry in story.read() if wanted.takes(entry))
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError("a number of events, as 20")
+    return int(text)
+
+
+def _show(directory: LogDirectory, options: argparse.Namespace) -> int:
+    if options.csv and options.json:
+        raise CliError("--csv or --json, not both")
+    since = parse_since(options.since) if options.since else None
+    wanted = LogFilter(options.session, options.denied, since, options.host)
+    # A file that was last written before that time has nothing to show.
+    story = LogReader(directory, 0.0 if options.follow else since or 0.0)
+    entries: Iterable[LogEntry] = (entry for entry in story.read() if wanted.takes(entry))
     if options.follow:
-        _follow(story, wanted, deque(entries, BACKLOG), as_json=options.json)
-    elif options.json:
+        backlog = deque(entries, BACKLOG if options.last is None else options.last)
+        _follow(story, wanted, backlog, _printer(options))
+    if options.last is not None:
+        entries = deque(entries, options.last)
+    if options.json:
         _print_array(entries)
-    elif not sum(print_entry(entry) for entry in entries):
-        what = "that was asked for" if options.denied or options.session else "yet"
+    elif not sum(map(_printer(options), entries)) and not options.csv:
+        asked = wanted != LogFilter() or options.last is not None
+        what = "that was asked for" if asked else "yet"
         print(f"nothing {what} in {visible(str(directory.path))}")
     for name in story.torn():
         print(
@@ -70,6 +107,25 @@ def _show(directory: Directory, options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _printer(options: argparse.Namespace) -> Callable[[LogEntry], int]:
+    """A function that prints an entry in the form that was asked for, and counts it."""
+    if options.csv:
+        print_csv_head()
+    as_json, as_csv = options.json, options.csv
+
+    def show(entry: LogEntry) -> int:
+        if entry.record is None:
+            complain_of_line(entry)
+            return 0
+        if as_csv:
+            print_csv_row(entry.record)
+        else:
+            print(_with_id(entry) if as_json else text_row(entry.record))
+        return 1
+
+    return show
+
+
 def _say_nothing(*, as_json: bool) -> int:
     if as_json:
         print("[]")
@@ -78,117 +134,38 @@ def _say_nothing(*, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _follow(story: Story, wanted: Wanted, backlog: Iterable[Entry], *, as_json: bool) -> None:
-    def show(entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if not wanted.takes(entry):
-                continue
-            if not as_json or entry.record is None:
-                print_entry(entry)
-            else:
-                print(_with_id(entry))
-
+def _follow(
+    story: LogReader,
+    wanted: LogFilter,
+    backlog: Iterable[LogEntry],
+    show: Callable[[LogEntry], int],
+) -> NoReturn:
     def wait() -> None:
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
 
-    show(backlog)
+    for entry in backlog:
+        show(entry)
     sys.stdout.flush()
-    show(story.follow(wait))
+    for entry in story.follow(wait):
+        if wanted.takes(entry):
+            show(entry)
+    raise AssertionError("a log is followed until it is interrupted")
 
 
-def _print_array(entries: Iterator[Entry]) -> None:
-    """A line for each event, so that a large log needs no memory."""
+def _print_array(entries: Iterable[LogEntry]) -> None:
+    """Print one event a line, so that a large log is never in memory as a whole."""
     print("[", end="")
     between = "\n"
     for entry in entries:
         if entry.record is None:
-            print_entry(entry)
+            complain_of_line(entry)
             continue
         print(f"{between}{_with_id(entry)}", end="")
         between = ",\n"
     print("\n]")
 
 
-def _with_id(entry: Entry) -> str:
-    """The line as it was written, with its digest before it."""
+def _with_id(entry: LogEntry) -> str:
+    """The line as written, with its digest as `id`."""
     return f'{{"id":"{entry.id}",{entry.data.decode("ascii", "replace").lstrip()[1:]}'
-
-
-def print_entry(entry: Entry) -> int:
-    if entry.record is None:
-        place = f"{visible(entry.file)}:{entry.line}"
-        print(f"keyhole: {place} is no event; `keyhole log verify` says more", file=sys.stderr)
-        return 0
-    print(_row(entry.record))
-    return 1
-
-
-def _row(record: Record) -> str:
-    at = datetime.fromtimestamp(record.at).strftime("%Y-%m-%d %H:%M:%S")
-    details = dict(record.details)
-    port = details.pop("port", None)
-    host = record.host if port is None or not record.host else f"{record.host}:{port}"
-    colour = "red" if record.denied else "green"
-    parts = [
-        paint(at, "dim"),
-        visible(record.session[:8] or "-").ljust(8),
-        paint(visible(record.verdict).ljust(5), colour),
-        visible(record.kind).ljust(8),
-        visible(host or "-").ljust(32),
-        visible(record.reason),
-        paint(visible(f"[{record.rule}]"), "dim"),
-    ]
-    if record.folded:
-        parts.append(paint(f"({record.folded} times)", "yellow"))
-    parts += [paint(visible(f"{name}={value}"), "dim") for name, value in details.items()]
-    return "  ".join(parts)
-
-
-def _head(text: str | None) -> str | None:
-    if text is None:
-        return None
-    digest = text.removeprefix(_DIGEST_PREFIX)
-    if not is_digest(digest):
-        raise CliError("--head wants the 64 hexadecimal digits that a run printed when it ended")
-    return digest
-
-
-def _verify(directory: Directory, head: str | None, *, as_json: bool) -> int:
-    report = verify(directory, head)
-    if as_json:
-        print_json(
-            {
-                "whole": report.whole,
-                "files": report.files,
-                "lines": report.lines,
-                "problems": [_finding_json(f) for f in report.problems],
-                "notes": [_finding_json(f) for f in report.notes],
-            }
-        )
-        return EXIT_OK if report.whole else EXIT_DENIED
-    for finding in report.notes:
-        print(f"{paint('note', 'yellow')}: {_finding(finding)}")
-    for finding in report.problems:
-        print(f"{paint('broken', 'red')}: {_finding(finding)}")
-    extent = f"{report.lines} lines in {_count(report.files, 'file')}"
-    if report.whole:
-        print(f"{paint('whole', 'green')}: {extent}")
-        return EXIT_OK
-    problems = _count(len(report.problems), "problem")
-    print(f"the log is {paint('not whole', 'red')}: {extent}, {problems}")
-    return EXIT_DENIED
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
-
-
-def _finding(finding: Finding) -> str:
-    place = f"{finding.file}:{finding.line}" if finding.line else finding.file
-    return visible(f"{place}: {finding.text}")
-
-
-def _finding_json(finding: Finding) -> dict[str, str | int]:
-    place = f"{finding.file}:{finding.line}"
-    return {"id": place, "file": finding.file, "line": finding.line, "message": finding.text}

@@ -1,7 +1,7 @@
-"""Tells a service manager that the gateway is ready and turns: sd_notify(3), as far as needed.
+"""Tells a service manager that the gateway is ready and alive, by sd_notify(3).
 
-A datagram to the socket that NOTIFY_SOCKET names; without one there is nobody to tell. With
-WATCHDOG_USEC the manager restarts a service that it does not hear from (sd_watchdog_enabled(3)).
+Messages are datagrams to the socket that NOTIFY_SOCKET names; without it none is sent. With
+WATCHDOG_USEC the manager restarts a service that sends no sign of life (sd_watchdog_enabled(3)).
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ WATCHDOG = "WATCHDOG_USEC"
 WATCHDOG_PROCESS = "WATCHDOG_PID"
 
 SHARE = 3
-"""How often within the watchdog's time it is told that the data plane turns: sd_watchdog_enabled(3)
-asks for twice."""
+"""Signs of life within the watchdog's interval; sd_watchdog_enabled(3) recommends two."""
 
 
 class Notifier:
-    """Connected when it is made, since the gateway is locked in before it is ready."""
+    """Sends the messages. It connects at once, because the lock-down comes before `ready`."""
 
     def __init__(self, env: MutableMapping[str, str]) -> None:
-        """What was meant for this process is taken out of `env`: its children are not the
-        service."""
+        """Remove the manager's variables from `env`: child processes are not the service."""
         self._sock: socket.socket | None = None
         self._interval = _watchdog(env.pop(WATCHDOG, ""), env.pop(WATCHDOG_PROCESS, ""))
         self._next = 0.0
@@ -39,28 +37,28 @@ class Notifier:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)
         try:
-            # A name that begins with '@' is of the abstract kind, which begins with a zero byte.
+            # '@' stands for the zero byte at the start of an abstract socket's name.
             sock.connect("\0" + name[1:] if name[0] == "@" else name)
         except OSError:
-            sock.close()  # nobody is there; to be ready does not hang on it
+            sock.close()  # no manager listens; the gateway starts all the same
         else:
             self._sock = sock
 
     def ready(self) -> None:
-        """It serves."""
+        """Tell the manager that the gateway serves."""
         self._send(b"READY=1")
         if not self._interval:
             self.close()
 
     def turned(self) -> None:
-        """The data plane turns; called much more often than the watchdog has to hear of it."""
+        """Tell the manager that the data plane is alive; calls beyond the interval send nothing."""
         now = time.monotonic()
         if self._interval and now >= self._next:
             self._next = now + self._interval
             self._send(b"WATCHDOG=1")
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Send no more messages."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
@@ -72,7 +70,7 @@ class Notifier:
 
 
 def _watchdog(usec: str, pid: str) -> float:
-    """Seconds between two signs of life; 0 where nobody waits for them."""
+    """Seconds between two signs of life; 0 without a watchdog."""
     if not usec.isdigit() or (pid and pid != str(os.getpid())):
         return 0.0
     return int(usec) / 1_000_000 / SHARE

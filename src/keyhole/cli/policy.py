@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from keyhole.app.catalogue import FileCatalogue
-from keyhole.app.policyfile import Unreadable
-from keyhole.app.trust import TrustStore, examine
-from keyhole.cli.check import grants_json
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.cli.consent import grants, obtain
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
+from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.flags import add_json_flag, add_policy_argument, add_trust_flag, chosen_policy
+from keyhole.cli.grants import grants_json
+from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import print_json
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import environment, find_places, read_policy
-from keyhole.policy.fault import PolicyFaults
+from keyhole.cli.verb_context import environment, find_host_paths
+from keyhole.host import presets
 from keyhole.policy.reference import json_schema
 
 if TYPE_CHECKING:
     import argparse
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
+    text = "print the JSON Schema of keyhole.toml, for editors"
+    actions.add_parser("schema", help=text, description=text)
+    text = "show what a policy grants and accept it on this host"
+    trust = actions.add_parser("trust", help=text, description=text)
+    add_policy_argument(trust)
+    add_trust_flag(trust)
+    add_json_flag(trust)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Print the schema, or ask for a policy's acceptance."""
+    """Print the schema, or accept a policy."""
     if options.action == "schema":
-        print_json(json_schema())
+        print_json(json_schema(FileCatalogue(), presets.NAMES))
         return EXIT_OK
-    places = find_places()
-    try:
-        file = read_policy(options.policy, places, FileCatalogue())
-        dossier = examine(file, places.home, environment().get("PATH", ""))
-    except PolicyFaults as error:
-        for fault in error.faults:
-            print(fault.render(), file=sys.stderr)
-        raise CliError("the policy is not valid, so it cannot be accepted") from None
-    except Unreadable as error:
-        raise CliError(str(error)) from None
-    store = TrustStore(places.trust)
+    places = find_host_paths()
+    file = read_policy(chosen_policy(options), places, FileCatalogue())
+    examined = examine_policy(file, places.home, environment().get("PATH", ""))
+    store = AcceptanceStore(places.trust)
     if options.json:
-        accepted = obtain(dossier, store, options.trust, asks=False)
+        accepted = obtain(examined, store, options.trust, asks=False)
         print_json(
             {
                 "policy": str(file.path),
-                "digest": dossier.digest,
+                "digest": examined.digest,
                 "accepted": accepted,
-                "grants": grants_json(grants(dossier)),
+                "grants": grants_json(grants(examined)),
             }
         )
     else:
-        accepted = obtain(dossier, store, options.trust)
-        print(f"{'accepted' if accepted else 'not accepted'} {dossier.digest}")
+        accepted = obtain(examined, store, options.trust)
+        print(f"{'accepted' if accepted else 'not accepted'} {examined.digest}")
     return EXIT_OK if accepted else EXIT_DENIED

@@ -1,35 +1,33 @@
-"""`keyhole prune`: removes what runs in containers left behind when they were killed."""
+"""`keyhole prune`: removes containers, networks and volumes that killed runs left."""
 
 from __future__ import annotations
 
-import json
-import os
 from typing import TYPE_CHECKING
 
-from keyhole.app.containers import prune_engines
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import find_places
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_json_flag
+from keyhole.cli.paint import print_json
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.model.text import visible
-from keyhole.sandbox.containers.engine import EngineFailed
-from keyhole.sandbox.programs import Missing
+from keyhole.sandbox.containers.container_target import prune_engines
 
 if TYPE_CHECKING:
     import argparse
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json_flag(parser)
+
+
 def run(options: argparse.Namespace) -> int:
-    """Remove, and say what."""
-    try:
-        found = prune_engines(dict(os.environ), find_places().state)
-    except (EngineFailed, Missing) as error:
-        raise CliError(str(error)) from None
+    """Remove them, and print each."""
+    found = prune_engines(environment(), find_host_paths().state)
     if options.json:
-        rows = [{"id": each.id, "what": each.what, "session": each.session} for each in found]
-        print(json.dumps(rows, indent=2))
-        return 0
+        print_json([{"id": e.id, "what": e.what, "session": e.session} for e in found])
+        return EXIT_OK
     for each in found:
         of = f" of {each.session}" if each.session else ""
-        print(visible(f"removed {each.what} {each.id}{of}"))  # labels, which an image may have too
+        print(visible(f"removed {each.what} {each.id}{of}"))  # labels come from images, too
     if not found:
         print("nothing is left behind")
-    return 0
+    return EXIT_OK

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.cli.asking import asking_all, complain, count, exit_code, failure, for_each
-from keyhole.cli.main import EXIT_OK
-from keyhole.cli.parser import CliError
+from keyhole.cli.amounts import count
+from keyhole.cli.errors import CliError, exit_code
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.gateway_client import complain, failure, find_gateways, for_each
 from keyhole.control.client import ControlFailed, NoGateway
 
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.control.endpoints import Endpoint
+    from keyhole.control.endpoints import ControlEndpoint
 
 CLOSED = "closed; its connections are cut"
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="of a session (its first letters do)")
+    parser.add_argument("--all", action="store_true", help="every session of the gateway")
+
+
 def run(options: argparse.Namespace) -> int:
-    """Close the doors, and cut what is open."""
+    """Close the doors, and cut all open connections."""
     if options.all == bool(options.ids):
         raise CliError("name the sessions to close (`keyhole ps` lists them), or --all")
-    with asking_all() as endpoints:
+    with find_gateways() as endpoints:
         if options.all:
             return _close_all(endpoints)
         return for_each(endpoints, options.ids, _close, CLOSED)
 
 
-def _close(endpoint: Endpoint, session: str) -> None:
+def _close(endpoint: ControlEndpoint, session: str) -> None:
     if not endpoint.revoke(session):
         complain(_silent(session))
 
 
-def _close_all(endpoints: list[Endpoint]) -> int:
-    """All at the same time: one that does not answer keeps no other open."""
+def _close_all(endpoints: list[ControlEndpoint]) -> int:
+    """Revoke all at the same time, so that a gateway that does not answer delays no other."""
     from keyhole.control.endpoints import ask_all
 
     closed, code = 0, EXIT_OK
@@ -57,4 +63,4 @@ def _close_all(endpoints: list[Endpoint]) -> int:
 
 
 def _silent(session: str) -> str:
-    return f"{session} did not answer, so what served its door was ended"
+    return f"{session} did not answer, so the process that served its door was ended"

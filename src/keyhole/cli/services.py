@@ -1,19 +1,31 @@
-"""`keyhole services [show NAME]`: what Keyhole knows of services, and how surely."""
+"""`keyhole services [show NAME]`: lists the services catalogue, or shows one entry."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keyhole.app.catalogue import FileCatalogue
-from keyhole.cli.main import EXIT_OK
-from keyhole.cli.paint import columns, paint, print_json
-from keyhole.cli.parser import CliError
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_json_flag
+from keyhole.cli.paint import paint, print_json
+from keyhole.cli.tables import Column, Fit, Grid, cell, show
+from keyhole.inject.table_values import describe_knowledge
 from keyhole.policy.kinds import nearest
 
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.inject.catalogue import HostTemplate, Template
+    from keyhole.cli.tables import Cell
+    from keyhole.inject.catalogue import HostTemplate, ServiceTemplate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="[show NAME]", dest="action")
+    one = actions.add_parser("show", help="show one entry", description="Show one entry.")
+    one.add_argument("name", metavar="NAME")
+    add_json_flag(one)
+    add_json_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,18 +46,31 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([_as_json(t) for t in templates])
         return EXIT_OK
-    rows = [(t.name, t.kind.value, f"{t.sure} {t.since}", _hosts(t.hosts[0])) for t in templates]
-    print("\n".join(columns([("NAME", "KIND", "HOW SURE", "HOSTS"), *rows], indent="")))
+    show([Grid(_COLUMNS, tuple(map(_row, templates)))])
     return EXIT_OK
+
+
+_COLUMNS = (
+    Column("NAME"),
+    Column("KIND", needs=60),
+    Column("HOW SURE", needs=80),
+    Column("HOSTS", Fit.WRAPPED),
+)
+
+
+def _row(template: ServiceTemplate) -> tuple[Cell, ...]:
+    sure = describe_knowledge(template.sure, template.looked_at)
+    return tuple(map(cell, (template.name, template.kind.value, sure, _hosts(template.hosts[0]))))
 
 
 def _hosts(entry: HostTemplate) -> str:
     return ", ".join(map(str, entry.hosts)) or f"yours, as {entry.example}"
 
 
-def _show(template: Template) -> None:
+def _show(template: ServiceTemplate) -> None:
     print(f"{paint(template.name, 'bold')}  {template.title}")
-    print(f"  {template.kind.value}; facts {template.sure}, as of {template.since}")
+    known = describe_knowledge(template.sure, template.looked_at)
+    print(f"  {template.kind.value}; facts {known}")
     for note in template.notes:
         print(f"  note: {note}")
     if template.env:
@@ -72,13 +97,13 @@ def _rows(name: str, texts: list[str]) -> None:
         print(f"    {(name if index == 0 else '').ljust(14)} {text}")
 
 
-def _as_json(template: Template) -> dict[str, Any]:
+def _as_json(template: ServiceTemplate) -> dict[str, Any]:
     return {
         "id": template.name,
         "title": template.title,
         "kind": template.kind.value,
         "sure": template.sure.value,
-        "since": template.since,
+        "looked_at": template.looked_at,
         "notes": list(template.notes),
         "env": list(template.env),
         "placeholder": template.placeholder.text if template.placeholder else None,

@@ -1,18 +1,18 @@
-"""`keyhole status`: whether a gateway is up, what it serves, and how it is hardened."""
+"""`keyhole status`: shows whether a gateway is up, what it serves, and how it is hardened."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from keyhole.cli.amounts import age, moment
-from keyhole.cli.asking import asking, failure
-from keyhole.cli.main import EXIT_DENIED, EXIT_OK
-from keyhole.cli.paint import print_json
-from keyhole.cli.parser import CliError
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.flags import add_json_flag, add_watch_flag
+from keyhole.cli.gateway_client import failure, open_gateway_client
+from keyhole.cli.paint import json_text, print_json
 from keyhole.cli.tables import WATCH_SECONDS, Cell, Column, Fit, Grid, cell, show, watch
 from keyhole.control.client import ControlFailed, NoGateway
 from keyhole.model.text import visible
@@ -20,20 +20,26 @@ from keyhole.model.text import visible
 if TYPE_CHECKING:
     import argparse
 
-    from keyhole.control.client import Client
+    from keyhole.control.client import ControlClient
     from keyhole.control.values import Status
 
-_NOT_ADMITTING = "no: the audit log cannot be written, so nothing new is let in"
+_NOT_ADMITTING = "no: the audit log cannot be written, so new connections are refused"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_watch_flag(parser)
+    parser.add_argument("--metrics", action="store_true", help="counters, for Prometheus")
+    add_json_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 when a gateway is up and admits; 1 when there is none, or it admits nothing."""
+    """Return 0 when a gateway is up and admits connections, otherwise 1."""
     if options.metrics and (options.json or options.watch):
         raise CliError("--metrics is for Prometheus: it goes with neither --json nor --watch")
-    with asking() as client:
+    with open_gateway_client() as client:
         if options.metrics:
             text = client.metrics()
-            if sys.stdout.isatty():  # a label may hold what somebody else chose (I8)
+            if sys.stdout.isatty():  # a label may hold text that a sandbox chose (I8)
                 text = "\n".join(map(visible, text.split("\n")))
             print(text, end="")
             return EXIT_OK
@@ -42,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         return _show(client, as_json=options.json)
 
 
-def _show(client: Client, *, as_json: bool) -> int:
+def _show(client: ControlClient, *, as_json: bool) -> int:
     try:
         status = client.status()
     except NoGateway as error:
@@ -58,12 +64,12 @@ def _show(client: Client, *, as_json: bool) -> int:
     return EXIT_OK if status.admitting else EXIT_DENIED
 
 
-def _watch(client: Client, *, as_json: bool) -> None:
+def _watch(client: ControlClient, *, as_json: bool) -> None:
     def look() -> tuple[Grid, ...]:
         try:
             return _grids(client.status())
         except ControlFailed as error:
-            # It may come back.
+            # The gateway may come back.
             return (Grid((), (), failure(error)),)
 
     while as_json:
@@ -71,13 +77,13 @@ def _watch(client: Client, *, as_json: bool) -> None:
             status: Status | None = client.status()
         except NoGateway:
             status = None
-        print(json.dumps(status_json(status), ensure_ascii=False), flush=True)
+        print(json_text(status_json(status)), flush=True)
         time.sleep(WATCH_SECONDS)
     watch(look)
 
 
 def status_json(status: Status | None) -> dict[str, object]:
-    """For scripts; `running` alone where there is no gateway."""
+    """The status for `--json`; `running` alone without a gateway."""
     if status is None:
         return {"running": False}
     return {
@@ -87,6 +93,7 @@ def status_json(status: Status | None) -> dict[str, object]:
         "data_plane": status.data_plane,
         "since": moment(status.since),
         "sessions": status.sessions,
+        "frozen": status.frozen,
         "connections": status.connections,
         "admitting": status.admitting,
         "protections": [
@@ -99,11 +106,14 @@ def status_json(status: Status | None) -> dict[str, object]:
 def _grids(status: Status) -> tuple[Grid, ...]:
     since = datetime.fromtimestamp(status.since).strftime("%Y-%m-%d %H:%M:%S")
     admits = cell("yes", "green") if status.admitting else cell(_NOT_ADMITTING, "red")
+    sessions = cell(status.sessions)
+    if status.frozen:
+        sessions = cell(f"{status.sessions}, {status.frozen} frozen: see `keyhole ps`", "red")
     rows: list[tuple[Cell, ...]] = [
         (cell("gateway"), cell(f"process {status.pid}, version {status.version}")),
         (cell("data plane"), cell(f"process {status.data_plane}")),
         (cell("up"), cell(f"{age(time.time() - status.since)}, since {since}")),
-        (cell("sessions"), cell(status.sessions)),
+        (cell("sessions"), sessions),
         (cell("connections"), cell(status.connections)),
         (cell("admits"), admits),
     ]

@@ -1,19 +1,18 @@
-"""`keyhole run --unsafe-no-isolation -- CMD…`: once, without a sandbox, and said so.
+"""`keyhole run --unsafe-no-isolation -- CMD…`: runs one command without a sandbox, and says so.
 
-Called by `run.py`. Everything that a policy or a sandbox would decide is refused beside it, so that
-nobody believes it holds. What is lost is said to a quiet person, too.
+Called by `run.py`. Flags about a policy or a sandbox are refused beside it, so that nobody believes
+that they hold. The warnings are printed even with `--quiet`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from keyhole.app.unisolated import run_here
-from keyhole.cli.paint import paint
-from keyhole.cli.parser import CliError
-from keyhole.cli.setting import environment, find_places
+from keyhole.app.run.unisolated import run_unisolated
+from keyhole.cli.errors import CliError
+from keyhole.cli.paint import notice
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -30,27 +29,22 @@ LOST = (
     "one; your own variables it has",
 )
 
-_OTHERS = ("policy", "trust", "runtime", "image", "self_test", "own_gateway")
-"""Flags that mean something for a sandbox alone."""
+_OTHERS = ("policy", "trust", "runtime", "image", "self_test", "own_gateway", "publish")
+"""Flags that mean something only with a sandbox."""
 
 
-def run(options: argparse.Namespace, command: tuple[str, ...], refused: int) -> int:
-    """Say what is lost, and run it; `refused` is the exit code for what cannot be."""
+def run(options: argparse.Namespace, command: tuple[str, ...]) -> int:
+    """Print what is lost, and run the command."""
     beside = [f"--{name.replace('_', '-')}" for name in _OTHERS if getattr(options, name)]
     if beside:
         words = "there is no sandbox and no policy that it could be about"
-        raise CliError(f"{FLAG} goes without {' and '.join(beside)}: {words}", refused)
+        raise CliError(f"{FLAG} goes without {' and '.join(beside)}: {words}")
     who = "root" if os.geteuid() == 0 else "you"
     for line in LOST:
-        _tell(line.format(who=who), "red")
-    ended = run_here(command, environment(), find_places().audit)
+        notice(line.format(who=who), "red")
+    ended = run_unisolated(command, environment(), find_host_paths().audit)
     if ended.error:
-        _tell(f"{visible(command[0])}: {ended.error}", "yellow")
+        notice(f"{visible(command[0])}: {ended.error}")
     if not options.quiet:
-        _tell(f"session {ended.session}, audit head {ended.head}", "yellow")
+        notice(f"session {ended.session}, audit head {ended.head}")
     return ended.code
-
-
-def _tell(line: str, colour: str) -> None:
-    sys.stderr.write(f"{paint('keyhole:', colour, stream=sys.stderr)} {line}\n")
-    sys.stderr.flush()

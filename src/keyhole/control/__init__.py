@@ -1,6 +1,6 @@
-"""The Unix-socket API: how a person's commands reach a gateway that lives longer than they do.
+"""The control API on a Unix socket, by which commands reach a running gateway.
 
-`server.py` and `client.py` are the two ways in. What can be asked is one table (`table.py`), from
-which requests are read, answers written and documents made; who does what is asked is handed in
-(`interface.py`). Knows nothing of doors' inner life, policies, secrets or the audit log.
-"""
+`server.py` and `client.py` are its two ends. One table (`operation_table.py`) has every operation:
+requests are read, answers written and documents made from it. The operations are implemented
+elsewhere and handed in (`interface.py`). The room knows nothing of policies, secrets or the audit
+log."""

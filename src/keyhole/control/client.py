@@ -1,7 +1,7 @@
-"""Asks the gateway: one connection for each question, plain sockets, no loop.
+"""The client of the control API: one connection for each request, plain sockets, no event loop.
 
-Used by the verbs of `cli/`, whose start counts: it imports little. It finds the socket only in a
-directory that nobody else can change, and talks only to a process of its own user.
+Used by the verbs of `cli/`. It imports little, because their start-up counts. It uses a socket only
+in a directory that no other user can change, and talks only to a process of its own user.
 """
 
 from __future__ import annotations
@@ -14,70 +14,70 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from keyhole.control.place import SOCKET, Missing, Unusable, address, open_directory
-from keyhole.control.shape import Misshapen
-from keyhole.control.table import AUTHORITY, BY_NAME, FAULT
+from keyhole.control.operation_table import AUTHORITY, BY_NAME, FAULT
+from keyhole.control.socket_directory import SOCKET, open_directory, socket_address
+from keyhole.model.errors import KeyholeError, ResourceUnusable, Unparsable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from keyhole.control.table import Operation
+    from keyhole.control.operation_table import Operation
     from keyhole.control.values import (
-        Fault,
+        ErrorBody,
         GrantView,
         Health,
-        Opened,
-        Opening,
+        OpenedSession,
         Reloaded,
         Revoked,
         SessionPage,
+        SessionRequest,
         SessionView,
         Status,
     )
 
 SECONDS = 45.0
-"""How long a question may take: longer than all that the server allows itself."""
+"""How long a request may take: longer than the server's own limits together."""
 
 MAX_ANSWER = 8 * 1024 * 1024
-"""Bytes of an answer: twice what the fullest page of sessions has."""
+"""Bytes of an answer: twice the fullest page of sessions."""
 
 _READ = 64 * 1024
 _UCRED = struct.Struct("=iII")
 
+SILENT = "gateway-silent"
+"""The reason of a ControlFailed: the gateway did not answer in time."""
 
-class ControlFailed(Exception):
+
+class ControlFailed(KeyholeError):
     """The gateway could not be asked; the message says why and what to do."""
+
+    reason = "gateway-failed"
 
 
 class NoGateway(ControlFailed):
-    """There is nobody to ask."""
+    """No gateway is running."""
+
+    reason = "no-gateway"
 
     def __init__(self) -> None:
-        super().__init__("no gateway is running; `keyhole up` starts one")
+        super().__init__("no gateway is running", "`keyhole up` starts one")
 
 
-class Silent(ControlFailed):
-    """It was asked and has not answered."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"the gateway did not answer within {seconds:g} s")
-
-
-class Declined(ControlFailed):
-    """The gateway was asked and did not do it. `error` is the code, `status` HTTP's."""
+class RequestDeclined(ControlFailed):
+    """The gateway refused or failed. `error` is the code of the API, `status` that of HTTP."""
 
     def __init__(self, status: int, error: str, why: str) -> None:
-        super().__init__(why)
+        super().__init__(why, reason=f"gateway-{error}")
         self.status = status
         self.error = error
 
 
-class Client:
-    """Knows where the gateway would be; connects for each question."""
+class ControlClient:
+    """A client for the socket in one directory; it connects for each request."""
 
     def __init__(self, directory: Path, seconds: float = SECONDS, name: str = SOCKET) -> None:
-        """`name` is that of the socket in the directory: a run has one of its own."""
+        """`name` is the name of the socket in the directory; a run has its own."""
         self._directory = directory
         self._seconds = seconds
         self._name = name
@@ -95,53 +95,57 @@ class Client:
         return cast("str", self.ask("metrics"))
 
     def sessions(self) -> list[SessionView]:
-        """All of them, page by page."""
+        """All sessions, read page by page."""
         found: list[SessionView] = []
         query: dict[str, str] = {}
         while True:
             page = cast("SessionPage", self.ask("list_sessions", query=query))
             found += page.sessions
-            # A page that does not go on would be asked for forever.
+            # Otherwise a server that repeats a page would be asked for ever.
             if page.next is None or page.next <= query.get("after", ""):
                 return found
             query = {"after": page.next}
 
     def session(self, session: str) -> SessionView:
-        """One of them."""
+        """One session."""
         return cast("SessionView", self.ask("show_session", id=session))
 
-    def open_session(self, opening: Opening, door: Sequence[int] = ()) -> Opened:
+    def open_session(self, opening: SessionRequest, door: Sequence[int] = ()) -> OpenedSession:
         """Prepare or open a session; `door` are descriptors in the order of `opening.door`."""
         body = _written("open_session", opening)
-        return cast("Opened", self.ask("open_session", body=body, descriptors=door))
+        return cast("OpenedSession", self.ask("open_session", body=body, descriptors=door))
 
     def open_door(self, session: str, names: Sequence[str], door: Sequence[int]) -> None:
         """Hand over the door of a session that this process prepared."""
         self.ask("open_door", body={"door": list(names)}, descriptors=door, id=session)
 
     def stop_session(self, session: str) -> None:
-        """End it."""
+        """End a session and its sandbox."""
         self.ask("stop_session", id=session)
 
+    def resume_session(self, session: str) -> None:
+        """Let a frozen session go on."""
+        self.ask("resume_session", id=session)
+
     def revoke_session(self, session: str) -> None:
-        """Close its door for good."""
+        """Close a session's door for good."""
         self.ask("revoke_session", id=session)
 
     def revoke_all(self) -> int:
-        """Close all doors; how many there were."""
+        """Close all doors; returns how many there were."""
         return cast("Revoked", self.ask("revoke_all")).revoked
 
     def grant(self, session: str, host: str, seconds: int, uses: int) -> GrantView:
-        """Allow one host more."""
+        """Allow a session one more host."""
         body = {"host": host, "seconds": seconds, "uses": uses}
         return cast("GrantView", self.ask("grant", body=body, id=session))
 
     def reload(self) -> Reloaded:
-        """Have all policies read again."""
+        """Make the gateway read all policies again."""
         return cast("Reloaded", self.ask("reload"))
 
     def secret_changed(self, name: str) -> None:
-        """Have a secret read again."""
+        """Make the gateway read a secret again."""
         self.ask("secret_changed", name=name)
 
     def stop_gateway(self) -> None:
@@ -158,13 +162,13 @@ class Client:
         descriptors: Sequence[int] = (),
         **parameters: str,
     ) -> Any:  # noqa: ANN401 - what the operation's record makes of the answer
-        """Ask for an operation of the table by its name."""
+        """Call an operation of the table by its name."""
         operation = BY_NAME[name]
         try:
             target = operation.target(**parameters)
-        except Misshapen:
-            # The server would say the same of it.
-            raise Declined(404, "not-found", "there is nothing like that") from None
+        except Unparsable:
+            # The server would answer the same.
+            raise RequestDeclined(404, "not-found", "there is nothing like that") from None
         if query:
             target += "?" + "&".join(f"{key}={value}" for key, value in query.items())
         request = _request(operation.method, target, body)
@@ -174,29 +178,33 @@ class Client:
                 _send(sock, request, descriptors)
                 raw = _receive(sock, deadline)
             except TimeoutError:
-                raise Silent(self._seconds) from None
+                raise self._silent() from None
             except OSError as error:
                 raise ControlFailed(f"the gateway hung up: {error.strerror}") from None
         return _read(operation, raw)
 
+    def _silent(self) -> ControlFailed:
+        why = f"the gateway did not answer within {self._seconds:g} s"
+        return ControlFailed(why, reason=SILENT)
+
     def _connect(self, deadline: float) -> socket.socket:
         try:
             directory = open_directory(self._directory, make=False)
-        except Missing:
+        except FileNotFoundError:
             raise NoGateway from None
-        except Unusable as error:
+        except ResourceUnusable as error:
             raise ControlFailed(str(error)) from None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
-            sock.connect(address(directory, self._name))
+            sock.connect(socket_address(directory, self._name))
             raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             raise NoGateway from None
         except TimeoutError:
             sock.close()
-            raise Silent(self._seconds) from None
+            raise self._silent() from None
         except OSError as error:
             sock.close()
             why = error.strerror or "it does not accept connections"
@@ -215,8 +223,8 @@ def _written(name: str, value: object) -> dict[str, object]:
         raise TypeError(f"{name} takes no body")
     try:
         return record.write(value, "request")
-    except Misshapen as error:
-        raise Declined(400, "malformed", error.why) from None
+    except Unparsable as error:
+        raise RequestDeclined(400, "malformed", error.message) from None
 
 
 def _request(method: str, target: str, body: Mapping[str, object] | None) -> bytes:
@@ -229,7 +237,7 @@ def _request(method: str, target: str, body: Mapping[str, object] | None) -> byt
 
 
 def _send(sock: socket.socket, request: bytes, descriptors: Sequence[int]) -> None:
-    """Descriptors go with the first byte. A server that hangs up may have said why before."""
+    """Send; descriptors go with the first byte. A server that hangs up may have answered before."""
     try:
         sent = 0
         if descriptors:
@@ -241,7 +249,7 @@ def _send(sock: socket.socket, request: bytes, descriptors: Sequence[int]) -> No
 
 
 def _receive(sock: socket.socket, deadline: float) -> bytes:
-    """All that comes until the end; descriptors beside it are none of ours, and are dropped."""
+    """Read to the end; descriptors that come along are closed."""
     received = bytearray()
     while True:
         left = deadline - time.monotonic()
@@ -269,19 +277,19 @@ def _read(operation: Operation, raw: bytes) -> object:
             raise ControlFailed("the gateway hung up in the middle of its answer")
         if status == operation.status:
             return _value(operation, body)
-        fault = cast("Fault", FAULT.read(json.loads(body), "answer"))
-    except (Misshapen, ValueError):
+        fault = cast("ErrorBody", FAULT.read(json.loads(body), "answer"))
+    except ValueError:
         raise ControlFailed(
             "the gateway's answer cannot be read: it may be of another version of Keyhole;"
             " `keyhole down` and `keyhole up` start this one"
         ) from None
-    raise Declined(status, fault.error, fault.why)
+    raise RequestDeclined(status, fault.error, fault.why)
 
 
 def _parse_head(head: bytes) -> tuple[int, int]:
-    """Status and length, as `answer.py` writes them; ValueError for all else.
+    """Status and length, as `responses.py` writes them; ValueError for any other form.
 
-    Not by `wire/`, whose patterns take longer to compile than the question takes.
+    `wire/` is not used: its patterns take longer to compile than the request takes.
     """
     start, *rows = head.decode("ascii").split("\r\n")
     version, status, _ = start.split(" ", 2)

@@ -1,7 +1,7 @@
-"""Every place where sessions of this user can be asked for: the gateway's socket, and each run's.
+"""The endpoints that have sessions of this user: the gateway's socket, and one for each run.
 
-Used by the verbs that speak of sessions. Endpoints are asked side by side, so that one that does
-not answer keeps nobody waiting; a run that does not answer is closed or ended by its processes.
+Used by the verbs about sessions. Endpoints are asked in parallel, so that one that does not answer
+delays no other; a run that does not answer is closed or ended by killing its processes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,18 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from keyhole.control.client import SECONDS, Client, ControlFailed, Declined, NoGateway, Silent
-from keyhole.control.runs import RUNS, Process, RunRecord, find_runs, socket_of
-from keyhole.control.values import SessionView, State
-from keyhole.model.value import dataclass
+from msgspec import Struct
+
+from keyhole.control.client import (
+    SECONDS,
+    SILENT,
+    ControlClient,
+    ControlFailed,
+    NoGateway,
+    RequestDeclined,
+)
+from keyhole.control.runs import RUNS, ProcessIdentity, RunRecord, find_runs, socket_of
+from keyhole.control.values import SessionPhase, SessionView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,77 +30,80 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 LIST_SECONDS = 1.0
-"""How long a run may take to say what it does: it lists one session."""
+"""How long a run may take to answer: it lists one session."""
 
 CLOSE_SECONDS = 0.1
-"""How long a run may take to close its door before its data plane is ended from here: longer than
-the run itself gives it, and so short that all is closed within 0.2 s."""
+"""How long a run may take to close its door before the verb kills its data plane: longer than the
+run's own limit, and short enough that everything is closed within 0.2 s."""
 
 
 STOP_SECONDS = 5.0
 """How long a run that cannot be asked may take to end its command and give the terminal back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """What became of an endpoint's sessions."""
+class ClosedSessions(Struct, frozen=True):
+    """The result of closing an endpoint's sessions."""
 
     closed: int
     ended: bool = False
-    """It did not answer, and its data plane was ended."""
+    """Whether it did not answer, so that its data plane was killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One place to ask."""
+class ControlEndpoint(Struct, frozen=True):
+    """One socket of the control API."""
 
     runtime: Path
     run: RunRecord | None = None
-    """None: the gateway's, which may have many sessions."""
+    """None for the gateway, which may have many sessions."""
 
-    def client(self, seconds: float = SECONDS) -> Client:
-        """Asks there."""
+    def client(self, seconds: float = SECONDS) -> ControlClient:
+        """A client for it."""
         if self.run is None:
-            return Client(self.runtime, seconds)
-        return Client(self.runtime / RUNS, seconds, socket_of(self.run.session))
+            return ControlClient(self.runtime, seconds)
+        return ControlClient(self.runtime / RUNS, seconds, socket_of(self.run.session))
 
     def sessions(self) -> list[SessionView]:
-        """What it has; a run that has ended has none. Raises ControlFailed for a gateway."""
+        """The endpoint's sessions; none for a run that has ended. Raises ControlFailed for a
+        gateway."""
         if self.run is None:
             return self.client().sessions()
         try:
             return self.client(LIST_SECONDS).sessions()
         except NoGateway:
-            # Without a socket it cannot be asked, but it may still be there.
+            # Without a socket it cannot be asked, but it may still run.
             return [_unseen(self.run)] if self.run.plane.lives else []
         except ControlFailed:
             return [_unseen(self.run)]
 
+    def resume(self, session: str) -> None:
+        """Let a frozen session go on. Raises ControlFailed."""
+        self.client().resume_session(session)
+
     def revoke(self, session: str) -> bool:
-        """Close one session; whether it answered. Raises ControlFailed."""
+        """Close one session; returns whether it answered. Raises ControlFailed."""
         if self.run is None:
             self.client().revoke_session(session)
             return True
         try:
             self.client(CLOSE_SECONDS).revoke_session(session)
-        except Declined:
+        except RequestDeclined:
             raise
         except ControlFailed as failed:
             self._end(self.run.plane, failed)
             return False
         return True
 
-    def revoke_all(self) -> Closed:
-        """Close all that it has. Raises ControlFailed."""
+    def revoke_all(self) -> ClosedSessions:
+        """Close all its sessions. Raises ControlFailed."""
         if self.run is None:
-            return Closed(self.client().revoke_all())
+            return ClosedSessions(self.client().revoke_all())
         try:
-            return Closed(self.client(CLOSE_SECONDS).revoke_all())
-        except Declined:
+            return ClosedSessions(self.client(CLOSE_SECONDS).revoke_all())
+        except RequestDeclined:
             raise
         except ControlFailed as failed:
             self._end(self.run.plane, failed)
-            return Closed(1, ended=True)
+            return ClosedSessions(1, ended=True)
 
     def stop(self, session: str) -> None:
         """End a session and its sandbox. Raises ControlFailed."""
@@ -102,31 +113,36 @@ class Endpoint:
         try:
             self.client(LIST_SECONDS).status()
             self.client().stop_session(session)
-        except Declined:
+        except RequestDeclined:
             raise
         except ControlFailed as failed:
-            # Everything of it ends with this process (PDEATHSIG), stopped or not.
+            # All its processes end with this one (PDEATHSIG), even if they are stopped.
             self._end(self.run.main, failed, STOP_SECONDS)
 
-    def _end(self, process: Process, failed: ControlFailed, grace: float = 0.0) -> None:
-        """End a process of a run that could not be asked, however that failed: the queue of a run
-        that is stopped may be full, or its socket removed. Raises NoGateway where the run has
-        ended, and `failed` where the process does not end."""
-        if not isinstance(failed, Silent) and self.run is not None and not self.run.plane.lives:
+    def _end(self, process: ProcessIdentity, failed: ControlFailed, grace: float = 0.0) -> None:
+        """Kill a process of a run that could not be asked.
+
+        The queue of a stopped run may be full, or its socket removed. Raises NoGateway if the run
+        has ended, and `failed` if the process does not end.
+        """
+        if failed.reason != SILENT and self.run is not None and not self.run.plane.lives:
             raise NoGateway
         if not process.end(grace):
             raise failed
 
 
-def find_endpoints(runtime: Path) -> list[Endpoint]:
-    """All of them, the gateway's first, whether or not there is one. Raises Unusable."""
-    return [Endpoint(runtime), *(Endpoint(runtime, each) for each in find_runs(runtime))]
+def find_endpoints(runtime: Path) -> list[ControlEndpoint]:
+    """All endpoints; the first is the gateway's, even if none runs. Raises ResourceUnusable."""
+    return [
+        ControlEndpoint(runtime),
+        *(ControlEndpoint(runtime, each) for each in find_runs(runtime)),
+    ]
 
 
 def ask_all(
-    endpoints: Sequence[Endpoint], ask: Callable[[Endpoint], T]
-) -> list[tuple[Endpoint, T | ControlFailed]]:
-    """Ask each in a thread of its own; what each said, in their order."""
+    endpoints: Sequence[ControlEndpoint], ask: Callable[[ControlEndpoint], T]
+) -> list[tuple[ControlEndpoint, T | ControlFailed]]:
+    """Ask each in a thread of its own; returns the answers in order."""
     found: list[T | ControlFailed | None] = [None] * len(endpoints)
 
     def run(number: int) -> None:
@@ -134,7 +150,7 @@ def ask_all(
             found[number] = ask(endpoints[number])
         except ControlFailed as error:
             found[number] = error
-        except OSError as error:  # no descriptor is left: it is told, not passed over
+        except OSError as error:  # no descriptor is left: reported, not skipped
             found[number] = ControlFailed(f"it cannot be asked: {error.strerror}")
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(1, len(endpoints))]
@@ -148,10 +164,10 @@ def ask_all(
 
 
 def _unseen(run: RunRecord) -> SessionView:
-    """What is known of a run that does not answer."""
+    """A view of a run that does not answer, from its lock file."""
     return SessionView(
         id=run.session,
-        state=State.SILENT,
+        state=SessionPhase.SILENT,
         label=run.label,
         policy=run.policy,
         pid=run.main.pid,

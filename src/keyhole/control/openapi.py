@@ -1,6 +1,6 @@
-"""The table as an OpenAPI 3.1 document and as a table for people. Made for docs/, not at run time.
+"""Writes the table as an OpenAPI 3.1 document and as Markdown, for docs/; not used at run time.
 
-`tests/control/publish.py` writes both; a test compares them with what is in docs/.
+`tests/rigs/control/publish.py` writes both; a test compares them with what is in docs/.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from keyhole.control import conversation, server
-from keyhole.control.answer import JSON, Problem
-from keyhole.control.handed import MAX_DESCRIPTORS
+from keyhole.control import connection, server
+from keyhole.control.operation_table import AUTHORITY, FAULT, OPERATIONS, PARAMETERS, Operation
 from keyhole.control.prometheus import CONTENT_TYPE, MAX_SAMPLES
+from keyhole.control.received_door import MAX_DESCRIPTORS
 from keyhole.control.request import MAX_BODY, MAX_HEAD
-from keyhole.control.table import AUTHORITY, FAULT, OPERATIONS, PARAMETERS, Operation
+from keyhole.control.responses import JSON, ApiError
 from keyhole.control.values import PAGE
 
 VERSION = "1"
-"""Of the API; it is the `/v1` of every path."""
+"""Version of the API; it is the `/v1` of every path."""
 
 _DESCRIPTORS = (
     "The sockets that `door` lists come beside the request by SCM_RIGHTS, in that order: exactly as"
@@ -25,7 +25,7 @@ _DESCRIPTORS = (
 )
 
 
-def document() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     records = {record.name: record for record in FAULT.nested()}
@@ -48,13 +48,25 @@ def document() -> dict[str, Any]:
     }
 
 
-def text() -> str:
-    """The document as it lies in docs/."""
-    return json.dumps(document(), indent=2, ensure_ascii=True) + "\n"
+def openapi_text() -> str:
+    """The document as it is in docs/: a line for each operation and each schema."""
+    return _laid_out(openapi_document(), 3) + "\n"
+
+
+def _laid_out(value: object, depth: int, indent: str = "") -> str:
+    """JSON with one member on a line down to a depth, and in one line below it."""
+    if depth == 0 or not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    inner = f"{indent}  "
+    members = (
+        f"{inner}{json.dumps(name)}: {_laid_out(member, depth - 1, inner)}"
+        for name, member in value.items()
+    )
+    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
 
 
 def operation_table() -> str:
-    """One row an operation."""
+    """A table with a row for each operation."""
     rows = ["| request | takes | answers | does |", "|---|---|---|---|"]
     for each in OPERATIONS:
         takes = []
@@ -72,33 +84,15 @@ def operation_table() -> str:
     return "\n".join(rows)
 
 
-def record_table() -> str:
-    """One row a member of whatever is sent or answered."""
-    rows = ["| object | member | | meaning |", "|---|---|---|---|"]
-    seen: set[str] = set()
-    for each in OPERATIONS:
-        for top in (each.query, each.body, each.answer):
-            for record in top.nested() if top else ():
-                if record.name in seen:
-                    continue
-                seen.add(record.name)
-                rows += [
-                    f"| {record.name} | `{name}` | {'may be missing' if field.optional else ''} |"
-                    f" {field.meaning} |"
-                    for name, field in record.fields.items()
-                ]
-    return "\n".join(rows)
-
-
 def problem_table() -> str:
-    """One row a way to be refused."""
+    """A table with a row for each error."""
     rows = ["| status | `error` | usual words |", "|---|---|---|"]
-    rows += [f"| {p.status} | `{p.code}` | {p.why} |" for p in sorted(Problem, key=_by_status)]
+    rows += [f"| {p.status} | `{p.code}` | {p.why} |" for p in sorted(ApiError, key=_by_status)]
     return "\n".join(rows)
 
 
 def bound_table() -> str:
-    """One row a bound."""
+    """A table with a row for each bound."""
     rows = ["| bound | is |", "|---|---|"]
     rows += [f"| {what} | {value} |" for what, value in _BOUNDS]
     return "\n".join(rows)
@@ -108,17 +102,17 @@ _BOUNDS = (
     ("bytes of a request's head", MAX_HEAD),
     ("bytes of a request's body", MAX_BODY),
     ("descriptors beside a request", MAX_DESCRIPTORS),
-    ("seconds for a request to arrive whole", f"{conversation.RECEIVE_SECONDS:g}"),
-    ("seconds for the gateway to do it", f"{conversation.WORK_SECONDS:g}"),
-    ("seconds for the answer to be read", f"{conversation.SEND_SECONDS:g}"),
+    ("seconds for a request to arrive whole", f"{connection.RECEIVE_SECONDS:g}"),
+    ("seconds for the gateway to do it", f"{connection.WORK_SECONDS:g}"),
+    ("seconds for the answer to be read", f"{connection.SEND_SECONDS:g}"),
     ("connections at a time; more wait", server.MAX_CONVERSATIONS),
-    ("operations at a time, but for those that cut off, end or show", server.MAX_AT_WORK),
+    ("operations at a time, except those that cut off, end or show", server.MAX_AT_WORK),
     ("sessions in one answer", PAGE),
     ("samples of the metrics", MAX_SAMPLES),
 )
 
 
-def _by_status(problem: Problem) -> int:
+def _by_status(problem: ApiError) -> int:
     return problem.status
 
 
@@ -153,7 +147,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "description": problem.why,
             "content": {JSON: {"schema": FAULT.schema()}},
         }
-        for problem in sorted(Problem, key=_by_status)
+        for problem in sorted(ApiError, key=_by_status)
     }
     return made
 

@@ -1,12 +1,12 @@
 """Endpoints of runs that have a gateway of their own: a socket and a lock file for each.
 
-A run claims its place here (`claim_run`) and serves the same API as a long-lived gateway; the verbs
-find all that live (`find_runs`). Both files are in a directory that is judged as the gateway's own
-is. The lock file is locked (flock) from before it has its name to the end of the run's process: one
-that is not is a leftover of a run that was killed, and whoever finds it removes it.
+A run claims its files here (`claim_run`) and serves the same API as a long-lived gateway; the verbs
+find all live runs (`find_runs`). Both files are in a directory that is checked as the gateway's own
+is. The lock file is locked (flock) from before it has its name until the run's process ends. A file
+without a lock is a leftover of a killed run, and is removed by the verb that finds it.
 
-The lock file names the run's processes. By that a person's command can end the data plane of a run
-whose own process is stopped (Ctrl-Z) and so answers nobody: the kill switch waits for nothing.
+The lock file names the run's processes, so that a verb can end the data plane of a run whose own
+process is stopped (Ctrl-Z) and does not answer: the kill switch waits for nothing (I12).
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ import fcntl
 import json
 import os
 import secrets
-import select
 import signal
 import socket
 import stat
 import time
 from typing import TYPE_CHECKING
 
-from keyhole.control.peer import started_ticks
-from keyhole.control.place import BACKLOG, Missing, Unusable, address, open_directory
-from keyhole.model.value import dataclass
+from msgspec import Struct
+
+from keyhole.control.socket_directory import BACKLOG, open_directory, socket_address
+from keyhole.model.errors import ResourceUnusable
+from keyhole.system.processes import has_ended, started_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 RUNS = "runs"
-"""Beside the gateway's socket."""
+"""Directory of the runs' files, beside the gateway's socket."""
 
 MAX_RECORD = 32 * 1024
 """Bytes of a lock file: a path of 4096 characters, each escaped, and a little more."""
 
 MAX_RUNS = 4096
-"""Runs that are looked at; a host has a handful."""
+"""Runs that are listed; a host has a handful."""
 
 GONE_SECONDS = 1.0
 """How long a process that was killed may take to be gone."""
 
 NEW_SECONDS = 60.0
-"""How old a lock file is that was never finished."""
+"""Age from which on an unfinished lock file is a leftover."""
 
 _SOCKET, _LOCK, _NEW = ".sock", ".lock", ".new"
 _ID_DIGITS = frozenset("0123456789abcdef")
@@ -53,21 +54,20 @@ _ID_LENGTH = 12
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process of this host; no two have number and start in common."""
+class ProcessIdentity(Struct, frozen=True):
+    """A process of this host by number and start, which no two processes share."""
 
     pid: int
     started: int
 
     @classmethod
-    def of(cls, pid: int) -> Process:
-        """One that lives."""
+    def of(cls, pid: int) -> ProcessIdentity:
+        """The identity of a living process."""
         return cls(pid, started_ticks(pid) or 0)
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended; True where that cannot be told."""
+        """Whether it has not ended; True if that cannot be found out."""
         try:
             pidfd = self._pin()
         except OSError:
@@ -75,15 +75,15 @@ class Process:
         if pidfd is None:
             return False
         try:
-            return not _has_ended(pidfd, 0)
+            return not has_ended(pidfd, 0)
         finally:
             os.close(pidfd)
 
     def end(self, grace: float = 0.0) -> bool:
-        """End it, if it is still the same one; whether it is gone.
+        """Kill it, if it is still the same process; returns whether it is gone.
 
-        With a `grace` it is asked first, and has so many seconds to end by itself; one that a
-        terminal has stopped goes on for that.
+        With a `grace`, it gets a SIGTERM first and so many seconds to end by itself; a process that
+        a terminal has stopped is continued for that.
         """
         try:
             pidfd = self._pin()
@@ -96,54 +96,47 @@ class Process:
                 if grace:
                     for number in (signal.SIGTERM, signal.SIGCONT):
                         signal.pidfd_send_signal(pidfd, number)
-                    if _has_ended(pidfd, grace):
+                    if has_ended(pidfd, grace):
                         return True
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return _has_ended(pidfd, GONE_SECONDS)
+            return has_ended(pidfd, GONE_SECONDS)
         except PermissionError:
             return False
         finally:
             os.close(pidfd)
 
     def _pin(self) -> int | None:
-        """A pidfd of it; None where it is gone. Raises OSError where no descriptor is left."""
+        """A pidfd of it; None if it is gone. Raises OSError if no descriptor is left."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return None
-        # The number was looked at after it was pinned: it is this very process's start.
+        # The start was read after the pidfd was opened, so it belongs to this process.
         started = started_ticks(self.pid)
         if started == self.started:
             return pidfd
-        unknown = started is None and not _has_ended(pidfd, 0)
+        unknown = started is None and not has_ended(pidfd, 0)
         os.close(pidfd)
         if unknown:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return None
 
 
-def _has_ended(pidfd: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What is known of a run without asking it."""
+class RunRecord(Struct, frozen=True):
+    """The facts of a run that its lock file has."""
 
     session: str
     label: str
     policy: str
     opened: int
-    main: Process
-    """Holds the sandbox and the endpoint."""
-    plane: Process
-    """Serves its door."""
+    main: ProcessIdentity
+    """The process that holds the sandbox and the endpoint."""
+    plane: ProcessIdentity
+    """The process that serves its door."""
 
 
 class RunClaim:
-    """A run's place while it lives; `release` gives it back."""
+    """A run's claimed files; `release` removes them."""
 
     def __init__(self, directory: int, session: str, lock: int, listener: socket.socket) -> None:
         self._directory = directory
@@ -152,7 +145,7 @@ class RunClaim:
         self.listener = listener
 
     def release(self) -> None:
-        """Listen no longer, and remove both files. A second time does nothing."""
+        """Stop listening, and remove both files. A second call does nothing."""
         if self._lock < 0:
             return
         self.listener.close()
@@ -163,9 +156,9 @@ class RunClaim:
 
 
 def claim_run(runtime: Path, record: RunRecord) -> RunClaim:
-    """Take the place of one run, and listen in it. Raises Unusable."""
+    """Claim the files of one run, and listen. Raises ResourceUnusable."""
     path = runtime / RUNS
-    # The parent first: it is the gateway's own directory, and judged as such.
+    # The parent first: it is the gateway's own directory, and checked as such.
     os.close(open_directory(runtime, make=True))
     directory = open_directory(path, make=True)
     lock, listener = -1, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -178,7 +171,7 @@ def claim_run(runtime: Path, record: RunRecord) -> RunClaim:
             _remove(directory, record.session)
             os.close(lock)
         os.close(directory)
-        raise Unusable(f"{path}: {error.strerror}") from None
+        raise ResourceUnusable(f"{path}: {error.strerror}") from None
     return RunClaim(directory, record.session, lock, listener)
 
 
@@ -200,9 +193,9 @@ def _make_lock(directory: int, record: RunRecord) -> int:
 
 def _put(listener: socket.socket, directory: int, session: str) -> None:
     listener.setblocking(False)
-    # Linux gives the file the mode of the unbound socket; there is no moment when it is wider.
+    # Linux gives the file the mode of the unbound socket, so that it is never wider.
     os.fchmod(listener.fileno(), 0o600)
-    listener.bind(address(directory, session + _SOCKET))
+    listener.bind(socket_address(directory, session + _SOCKET))
     listener.listen(BACKLOG)
 
 
@@ -225,10 +218,10 @@ def _written(record: RunRecord) -> bytes:
 
 
 def find_runs(runtime: Path) -> list[RunRecord]:
-    """Runs that live, by their ids; what killed ones left is removed. Raises Unusable."""
+    """Live runs by id; removes the files that killed runs left. Raises ResourceUnusable."""
     try:
         directory = open_directory(runtime / RUNS, make=False)
-    except Missing:
+    except FileNotFoundError:
         return []
     try:
         return sorted(_look(directory), key=lambda each: each.session)
@@ -237,7 +230,7 @@ def find_runs(runtime: Path) -> list[RunRecord]:
 
 
 def _look(directory: int) -> Iterator[RunRecord]:
-    # By a descriptor that can be read: that of a judged directory names it alone.
+    # Opened again for reading: the checked descriptor is O_PATH, which cannot list.
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         names = os.listdir(listed)[: 4 * MAX_RUNS]
@@ -248,7 +241,7 @@ def _look(directory: int) -> Iterator[RunRecord]:
         if not _is_id(session) or not name.endswith((_LOCK, _NEW)):
             continue
         if name.endswith(_NEW) and not _is_old(directory, name):
-            continue  # to look at its lock would keep the run from locking it
+            continue  # testing its lock now could keep the run from locking it
         found = _read(directory, name)
         if found is None:
             continue
@@ -265,7 +258,7 @@ def _look(directory: int) -> Iterator[RunRecord]:
 
 
 def _is_old(directory: int, name: str) -> bool:
-    """A lock file without its name yet is locked a moment after it is made."""
+    """Whether it is a leftover; a run that starts locks its new file a moment later."""
     try:
         made = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
     except OSError:
@@ -278,7 +271,7 @@ def _is_id(text: str) -> bool:
 
 
 def _read(directory: int, name: str) -> tuple[bool, bytes] | None:
-    """Whether somebody holds a lock file, and what is in it; None where it is gone or none."""
+    """Whether a lock file is held, and its content; None if it is gone or no lock file."""
     try:
         lock = os.open(name, _OPEN | os.O_RDONLY, dir_fd=directory)
     except OSError:
@@ -306,8 +299,8 @@ def _parse(session: str, said: bytes) -> RunRecord | None:
                 "plane": [int(plane), int(plane_started)],
             }:
                 main_process, plane_process = (
-                    Process(main, main_started),
-                    Process(plane, plane_started),
+                    ProcessIdentity(main, main_started),
+                    ProcessIdentity(plane, plane_started),
                 )
                 return RunRecord(session, label, policy, opened, main_process, plane_process)
     except (ValueError, RecursionError):

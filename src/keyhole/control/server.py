@@ -1,7 +1,7 @@
-"""The control socket's server: accepts, lets in, bounds. The way into this room for a gateway.
+"""The server of the control API: accepts connections, checks peers, and bounds both.
 
-Made by the composition root with a claimed place and an `Operations`; runs on the gateway's loop
-and must not be able to hold it up.
+Made by the composition root with a claimed directory and an `Operations`. It runs on the gateway's
+loop and must not delay it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from keyhole.control.answer import Problem, Rejected, rejection
-from keyhole.control.conversation import Conversation
-from keyhole.control.handed import namespace_of
-from keyhole.control.peer import Own, Stranger, identify
+from keyhole.control.connection import ControlConnection
+from keyhole.control.peer import OwnIdentity, RefusedPeer, identify
+from keyhole.control.received_door import namespace_of
+from keyhole.control.responses import ApiError, RequestRejected, error_response
 
 if TYPE_CHECKING:
     import socket
 
     from keyhole.control.interface import Operations
-    from keyhole.control.place import Claim
     from keyhole.control.runs import RunClaim
+    from keyhole.control.socket_directory import SocketClaim
 
 MAX_CONVERSATIONS = 512
-"""Connections at a time; more wait in the kernel's queue. A command makes one after the other."""
+"""Connections at a time; more wait in the kernel's queue. A verb opens one after the other."""
 
 MAX_AT_WORK = 64
-"""Operations at a time that may have to wait for something: a session that is opened waits for a
-secret, or for a data plane that is stuck. Others wait their turn; urgent ones do not."""
+"""Operations at a time that may wait: to open a session can mean to wait for a secret, or for a
+stuck data plane. More wait for their turn; urgent ones do not."""
 
 ACCEPTS_PER_TICK = 8
-"""Connections taken before the loop looks at doors again."""
+"""Connections accepted before the loop looks at doors again."""
 
 EXHAUSTED_PAUSE = 0.1
 """Seconds to wait when the system has no descriptor left."""
@@ -41,25 +41,25 @@ CLOSE_SECONDS = 1.0
 """How long answers that are being sent may take at the end."""
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_FORBIDDEN = rejection(Rejected(Problem.FORBIDDEN))
+_FORBIDDEN = error_response(RequestRejected(ApiError.FORBIDDEN))
 
 
-class Server:
-    """Listens from when it is made to when it is closed."""
+class ControlServer:
+    """Listens from its creation until it is closed."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        claim: Claim | RunClaim,
+        claim: SocketClaim | RunClaim,
         listener: socket.socket,
         operations: Operations,
     ) -> None:
-        """`listener` is the claim's, made while the process may still make one."""
+        """`listener` is the claim's socket, made before the lock-down."""
         self._loop = loop
         self._claim = claim
         self._operations = operations
-        self._own = Own(os.geteuid(), namespace_of(listener))
-        self._conversations: set[Conversation] = set()
+        self._own = OwnIdentity(os.geteuid(), namespace_of(listener))
+        self._conversations: set[ControlConnection] = set()
         self._turns = asyncio.Semaphore(MAX_AT_WORK)
         self._timer: asyncio.TimerHandle | None = None
         self._accepting = False
@@ -70,7 +70,7 @@ class Server:
         self._resume()
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Take no more, let answers leave, give the place back. A second time does nothing."""
+        """Accept no more, send pending answers, release the claim. A second call does nothing."""
         if not self._open:
             return
         self._open = False
@@ -84,7 +84,7 @@ class Server:
         tasks = [task for task in cut if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
-        # Last of all: who takes the place next may rely on this gateway's being done.
+        # Last: the next gateway to claim the directory relies on this one being done.
         self._claim.release()
 
     # ── accepting ─────────────────────────────────────────────────────────────────────────────────
@@ -120,24 +120,23 @@ class Server:
             self._admit(sock)
 
     def _admit(self, sock: socket.socket) -> None:
-        try:
-            # Who asks is known before a byte of theirs is read (I5).
-            peer = identify(sock, self._own)
-        except Stranger as stranger:
+        # The peer is checked before a byte of it is read (I5).
+        peer = identify(sock, self._own)
+        if isinstance(peer, RefusedPeer):
             try:
-                self._operations.stranger(stranger)
+                self._operations.peer_refused(peer)
             finally:
                 with contextlib.suppress(OSError):
                     sock.send(_FORBIDDEN)
                 sock.close()
             return
-        conversation = Conversation(
+        conversation = ControlConnection(
             self._loop, sock, peer, self._operations, self._own.namespace, self._left, self._turns
         )
         self._conversations.add(conversation)
         self._quiet.clear()
 
-    def _left(self, conversation: Conversation) -> None:
+    def _left(self, conversation: ControlConnection) -> None:
         self._conversations.discard(conversation)
         if not self._conversations:
             self._quiet.set()

@@ -1,7 +1,6 @@
-"""What is asked and what is answered, as values. Their shapes are in `table.py`.
+"""The values of requests and answers. Their shapes are in `operation_table.py`.
 
-None has a field for a secret: an answer holds names, numbers, states and what the sandbox is given
-in place of a secret (I1).
+None has a field for a secret: an answer holds names, numbers, states and placeholders (I1).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from keyhole.model.host import HostPattern
@@ -18,21 +17,23 @@ PAGE = 50
 """Sessions in one answer: at the very most 4 MiB, and some 40 KiB in practice."""
 
 
-class State(enum.StrEnum):
-    """Where a session stands."""
+class SessionPhase(enum.StrEnum):
+    """State of a session."""
 
     ENDED = "ended"
     PREPARED = "prepared"
     """It waits for its door."""
     OPEN = "open"
+    FROZEN = "frozen"
+    """Nothing passes until a person resumes it: a decoy was sent."""
     REVOKED = "revoked"
     """The door is closed and stays so; the sandbox still runs."""
     SILENT = "silent"
-    """What serves its door does not answer: it is stuck, or the whole run is stopped (Ctrl-Z)."""
+    """The process that serves its door does not answer: it is stuck or stopped (Ctrl-Z)."""
 
 
-class Outcome(enum.StrEnum):
-    """What became of a policy that was read again."""
+class ReloadOutcome(enum.StrEnum):
+    """Outcome of reading a policy again."""
 
     KEPT = "kept"
     """It is not valid or not accepted: the old one stays in force."""
@@ -43,46 +44,43 @@ class Outcome(enum.StrEnum):
 # ── asked ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Paging:
-    """Which sessions are listed."""
+class SessionQuery(Struct, frozen=True):
+    """The sessions to list."""
 
     after: str = ""
     limit: int = PAGE
 
 
-@dataclass(frozen=True, slots=True)
-class StandIn:
-    """What the sandbox has in place of a service's secret."""
+class ServicePlaceholder(Struct, frozen=True):
+    """The placeholders that the sandbox has for a service's secret."""
 
     service: str
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A session that is to be."""
+class SessionRequest(Struct, frozen=True):
+    """A request to prepare or open a session."""
 
     policy: str
     trusted: str
     label: str
     granted: str
-    stand_ins: tuple[StandIn, ...] = ()
+    stand_ins: tuple[ServicePlaceholder, ...] = ()
     search_path: str = ""
     writable: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()
+    all_secrets: bool = False
     door: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DoorOpening:
+class DoorRequest(Struct, frozen=True):
     """The door of a session that was prepared."""
 
     door: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a person adds at run time: timed and counted."""
+class GrantRequest(Struct, frozen=True):
+    """A grant that a person adds at run time, for a time and a number of uses."""
 
     host: HostPattern
     seconds: int
@@ -92,8 +90,7 @@ class Grant:
 # ── answered ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Protection:
+class Protection(Struct, frozen=True):
     """One part of the gateway's own hardening."""
 
     name: str
@@ -101,8 +98,7 @@ class Protection:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The gateway as a whole."""
 
     version: str
@@ -113,27 +109,25 @@ class Status:
     admitting: bool
     protections: tuple[Protection, ...] = ()
     data_plane: int = 0
+    frozen: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that a gateway needs to be of use."""
+class HealthCheck(Struct, frozen=True):
+    """The check of one thing that a gateway needs."""
 
     name: str
     on: bool
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether sandboxes of the gateway can work now, and what they lack."""
+class Health(Struct, frozen=True):
+    """Whether sandboxes of the gateway can work now, and each check."""
 
     healthy: bool
-    checks: tuple[Check, ...]
+    checks: tuple[HealthCheck, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GrantView:
+class GrantView(Struct, frozen=True):
     """A grant while it lasts."""
 
     host: str
@@ -141,21 +135,36 @@ class GrantView:
     uses: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetView:
-    """What was used of a budget."""
+class BudgetView(Struct, frozen=True):
+    """Use of a budget."""
 
     name: str
     used: int
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionView:
+class PortDirection(enum.StrEnum):
+    """The side that opens the connections of a port."""
+
+    IN = "in"
+    """A browser of the host, to the sandbox."""
+    OUT = "out"
+    """The sandbox, to the host."""
+
+
+class PortView(Struct, frozen=True):
+    """A port of the sandbox that is joined to one of the host."""
+
+    direction: PortDirection
+    outer: int
+    inner: int
+
+
+class SessionView(Struct, frozen=True):
     """A session as a person sees it."""
 
     id: str
-    state: State
+    state: SessionPhase
     label: str
     policy: str
     pid: int
@@ -167,56 +176,51 @@ class SessionView:
     up: int
     down: int
     stored: tuple[str, ...]
-    """No default: `keyhole secret rotate --end-sessions` ends by it, and a gateway that forgot it
-    would end none."""
+    """No default: `keyhole secret rotate --end-sessions` chooses sessions by it, and a gateway that
+    forgot it would end none."""
     secrets: tuple[str, ...] = ()
     grants: tuple[GrantView, ...] = ()
     budgets: tuple[BudgetView, ...] = ()
+    ports: tuple[PortView, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
-    """Some sessions, and where to go on."""
+class SessionPage(Struct, frozen=True):
+    """One page of sessions, and where the next begins."""
 
     sessions: tuple[SessionView, ...]
     next: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A session that was made, and what its sandbox needs."""
+class OpenedSession(Struct, frozen=True):
+    """A session that was prepared, and the CA that its sandbox needs."""
 
     id: str
-    state: State
+    state: SessionPhase
     ca: str
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(Struct, frozen=True):
     """How many sessions were closed."""
 
     revoked: int
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyReload:
+class PolicyReload(Struct, frozen=True):
     """One policy file that was read again."""
 
     path: str
-    outcome: Outcome
+    outcome: ReloadOutcome
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
+class Reloaded(Struct, frozen=True):
     """All policy files in use."""
 
     policies: tuple[PolicyReload, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorBody(Struct, frozen=True):
     """Every answer that is not a success."""
 
     error: str

@@ -1,31 +1,31 @@
-"""What the services of a session use, counted as requests and answers pass.
+"""Counts the use of a session's services as requests and responses pass.
 
-`session.py` keeps a meter for each service whose policy has bounds of its own, `inspected.py` asks
-it before a request goes, `exchange.py` shows a `Tally` the answer. Where a policy sets none of
-these there is no meter, and nothing is asked.
+`session.py` keeps a meter for each service whose policy has bounds of its own, `http/admission.py`
+asks it before a request goes, `http/response.py` shows a `Tally` the response. Where a policy sets
+none of these there is no meter.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.inject.usage import Usage, UsageReader
+from keyhole.inject.token_usage import UsageFormat, UsageReader
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.policy.budget import BudgetUse, Meter, ServiceLimits
-from keyhole.policy.limit import Bucket
+from keyhole.policy.limit import TokenBucket
 
 if TYPE_CHECKING:
+    from keyhole.http.response import ResponseHead
     from keyhole.model.decision import Decision
     from keyhole.policy.budget import GatewayLimits
     from keyhole.policy.policy import Policy
-    from keyhole.wire.httpresponse import ResponseHead
 
 BYTES_PER_TOKEN = 4
-"""Of text whose tokens nobody says: about what English takes; other text takes fewer."""
+"""Bytes per token of unreported text: about right for English; other text has fewer."""
 
 _EVENT_MARKS = {b"text/event-stream": b"data:", b"amazon.eventstream": b":event-type"}
-"""What each event has, by the type of a stream."""
+"""The mark of each event, by the type of a stream."""
 _ERRORS = 400
 
 
@@ -37,7 +37,7 @@ def meters_for(policy: Policy, now: float) -> dict[str, Meter]:
 
 
 def change_meters(meters: dict[str, Meter], policy: Policy, now: float) -> None:
-    """Have another policy's bounds hold; what was counted stays counted.
+    """Apply another policy's limits; the counters stay.
 
     A meter is never forgotten: a budget that is taken away and given back has not been refilled.
     """
@@ -49,12 +49,12 @@ def change_meters(meters: dict[str, Meter], policy: Policy, now: float) -> None:
 
 
 def uses(meters: dict[str, Meter]) -> tuple[BudgetUse, ...]:
-    """Use against budget, for a listing."""
+    """The use of each budget, for a list."""
     return tuple(use for meter in meters.values() for use in meter.uses())
 
 
 def body_limit(meter: Meter, method: str, path: str) -> int | None:
-    """Bytes that the body of an allowed request may have by its service's own words."""
+    """The limit in bytes that a service sets for the body of an allowed request."""
     if not meter.limits.bodies:
         return None
     try:
@@ -69,44 +69,50 @@ def body_limit(meter: Meter, method: str, path: str) -> int | None:
 class Tally:
     """The tokens of one request, charged to its service's budget.
 
-    By what the answer says. Attack: ask for a stream and leave before its last event, which alone
-    says it, or ask for a stream without it. So what ends early, and a stream that says nothing, is
-    charged by its size: what was sent, and one token for each event that came. An answer that came
-    whole and has no place for it (a list of models, a count) takes nothing.
+    The response reports them. Attack: request a stream and leave before its last event, which alone
+    has the report, or request a stream without a report. So a stream that ends early or reports
+    nothing is charged by its size: the bytes sent, and one token for each event, or for each byte
+    of gRPC's messages. A complete response without a report (a list of models, a count) costs
+    nothing.
     """
 
     __slots__ = (
-        "_bytes", "_events", "_json", "_mark", "_meter", "_opaque", "_reader", "_said_of",
-        "_status", "_tail", "_terse", "sent",
+        "_bytes", "_events", "_json", "_mark", "_messages", "_meter", "_opaque", "_reader",
+        "_said_of", "_status", "_tail", "_terse", "sent",
     )  # fmt: skip
 
-    def __init__(self, meter: Meter, forms: tuple[Usage, ...]) -> None:
+    def __init__(self, meter: Meter, forms: tuple[UsageFormat, ...]) -> None:
         self.sent = False
         """Whether the request has gone to the origin."""
         self._meter = meter
         self._reader = UsageReader(forms)
-        # Its `invoke` passes on what each maker's model answers, in as many forms.
-        self._terse = Usage.BEDROCK in forms
+        # Bedrock's `invoke` passes on the answer of each maker's model, in as many formats.
+        self._terse = UsageFormat.BEDROCK in forms
         self._status = 0
         self._bytes = 0
         self._events = 0
         self._mark = self._tail = b""
-        """Of what comes in events, each of which is a token or more: how they are told."""
+        """The separator of events, in a response that is a stream of them; each has at least one
+        token."""
         self._json = False
         self._opaque = False
-        """Whether it is encoded, and not read."""
+        """Whether the response is encoded, and so is not read."""
+        self._messages = False
+        """Whether the response is gRPC's, which reports nothing that is read here."""
         self._said_of = 0
-        """Bytes sent up by WebSocket whose tokens were said."""
+        """Bytes sent by WebSocket whose tokens were reported."""
 
     def join(self, sent: int) -> None:
-        """Count from here on what is under way; `sent` has the bytes of before."""
+        """Begin to count a request under way; `sent` has the bytes sent before."""
         self.sent = True
         self._said_of = sent
 
     def begin(self, head: ResponseHead) -> None:
-        """The answer's head."""
+        """The head of the response."""
         self._status = head.status
-        self._opaque = bool(head.encoding)
+        # Attack: a message that repeats a report which the client wrote, where no JSON quotes it.
+        self._messages = head.messages
+        self._opaque = bool(head.encoding) or head.messages
         kinds = [line.lower() for line in head.lines if line[:13].lower() == b"content-type:"]
         for kind, mark in _EVENT_MARKS.items():
             if any(kind in line for line in kinds):
@@ -114,7 +120,7 @@ class Tally:
         self._json = any(b"json" in line for line in kinds)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Bytes of the answer."""
+        """Bytes of the response."""
         text = bytes(data)
         self._bytes += len(text)
         if self._mark:
@@ -124,8 +130,9 @@ class Tally:
         self._reader.feed(text)
 
     def message(self, payload: bytes, *, ends: bool, sent: int) -> Decision | None:
-        """A part of a WebSocket's message, of which each may say its own; a decision when the
-        budget is used up, since no further request comes to be refused."""
+        """Count a part of a WebSocket's message, which may report its own tokens. Returns a
+        decision when the budget is used up, since no further request will come that could be
+        refused."""
         self._reader.feed(payload)
         if not ends:
             return None
@@ -140,19 +147,19 @@ class Tally:
         return self._meter.spent()
 
     def end(self, sent: int, *, whole: bool) -> None:
-        """No more comes. `sent` has the bytes of what was asked."""
+        """The response has ended. `sent` has the bytes of the request."""
         said = self._reader.take() or 0
         if not self.sent or self._status >= _ERRORS:
             self._charge(said)
             return
         reader = self._reader
         silent = not said and (self._mark or reader.empty or self._opaque or self._terse)
-        if silent or reader.crowded or not whole:
+        if silent or reader.crowded or self._messages or not whole:
             said = max(said, self._estimate(sent))
         self._charge(said)
 
     def end_messages(self, sent: int) -> None:
-        """The same of a WebSocket; `sent` has the bytes of all that was sent up."""
+        """The same for a WebSocket; `sent` has the bytes of all client messages."""
         self._charge(self._estimate_message(sent))
 
     def _estimate(self, sent: int) -> int:
@@ -170,13 +177,13 @@ class Tally:
         self._meter.tokens += tokens
 
 
-def tally_for(meter: Meter, forms: tuple[Usage, ...]) -> Tally | None:
-    """Who counts the tokens of a request, where they are to be counted."""
+def tally_for(meter: Meter, forms: tuple[UsageFormat, ...]) -> Tally | None:
+    """The tally of a request, if its tokens are counted."""
     return Tally(meter, forms) if forms and meter.limits.budget.tokens is not None else None
 
 
 class Commons:
-    """What all sandboxes of a gateway share of its time; each has its own bounds below this."""
+    """The rates that all sandboxes of a gateway share; each has its own limits beside them."""
 
     __slots__ = ("connects", "questions", "requests")
 
@@ -186,5 +193,5 @@ class Commons:
         self.requests = _bucket("requests_per_second", limits.requests_per_second, now)
 
 
-def _bucket(name: str, rate: int | None, now: float) -> Bucket | None:
-    return None if rate is None else Bucket.full(name, rate, now, table="gateway")
+def _bucket(name: str, rate: int | None, now: float) -> TokenBucket | None:
+    return None if rate is None else TokenBucket.full(name, rate, now, table="gateway")

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.gateway import fetches
+from msgspec.structs import replace
+
 from keyhole.gateway.budgets import Commons
-from keyhole.gateway.door import namespace_cookie
-from keyhole.gateway.handle import DoorHandle, Shared
+from keyhole.gateway.context import DoorContext
+from keyhole.gateway.door.door import namespace_cookie
+from keyhole.gateway.door.handle import DoorHandle
+from keyhole.gateway.git import fetches
 from keyhole.gateway.slots import Slots
+from keyhole.model.errors import Refused, UpstreamFailed
 from keyhole.policy.budget import GatewayLimits
-from keyhole.system.dialler import AddressRefused, Dialler, Unreachable
-from keyhole.system.places import Places
+from keyhole.system.dialler import Dialler
+from keyhole.system.share_pool import SharePool
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
-    from keyhole.gateway.door import Door
+    from keyhole.gateway.door.door import Door
     from keyhole.gateway.session import Session
     from keyhole.model.host import Host
     from keyhole.policy.rulebook import Rulebook
@@ -29,15 +34,7 @@ IDLE_TIMEOUT = 15 * 60.0
 """Seconds without a byte either way after which a tunnel is cut."""
 
 SWEEP_INTERVAL = 5.0
-"""Seconds between two looks at what is silent: one timer for all, none per connection."""
-
-
-class SameNamespace(Exception):
-    """A door to this namespace is open already, or its sockets are of several (I5)."""
-
-
-class GatewayFull(Exception):
-    """It serves as many sandboxes as `gateway.sessions` says."""
+"""Seconds between two sweeps for silent connections: one timer for all, none per connection."""
 
 
 class Gateway:
@@ -50,35 +47,38 @@ class Gateway:
         *,
         limits: GatewayLimits | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
+        is_own_port: Callable[[int], bool] | None = None,
     ) -> None:
+        """`is_own_port` tells Keyhole's own ports of the host; without it, no port is used."""
         self._loop = loop
         self._idle_timeout = idle_timeout
         self._interval = min(SWEEP_INTERVAL, idle_timeout / 4)
         # Each connection takes two descriptors, so RLIMIT_NOFILE is to be above twice their limit.
         self._limits = limits or GatewayLimits()
-        self._shared = Shared(
+        self._shared = DoorContext(
             loop,
             Dialler(loop, resolver),
             Slots(self._limits.connections),
             Commons(self._limits, loop.time()),
-            Places(fetches.PLACES),
+            SharePool(fetches.PLACES),
         )
+        if is_own_port is not None:
+            self._shared = replace(self._shared, is_own_port=is_own_port)
         self._doors: set[DoorHandle] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def open_door(self, door: Door, session: Session) -> DoorHandle:
-        """Accept on a door for a session until the handle is closed; the sockets are now ours.
+        """Accept on a door for a session until the handle is closed. Takes ownership of the
+        sockets.
 
-        Raises SameNamespace or GatewayFull, and leaves them to the caller. Two doors of one
-        namespace would make it a matter of chance whose session a connection is of.
+        Raises Refused, and leaves them to the caller. With two doors of one namespace, the session
+        of a connection would be a matter of chance.
         """
         if len(self._doors) >= self._limits.sessions:
-            raise GatewayFull(
-                f"the gateway has {self._limits.sessions} sessions, which is its most"
-            )
-        cookies = {namespace_cookie(each) for each in (*door.listeners, door.udp)}
+            raise Refused(f"the gateway has {self._limits.sessions} sessions, which is its most")
+        cookies = {namespace_cookie(each) for each in door.sockets_inside}
         if len(cookies) != 1 or any(handle.cookie in cookies for handle in self._doors):
-            raise SameNamespace("the sockets of a door are of one namespace, which has no other")
+            raise Refused("the sockets of a door are of one namespace, which has no other")
         handle = DoorHandle(self._shared, door, session, self._doors.discard)
         self._doors.add(handle)
         if self._timer is None:
@@ -92,9 +92,7 @@ class Gateway:
         """
         try:
             dialled = await self._shared.upstream.dial(book, host, port)
-        except AddressRefused as refused:
-            return f"its address is refused ({refused.decision.reason})"
-        except Unreachable as failed:
+        except UpstreamFailed as failed:
             return f"{failed.reason}: {failed}"
         dialled.sock.close()
         return ""

@@ -1,85 +1,106 @@
-"""Whose door it is: a session, and what the gateway remembers of it while its door is open."""
+"""A session, and its state in the gateway while its door is open."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from keyhole.gateway import refusal
+from msgspec import Struct
+
+from keyhole.gateway import refusal_messages
 from keyhole.gateway.budgets import change_meters, meters_for, uses
-from keyhole.gateway.lfs import LargeFiles
-from keyhole.gateway.searched import Searched
-from keyhole.gateway.synthetic import SyntheticNames
+from keyhole.gateway.refusal_reports import RefusalReports
 from keyhole.gateway.turn import UNBOUNDED, Turn
+from keyhole.http.http2_stream import SpareWindow
+from keyhole.inject.canary import CANARY
+from keyhole.inject.quiet_refusals import QuietRefusals
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
-from keyhole.model.value import dataclass
 from keyhole.policy.grants import Grants
-from keyhole.policy.limit import Bucket, decide_total
+from keyhole.policy.limit import TokenBucket, decide_total
+from keyhole.policy.schema import OnDecoy
+from keyhole.policy.signing import SIGNATURE_BURST, SIGNATURES_PER_SECOND
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from keyhole.gateway.minting import Minting
-    from keyhole.gateway.pushes import Judge
+    from keyhole.gateway.upstream.minting import Minting
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
     from keyhole.policy.budget import BudgetUse
+    from keyhole.policy.push_trial import PushCase, PushFinding, UpstreamQuestion
     from keyhole.policy.rulebook import HostRules, Rulebook
 
 RATE_NOTE_INTERVAL = 10.0
-"""Seconds between two events that say that a door is over a rate."""
-
-MAX_REPORTS = 200
-"""Lines that a session may put before a person; the rest is in the log (I9)."""
+"""Seconds between two events about a door that is over a rate."""
 
 MAX_PUSH_REPORTS = 50
 """Lines on refused pushes, which take nothing from the others: one push names up to 256 refs."""
 
 MAX_REPORTS_OF_A_PUSH = 10
-"""Refs of one push that a person is told by name: what a screen shows beside other things."""
+"""Refs of one push that are reported by name: as many as fit a screen."""
+
+MAX_SPARE_WINDOW = 4 << 20
+"""Bytes by which a session's clients may send more at once than the windows of their streams: four
+bulk uploads. A slow origin makes them wait here (I9)."""
 
 _DENY = Verdict.DENY
 
+DECOY_RULE = "limits.on_decoy"
+"""The rule of events about canary files and frozen sessions."""
 
-class OverLimit(Exception):
-    """A limit on bytes is reached."""
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision.rule)
-        self.decision = decision
+def _cut_nothing() -> None:
+    """The door does not serve yet."""
+
+
+class Judge(Protocol):
+    """Reads a pack in a process in which its content can do no harm."""
+
+    def prepare(self) -> None:
+        """Called when a push is announced."""
+
+    async def judge(
+        self,
+        pack: int,
+        offset: int,
+        case: PushCase,
+        ask: Callable[[UpstreamQuestion], AsyncIterator[bytes]],
+    ) -> tuple[PushFinding, ...]:
+        """The findings on a pack that begins at `offset` of the file. Raises Unjudged."""
 
 
 class CredentialOf(Protocol):
-    """What requests to a service's hosts get, or whence it is minted."""
+    """The credential of requests to a service's hosts, or the minting that makes it."""
 
     def __call__(self, rules: HostRules, *, git: bool = False) -> Credential | Minting | None:
-        """Requests of git's own get it written in git's way."""
+        """With `git`, the credential is in the form for git's own requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interception:
-    """What is needed to inspect a session's services: its certificates and its credentials."""
+class Interception(Struct, frozen=True):
+    """The certificates and credentials with which a session's services are inspected."""
 
     leaf: Callable[[Host], ssl.SSLContext]
-    """TLS as the server of a name, by this session's CA."""
+    """The server side of TLS for a name, by this session's CA."""
     trust: ssl.SSLContext
-    """TLS as a client: the roots that an origin is verified against."""
+    """The client side of TLS: the roots by which an origin is verified."""
     credential: CredentialOf
-    """Asked once for each host."""
+    """Called once for each host."""
     stand_ins: Mapping[str, tuple[bytes, ...]]
-    """What stands for each service's secret inside."""
+    """The placeholders of each service."""
     judge: Judge | None = None
-    """Who looks into pushes; None: there is no push."""
+    """The judge of pushes; None when no push is possible."""
     quarantine: Path | None = None
-    """Where they wait meanwhile; None: where this host keeps what is temporary."""
+    """The directory for pushes that are being judged; None: the host's directory for temporary
+    files."""
+    closed: frozenset[str] = frozenset()
+    """Services whose secret could not be read: requests to them are refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What the composition root hands over with a door."""
+class Session(Struct, frozen=True):
+    """The values of a session that the application hands over with a door."""
 
     id: str
     book: Rulebook
@@ -88,73 +109,88 @@ class Session:
     report: Callable[[str], None]
     interception: Interception | None = None
     """None: hosts of services are refused."""
+    quiet: tuple[str, ...] = ()
+    """Refusals that the person is not told, as `inject/quiet_refusals.py` reads them."""
+    sign: Callable[[bytes], Awaitable[bytes]] | None = None
+    """Has a commit signed by a process that may use the key, which judges it again. Raises
+    Refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a session has done so far."""
+class Figures(Struct, frozen=True):
+    """The counters of a session."""
 
     connections: int
-    """Open now."""
+    """The number of open connections."""
     requests: int
-    """Of inspected hosts, and those in the clear that are judged."""
+    """Requests to inspected hosts, and judged ones in the clear."""
     denied: int
-    """Events that say no: connections, requests, names, refs and limits."""
+    """Denials: connections, requests, names, refs and limits."""
     up: int
     down: int
     credentialed: float
     """When, by the loop's clock, a request with a credential was last answered with success; when
-    the door was opened, if none was. What `limits.idle` counts from."""
+    the door was opened, if none was. The start of `limits.idle`."""
 
 
 class SessionState:
-    """What changes while a session lives. One per door, touched by the loop's thread alone."""
+    """The mutable state of a session. One per door, used by the loop's thread alone."""
 
     __slots__ = (
-        "_limits",
         "_noted",
         "_push_lines",
-        "_reported",
         "busy",
         "connects",
         "credentialed",
         "denied",
         "down",
+        "freeze",
+        "frozen",
         "gathered",
         "grants",
-        "large_files",
+        "limits",
         "meters",
-        "names",
         "open",
         "quarantined",
         "questions",
+        "reports",
         "requested",
         "requests",
-        "searched",
         "session",
+        "signatures",
+        "signed",
+        "signing",
+        "spare_window",
         "turn",
         "up",
     )
 
     def __init__(self, session: Session, now: float) -> None:
-        limits = self._limits = session.book.policy.limits
+        limits = self.limits = session.book.policy.limits
         self.session = session
-        self.searched = Searched(session.book, session.interception)
-        self.names = SyntheticNames()
         self.grants = Grants()
-        self.connects = Bucket.full("connections_per_second", limits.connections_per_second, now)
-        self.questions = Bucket.full("dns_per_second", limits.dns_per_second, now)
-        self.requests = Bucket.full("requests_per_second", limits.requests_per_second, now)
+        self.connects = TokenBucket.full(
+            "connections_per_second", limits.connections_per_second, now
+        )
+        self.questions = TokenBucket.full("dns_per_second", limits.dns_per_second, now)
+        self.requests = TokenBucket.full("requests_per_second", limits.requests_per_second, now)
+        self.signatures = TokenBucket.full(
+            "sign", SIGNATURES_PER_SECOND, now, SIGNATURE_BURST, table="sandbox"
+        )
+        self.signing = 0
+        """Signatures under way."""
+        self.signed = 0
+        """Signatures that were asked for outside."""
         self.meters = meters_for(session.book.policy, now)
-        """Of services with bounds of their own."""
+        """Meters of services with limits of their own."""
         self.turn: Turn = UNBOUNDED
         """Its share of the loop's time; set by the door."""
+        self.spare_window = SpareWindow(MAX_SPARE_WINDOW)
+        """Bytes that windows of its clients' streams of HTTP/2 may still grow by."""
         self.open = 0
         self.busy = 0
-        """Requests to services at this moment."""
+        """Requests to services under way."""
         self.gathered = 0
         """Bytes of request bodies in memory."""
-        self.large_files = LargeFiles()
         self.quarantined = 0
         """Bytes of pushes on disk."""
         self.up = 0
@@ -162,44 +198,47 @@ class SessionState:
         self.requested = 0
         self.denied = 0
         self.credentialed = now
+        self.frozen = False
+        """Whether nothing passes until a person resumes the session."""
+        self.freeze: Callable[[], None] = _cut_nothing
+        """Cuts what is open; set by the door."""
         self._noted: dict[str, float] = {}
-        self._reported: set[str] = set()
+        self.reports = RefusalReports(self._report, QuietRefusals(session.quiet))
         self._push_lines: list[str] = []
 
     def record(self, event: Event) -> None:
-        """Write an event down, and count it where it says no."""
+        """Record an event, and count it when it is a denial."""
         if event.verdict is _DENY:
             self.denied += 1
         self.session.record(event)
 
     def change(self, session: Session, now: float) -> None:
-        """Go on by another policy and other credentials; what was counted stays counted."""
-        limits = self._limits = session.book.policy.limits
+        """Apply another policy and other credentials; the counters stay."""
+        limits = self.limits = session.book.policy.limits
         self.session = session
         self.connects.adjust(limits.connections_per_second, now)
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
         change_meters(self.meters, session.book.policy, now)
-        self.searched.change(session.book, session.interception)
 
     @property
     def figures(self) -> Figures:
-        """What it has done so far."""
+        """The session's counters so far."""
         return Figures(
             self.open, self.requested, self.denied, self.up, self.down, self.credentialed
         )
 
     def budgets(self) -> tuple[BudgetUse, ...]:
-        """What was used of each budget."""
+        """The use of each budget."""
         return uses(self.meters)
 
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
-        return self.open < self._limits.connections
+        return self.open < self.limits.connections
 
     def count_up(self, amount: int) -> Decision | None:
         """Count bytes sent; a decision when they are over the session's limit."""
-        limit = self._limits.upload
+        limit = self.limits.upload
         if self.up + amount > limit:
             return decide_total("upload", self.up, amount, limit)
         self.up += amount
@@ -207,14 +246,14 @@ class SessionState:
 
     def count_down(self, amount: int) -> Decision | None:
         """Count bytes received; a decision when they are over the session's limit."""
-        limit = self._limits.download
+        limit = self.limits.download
         if self.down + amount > limit:
             return decide_total("download", self.down, amount, limit)
         self.down += amount
         return None
 
     def refused(self, decision: Decision, host: str, port: int, **details: str | int) -> None:
-        """Write down a refused connection and tell the person once."""
+        """Record a refused connection, and show it to the person once."""
         self.record(Event.of(EventKind.CONNECT, decision, host, port=port, **details))
         self.tell(host, port, decision.reason)
 
@@ -225,46 +264,60 @@ class SessionState:
         self.tell(host, port, reason)
 
     def tell(self, host: str, port: int, reason: str, why: str = "") -> None:
-        """One line for the person, at most once per host; the log has every refusal."""
-        if host in self._reported or len(self._reported) > MAX_REPORTS:
-            return
-        self._reported.add(host)
-        if len(self._reported) > MAX_REPORTS:
-            self.session.report("further refusals are in the log alone")
-            return
-        self.session.report(refusal.line(host, port, reason, why))
+        """One line for the person, once per host and reason; the log has every refusal."""
+        self.reports.connection(host, port, reason, why)
 
-    def tell_again(self, host: str) -> None:
-        """What a person just granted was told as refused before; the next refusal is news."""
-        self._reported.discard(host)
+    def note_decoy(self, owner: str, host: str) -> None:
+        """Record that a decoy was sent: some code tries where it works (I1). Freeze the session if
+        the policy says so."""
+        rule = DECOY_RULE if owner == CANARY else f"services.{owner}"
+        self.record(Event(EventKind.DECOY, Verdict.DENY, Reason.DECOY_USED, rule, host))
+        if self.limits.on_decoy is not OnDecoy.FREEZE or self.frozen:
+            return
+        # The flag at once: nothing is admitted from here on. What is open is cut in the loop's next
+        # turn, because one of its connections is being read right now.
+        self.frozen = True
+        details = (("decoy", rule),)
+        frozen = Event(EventKind.SESSION, Verdict.DENY, Reason.FROZEN, DECOY_RULE, host, details)
+        self.record(frozen)
+        self.session.report(refusal_messages.frozen_line(self.session.id, owner, host))
+        self.freeze()
 
-    def tell_request(self, method: str, host: str, path: str, reason: str) -> None:
-        """The same for a request: once per host and reason."""
-        key = f"{host} {reason}"
-        if key not in self._reported and len(self._reported) < MAX_REPORTS:
-            self._reported.add(key)
-            self.session.report(refusal.request_line(method, host, path, reason))
+    def decoys_in(self, head: bytes) -> list[str]:
+        """The owners of placeholders in a head that is sent in the clear, where none has a
+        meaning."""
+        interception = self.session.interception
+        stand_ins = interception.stand_ins if interception is not None else {}
+        return [
+            owner
+            for owner, values in stand_ins.items()
+            if any(head.find(value) >= 0 for value in values)
+        ]
+
+    def _report(self, line: str) -> None:
+        self.session.report(line)
 
     def tell_refused_push(self, host: str, repository: str, words: Mapping[str, str]) -> None:
         """A few lines for the person, by the words for each ref; none for a push tried again."""
         named = islice(words.items(), MAX_REPORTS_OF_A_PUSH)
-        lines = [refusal.push_line(host, repository, ref, why) for ref, why in named]
+        lines = [refusal_messages.push_line(host, repository, ref, why) for ref, why in named]
         fresh = [line for line in lines if line not in self._push_lines]
         if fresh and len(words) > len(lines):
-            fresh.append(refusal.more_refs_line(len(words) - len(lines)))
-        # One more than are told: the line that says so.
+            fresh.append(refusal_messages.more_refs_line(len(words) - len(lines)))
+        # One more than are reported: the line that says so.
         for line in fresh[: MAX_PUSH_REPORTS + 1 - len(self._push_lines)]:
             self._push_lines.append(line)
             over = len(self._push_lines) > MAX_PUSH_REPORTS
             self.session.report("further refused pushes are in the log alone" if over else line)
 
     def over_limit(self, decision: Decision, host: str) -> None:
-        """Write down that a limit on bytes was reached."""
+        """Record that a limit on bytes was reached."""
         self.record(Event.of(EventKind.LIMIT, decision, host))
         self.tell(decision.rule, 0, decision.reason)
 
-    def over_rate(self, bucket: Bucket, now: float) -> None:
-        """Write down, now and then, that a door waits. What waits was not refused."""
+    def over_rate(self, bucket: TokenBucket, now: float) -> None:
+        """Record, now and then, that connections wait because of a rate. None of them is
+        refused."""
         self._note(bucket.rule, now)
 
     def over_count(self, now: float) -> None:

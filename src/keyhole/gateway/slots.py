@@ -1,17 +1,18 @@
-"""How many connections all doors together may have, so that descriptors never run out (I9)."""
+"""Limits the connections of all doors together, so that descriptors never run out (I9)."""
 
 from __future__ import annotations
 
 KEPT = 8
-"""One in so many is kept for doors with few connections: one sandbox, or a few, cannot take all of
-them, and shut every other out (I12)."""
+"""One slot in this many is reserved for doors with few connections, so that one sandbox, or a few,
+cannot take all of them (I12)."""
 
 FEW = 16
-"""Connections of a door that may take those."""
+"""Connections up to which a door may use the reserved slots."""
 
 
 class Slots:
-    """Counts connections. A door that finds no slot looks again later: nobody has to be woken."""
+    """Counts connections. A door that finds no slot tries again later, so that none has to be
+    woken."""
 
     __slots__ = ("_free", "_kept")
 
@@ -20,7 +21,7 @@ class Slots:
         self._kept = limit // KEPT
 
     def take(self, held: int) -> bool:
-        """Take a slot, if there is one for a door that has so many already."""
+        """Take a slot, if there is one for a door that holds this many."""
         if self._free <= (0 if held < FEW else self._kept):
             return False
         self._free -= 1

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BUDGET = 0.002
-"""Seconds of work in one turn: a dozen requests, or a megabyte of a transfer. What is begun is
-ended, so that a session takes this and one callback more."""
+"""Seconds of work in one turn: a dozen requests, or a megabyte of a transfer. A callback
+is never interrupted, so that a session takes this and one callback more."""
 
 
 class Turn:
-    """What a session may still do in this turn of the loop."""
+    """A session's remaining work in this turn of the loop."""
 
     __slots__ = ("_loop", "_waiting", "left")
 
@@ -33,21 +33,21 @@ class Turn:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def spend(self, began: float) -> None:
-        """Count work that began then, by `perf_counter`."""
+        """Count work that began at this time, by `perf_counter`."""
         before = self.left
-        self.left = before - perf_counter() + began
-        if self.left <= 0 < before:
+        left = self.left = before - perf_counter() + began
+        if left <= 0 < before:
             self._loop.call_soon(self._begin)
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do this in a turn that has something left, behind what waits already."""
+        """Do this in a turn that has time left, after the work that waits already."""
         self._waiting.append(work)
         if self.left > 0:
             self.left = 0.0
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """A new turn: first what waits."""
+        """Begin a new turn with the work that waits."""
         self.left = BUDGET
         waiting = self._waiting
         while waiting and self.left > 0:
@@ -61,16 +61,16 @@ class Turn:
 
 
 class _Unbounded(Turn):
-    """Of a connection that belongs to no session yet."""
+    """The turn of a connection that belongs to no session yet."""
 
     def __init__(self) -> None:
         self.left = math.inf
 
     def spend(self, began: float) -> None:
-        """Nothing is counted."""
+        """Count nothing."""
 
     def later(self, work: Callable[[], None]) -> None:
-        """In the next turn."""
+        """Do this in the next turn."""
         asyncio.get_running_loop().call_soon(work)
 
 

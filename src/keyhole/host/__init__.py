@@ -1,6 +1,6 @@
-"""What this host has: package managers and their settings, agents, git remotes, public suffixes.
+"""Reads facts about this host: package managers, their settings, agents, git remotes, suffixes.
 
-Called by `app` (presets, suffixes) and by `keyhole init`. It reads files and asks programs, but
-only through the `Surroundings` it is handed, and never believes a tree that the sandbox can write
-(I11).
+Called by `app` (presets, suffixes) and by `keyhole init`. It reads files and runs programs, but
+only through the `HostEnvironment` that it is given, and never trusts a tree that the sandbox can
+write (I11).
 """

@@ -1,7 +1,7 @@
 """The preset `cargo`: the registries that cargo uses on this host.
 
-Called through `presets`. What the user set comes from `cargosettings`; what is built into cargo,
-and what cargo has learnt from registries, from `cargocache`.
+Called through `presets`. The user's settings come from `cargosettings`; cargo's built-in index, and
+its cache of registries, from `cargocache`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from keyhole.host import cargocache, cargosettings
-from keyhole.host.draft import Draft
+from keyhole.host import cargo_cache, cargo_settings
+from keyhole.host.preset_draft import PresetDraft
 
 if TYPE_CHECKING:
-    from keyhole.host.credential import Credential
-    from keyhole.host.location import Location
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.fetch_location import FetchLocation
+    from keyhole.host.found_credential import FoundCredential
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 ADVICE = (
@@ -29,26 +29,26 @@ PLACEHOLDER = "keyhole"
 removes it and writes the real one (I6)."""
 
 _DEFAULT = "crates-io"
-"""What cargo's settings call the registry that is built in."""
+"""The name of the built-in registry in cargo's settings."""
 
 _BUILTIN = "cargo's built-in default"
 _SPARSE = "sparse+"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def learn(surroundings: Surroundings) -> Preset:
-    """What cargo fetches from on this host."""
+def learn(surroundings: HostEnvironment) -> Preset:
+    """The hosts that cargo fetches from on this host."""
     return _Learner(surroundings).learn()
 
 
 class _Learner:
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.draft = Draft("cargo", surroundings)
+    def __init__(self, surroundings: HostEnvironment) -> None:
+        self.draft = PresetDraft("cargo", surroundings)
         self.tables: list[str] = []
         self.env: list[tuple[str, str]] = []
 
     def learn(self) -> Preset:
-        registries, sources = cargosettings.read(self.draft)
+        registries, sources = cargo_settings.read(self.draft)
         for registry in registries:
             self._place_registry(registry)
         for source in sources:
@@ -61,16 +61,16 @@ class _Learner:
         files = [(".cargo/config.toml", "\n".join(self.tables))] if self.tables else []
         return self.draft.finish(ADVICE, env=self.env, files=files)
 
-    def _place_registry(self, registry: cargosettings.Registry) -> None:
+    def _place_registry(self, registry: cargo_settings.CargoRegistry) -> None:
         at = self._place(registry.url, registry.where, registry.credential)
         if at is None or not _NAME.fullmatch(registry.name):
             return
         self._give(f"registries.{registry.name}", index=_SPARSE + at.url)
         if registry.credential:
-            variable = cargosettings.variable(registry.name)
+            variable = cargo_settings.variable(registry.name)
             self.env.append((f"CARGO_REGISTRIES_{variable}_TOKEN", PLACEHOLDER))
 
-    def _place_source(self, source: cargosettings.Source) -> None:
+    def _place_source(self, source: cargo_settings.CargoSource) -> None:
         keys = {}
         if source.url:
             at = self._place(source.url, source.where)
@@ -82,16 +82,18 @@ class _Learner:
             self._give(f"source.{source.name}", **keys)
 
     def _place_default(self) -> None:
-        url = cargocache.default_index(self.draft.surroundings)
+        url = cargo_cache.default_index(self.draft.surroundings)
         at = self.draft.locate(url, _BUILTIN) if url else None
-        # An index whose crates cannot be fetched is of no use, and would hide the advice.
-        if at and cargocache.downloads(self.draft, at):
+        # An index without a host for its crates is useless, and would hide the advice.
+        if at and cargo_cache.downloads(self.draft, at):
             # No token: this registry wants one for publishing only.
             self._place(_SPARSE + at.url, _BUILTIN)
         else:
             self.draft.note(ADVICE)
 
-    def _place(self, url: str, where: str, credential: Credential | None = None) -> Location | None:
+    def _place(
+        self, url: str, where: str, credential: FoundCredential | None = None
+    ) -> FetchLocation | None:
         """Grant an index, and the hosts that it keeps its crates on."""
         if not url.startswith(_SPARSE):
             self.draft.note(f"{where}: an index kept in git is left out; only sparse ones are read")
@@ -100,18 +102,18 @@ class _Learner:
         if at is None:
             return None
         self.draft.grant(at, where, credential=credential)
-        found = cargocache.downloads(self.draft, at)
+        found = cargo_cache.downloads(self.draft, at)
         if found is None:
             self.draft.note(
                 f"{at.pattern} may keep its crates on another host; that is known here once cargo "
                 "has used the registry outside"
             )
         for text in found.urls if found else ():
-            crates = self.draft.locate(text, cargocache.WHERE)
+            crates = self.draft.locate(text, cargo_cache.WHERE)
             if crates:
-                # Where crates are is the registry's word: its token goes to its own host alone.
+                # The registry names the hosts of its crates; its token goes to its own host alone.
                 own = credential if crates.pattern == at.pattern else None
-                self.draft.grant(crates, cargocache.WHERE, credential=own)
+                self.draft.grant(crates, cargo_cache.WHERE, credential=own)
         return at
 
     def _give(self, table: str, **values: str) -> None:

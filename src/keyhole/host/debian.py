@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.host import aptsources
-from keyhole.host.draft import Draft
+from keyhole.host import apt_sources
 from keyhole.host.netrc import login_for, logins
+from keyhole.host.preset_draft import PresetDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 ADVICE = "no apt sources on this host; name your mirror under [egress] allow"
@@ -24,14 +24,14 @@ _MIRROR = "mirror+"
 _LOCAL = ("cdrom:", "file:", "copy:")
 
 
-def learn(surroundings: Surroundings) -> Preset:
-    """What apt fetches from on this host."""
-    draft = Draft("debian", surroundings)
+def learn(surroundings: HostEnvironment) -> Preset:
+    """The hosts that apt fetches from on this host."""
+    draft = PresetDraft("debian", surroundings)
     known = logins(draft, *_login_files(surroundings))
     for path in _source_files(surroundings):
         text = draft.read(path)
         where = surroundings.shown(path)
-        for uri in aptsources.uris(path.name, text) if text else ():
+        for uri in apt_sources.uris(path.name, text) if text else ():
             for found in _mirrors(draft, uri, where):
                 at = draft.locate(found, where)
                 if at:
@@ -39,15 +39,15 @@ def learn(surroundings: Surroundings) -> Preset:
     return draft.finish(ADVICE)
 
 
-def _source_files(surroundings: Surroundings) -> list[Path]:
+def _source_files(surroundings: HostEnvironment) -> list[Path]:
     directory = surroundings.at("/etc/apt/sources.list.d")
     return [
         surroundings.at("/etc/apt/sources.list"),
-        *(path for path in _entries(directory) if aptsources.reads(path.name)),
+        *(path for path in _entries(directory) if apt_sources.reads(path.name)),
     ]
 
 
-def _login_files(surroundings: Surroundings) -> list[Path]:
+def _login_files(surroundings: HostEnvironment) -> list[Path]:
     directory = surroundings.at("/etc/apt/auth.conf.d")
     return [
         surroundings.at("/etc/apt/auth.conf"),
@@ -62,7 +62,7 @@ def _entries(directory: Path) -> list[Path]:
         return []
 
 
-def _mirrors(draft: Draft, uri: str, where: str) -> Iterator[str]:
+def _mirrors(draft: PresetDraft, uri: str, where: str) -> Iterator[str]:
     """The URLs that a source stands for: itself, or those that its list of mirrors names."""
     if uri.startswith(_LOCAL):
         return

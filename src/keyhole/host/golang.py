@@ -1,6 +1,6 @@
 """The preset `go`: the module proxies and the checksum database that go uses on this host.
 
-Called through `presets`. It asks `go env`, which knows the user's settings and go's defaults.
+Called through `presets`. It runs `go env`, which knows the user's settings and go's defaults.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from keyhole.host.draft import Draft
-from keyhole.host.errors import NotFound
 from keyhole.host.netrc import login_for, user_logins
+from keyhole.host.preset_draft import PresetDraft
+from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 ADVICE = "no go on this host says which proxy it uses; name your proxy under [egress] allow"
@@ -24,16 +24,16 @@ ADVICE = "no go on this host says which proxy it uses; name your proxy under [eg
 _PROXY = "go env GOPROXY"
 _DATABASE = "go env GOSUMDB"
 _ASIDE = ("GONOSUMDB", "GONOPROXY", "GOPRIVATE")
-"""Which modules are asked of neither; names of modules, never a credential."""
+"""Modules that are fetched from neither; names of modules, never a credential."""
 
 _KEPT = ("GOPROXY", "GOSUMDB", *_ASIDE, "GOENV", "GOROOT", "XDG_CONFIG_HOME")
 # go must not fetch another toolchain to answer. GOFLAGS is not kept: it can name programs to run.
 _FIXED = {"GOTOOLCHAIN": "local"}
 
 
-def learn(surroundings: Surroundings) -> Preset:
-    """What go fetches modules from on this host."""
-    draft = Draft("go", surroundings)
+def learn(surroundings: HostEnvironment) -> Preset:
+    """The hosts that go fetches modules from on this host."""
+    draft = PresetDraft("go", surroundings)
     settings = _ask(surroundings)
     env = [
         ("GOPROXY", _proxies(draft, settings.get("GOPROXY", ""))),
@@ -43,12 +43,12 @@ def learn(surroundings: Surroundings) -> Preset:
     return draft.finish(ADVICE, env=[(name, value) for name, value in env if value])
 
 
-def _proxies(draft: Draft, text: str) -> str:
+def _proxies(draft: PresetDraft, text: str) -> str:
     """The list for use inside: the same proxies without userinfo, in the same order."""
     known = user_logins(draft)
 
     def kept() -> Iterator[str]:
-        # After ',' go tries the next proxy on a 404, after '|' on any error: the signs are kept.
+        # After ',' go tries the next proxy on a 404, after '|' on any error: both are kept.
         for word in re.split(r"([,|])", text):
             word = word.strip()
             if word == "direct":
@@ -64,11 +64,11 @@ def _proxies(draft: Draft, text: str) -> str:
                 draft.grant(at, _PROXY, credential=at.credential or login_for(at, known))
                 yield at.url
 
-    # A proxy that was left out leaves its sign behind.
+    # A proxy that was left out leaves its separator behind.
     return re.sub(r"[,|]+(?=[,|])", "", "".join(kept())).strip(",|")
 
 
-def _database(draft: Draft, text: str) -> str:
+def _database(draft: PresetDraft, text: str) -> str:
     """The setting for use inside: `NAME[+KEY] [URL]`, where without URL the name is the host."""
     name, *urls = text.split() or [""]
     if name == "off":
@@ -83,10 +83,10 @@ def _database(draft: Draft, text: str) -> str:
     return f"{name} {at.url}" if urls else name
 
 
-def _ask(surroundings: Surroundings) -> dict[str, str]:
+def _ask(surroundings: HostEnvironment) -> dict[str, str]:
     go = surroundings.program("go")
     if go is None:
-        raise NotFound("go", ADVICE)
+        raise Refused(ADVICE)
     names = ("GOPROXY", "GOSUMDB", *_ASIDE)
     said = surroundings.ask(go, "env", "-json", *names, env=surroundings.pick(_KEPT) | _FIXED)
     try:
@@ -94,5 +94,5 @@ def _ask(surroundings: Surroundings) -> dict[str, str]:
     except ValueError:
         tree = None
     if not isinstance(tree, dict):
-        raise NotFound("go", "go does not tell its settings; see `go env -json GOPROXY`")
+        raise Refused("go does not tell its settings; see `go env -json GOPROXY`")
     return {key: value for key, value in tree.items() if isinstance(value, str)}

@@ -10,18 +10,18 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from keyhole.host import mavensettings, superpom
-from keyhole.host.credential import Credential
-from keyhole.host.draft import Draft
-from keyhole.host.mavenxml import parse
+from keyhole.host import maven_settings, super_pom
+from keyhole.host.found_credential import FoundCredential
+from keyhole.host.maven_xml import parse
+from keyhole.host.preset_draft import PresetDraft
 from keyhole.model.errors import Unparsable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from xml.etree.ElementTree import Element
 
-    from keyhole.host.location import Location
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.fetch_location import FetchLocation
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 ADVICE = (
@@ -30,36 +30,36 @@ ADVICE = (
 )
 
 _BUILTIN = "Maven's built-in default"
-# Maven decrypts what stands between unescaped braces, with a key that is not ours to read.
+# Maven decrypts text between unescaped braces, with a key that Keyhole does not read.
 _ENCRYPTED = re.compile(r"(?<!\\)\{.*(?<!\\)\}")
 _REFERENCE = re.compile(r"\$\{env\.([^${}]+)\}")
 
 
-def learn(surroundings: Surroundings) -> Preset:
-    """What Maven fetches from on this host."""
+def learn(surroundings: HostEnvironment) -> Preset:
+    """The hosts that Maven fetches from on this host."""
     return _Learner(surroundings).learn()
 
 
 class _Learner:
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.draft = Draft("maven", surroundings)
+    def __init__(self, surroundings: HostEnvironment) -> None:
+        self.draft = PresetDraft("maven", surroundings)
         self.surroundings = surroundings
-        self.credentials: dict[str, Credential] = {}
+        self.credentials: dict[str, FoundCredential] = {}
 
     def learn(self) -> Preset:
         settings = list(self._settings())
         for where, root in settings:
-            for server in mavensettings.servers(root):
+            for server in maven_settings.servers(root):
                 self._keep(where, server)
-        found = [(where, r) for where, root in settings for r in mavensettings.repositories(root)]
+        found = [(where, r) for where, root in settings for r in maven_settings.repositories(root)]
         mirrors = [repository for _, repository in found if repository.mirror_of]
-        given: list[tuple[mavensettings.Repository, Location]] = []
+        given: list[tuple[maven_settings.MavenRepository, FetchLocation]] = []
         for where, repository in found:
             at = self.draft.locate(self._expand(repository.url), where)
             if at:
                 given.append((repository, at))
                 self._grant(at, where, repository.id, () if repository.mirror_of else mirrors)
-        for name, url in superpom.repositories(self.surroundings):
+        for name, url in super_pom.repositories(self.surroundings):
             at = self.draft.locate(url, _BUILTIN)
             if at:
                 self._grant(at, _BUILTIN, name, mirrors)
@@ -67,9 +67,9 @@ class _Learner:
         return self.draft.finish(ADVICE, files=files)
 
     def _settings(self) -> Iterator[tuple[str, Element]]:
-        """The settings files that can be read, the user's first: it is the stronger."""
+        """The settings files that can be read; the user's comes first, because it wins."""
         paths = [self.surroundings.home / ".m2" / "settings.xml"]
-        installed = superpom.home(self.surroundings)
+        installed = super_pom.home(self.surroundings)
         if installed:
             paths.append(installed / "conf" / "settings.xml")
         for path in paths:
@@ -80,7 +80,7 @@ class _Learner:
             elif text is not None:
                 self.draft.note(f"{self.surroundings.shown(path)} is not read: its XML is refused")
 
-    def _keep(self, where: str, server: mavensettings.Server) -> None:
+    def _keep(self, where: str, server: maven_settings.MavenServer) -> None:
         user, password = self._expand(server.user), self._expand(server.password)
         if not (user and password):
             return  # a private key or a header of its own
@@ -90,13 +90,17 @@ class _Learner:
             self.draft.note(f"{where}: the encrypted password of {server.id!a} is not used")
         else:
             try:
-                found = Credential.basic(user, password).found_in(where)
+                found = FoundCredential.basic(user, password).found_in(where)
                 self.credentials.setdefault(server.id, found)
             except Unparsable as error:
                 self.draft.note(f"{where}: server {server.id!a} is left out: {error.message}")
 
     def _grant(
-        self, at: Location, where: str, name: str, mirrors: Iterable[mavensettings.Repository]
+        self,
+        at: FetchLocation,
+        where: str,
+        name: str,
+        mirrors: Iterable[maven_settings.MavenRepository],
     ) -> None:
         """Grant a repository, unless Maven asks a mirror in its place."""
         if not any(mirror.stands_for(name) for mirror in mirrors):
@@ -107,7 +111,7 @@ class _Learner:
         return _REFERENCE.sub(lambda found: self.surroundings.env.get(found[1], found[0]), text)
 
 
-def _settings_inside(given: list[tuple[mavensettings.Repository, Location]]) -> str:
+def _settings_inside(given: list[tuple[maven_settings.MavenRepository, FetchLocation]]) -> str:
     """A settings.xml with the same mirrors and repositories, and no server."""
 
     def elements(kind: str) -> str:

@@ -1,35 +1,38 @@
 """Reads logins from netrc and from apt's auth.conf, which is netrc with paths.
 
 Called by the learners whose package manager reads such a file. The standard library's reader does
-not know apt's machines (`https://host:port/path`) and stops at what it does not expect.
+not know apt's machines (`https://host:port/path`) and stops at unknown words.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.host.credential import Credential
+from msgspec import Struct
+
+from keyhole.host.found_credential import FoundCredential
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass, field
+from keyhole.model.redacted import redacted_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from keyhole.host.draft import Draft
-    from keyhole.host.location import Location
+    from keyhole.host.fetch_location import FetchLocation
+    from keyhole.host.preset_draft import PresetDraft
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class NetrcLogin(Struct, frozen=True):
     """One machine's login."""
 
     machine: str
-    user: str = field(repr=False)
-    _password: str = field(repr=False)
+    user: str
+    _password: str
     where: str
 
-    def speaks_of(self, at: Location) -> bool:
+    __repr__ = redacted_repr("user", "_password")
+
+    def speaks_of(self, at: FetchLocation) -> bool:
         """Whether the machine (`[scheme://]host[:port][/path]`) covers this URL."""
         scheme, found, rest = self.machine.rpartition("://")
         name, slash, path = rest.partition("/")
@@ -40,25 +43,25 @@ class Login:
         # apt_auth.conf(5): "matches if the path in the URI starts with the path given".
         return at.path.startswith(slash + path)
 
-    def credential(self) -> Credential | None:
-        """What it lets one write, if it is well-formed."""
+    def credential(self) -> FoundCredential | None:
+        """The credential of this login, if it is well-formed."""
         try:
-            return Credential.basic(self.user, self._password).found_in(self.where)
+            return FoundCredential.basic(self.user, self._password).found_in(self.where)
         except Unparsable:
             return None
 
 
-def logins(draft: Draft, *paths: Path) -> tuple[Login, ...]:
+def logins(draft: PresetDraft, *paths: Path) -> tuple[NetrcLogin, ...]:
     """The machines of these files in their order; `default` names every host and is left out."""
     return tuple(
-        Login(machine, user, password, draft.surroundings.shown(path))
+        NetrcLogin(machine, user, password, draft.surroundings.shown(path))
         for path in paths
         for machine, user, password in _read(_words(draft.read(path) or ""))
         if machine and password
     )
 
 
-def user_logins(draft: Draft) -> tuple[Login, ...]:
+def user_logins(draft: PresetDraft) -> tuple[NetrcLogin, ...]:
     """Those of the user's own netrc file."""
     surroundings = draft.surroundings
     chosen = surroundings.env.get("NETRC", "")
@@ -66,8 +69,8 @@ def user_logins(draft: Draft) -> tuple[Login, ...]:
     return logins(draft, path)
 
 
-def login_for(at: Location, known: Iterable[Login]) -> Credential | None:
-    """The credential for this URL: the first login that speaks of it."""
+def login_for(at: FetchLocation, known: Iterable[NetrcLogin]) -> FoundCredential | None:
+    """The credential for this URL, from the first login that covers it."""
     return next((login.credential() for login in known if login.speaks_of(at)), None)
 
 

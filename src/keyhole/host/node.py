@@ -1,6 +1,6 @@
 """The preset `node`: npm's registries on this host.
 
-Called through `presets`. npm says where it fetches from; its files say with which credential.
+Called through `presets`. npm prints its registries; its files hold the credentials.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import npmrc
-from keyhole.host.draft import Draft
-from keyhole.host.errors import NotFound
+from keyhole.host.preset_draft import PresetDraft
+from keyhole.model.errors import Refused
 from keyhole.model.rule import AccessRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.host.location import Location
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.fetch_location import FetchLocation
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 ADVICE = "no npm on this host; name your registry under [egress] allow"
@@ -33,9 +33,9 @@ _QUIET = {
 }
 
 
-def learn(surroundings: Surroundings) -> Preset:
-    """What npm fetches from on this host."""
-    draft = Draft("node", surroundings)
+def learn(surroundings: HostEnvironment) -> Preset:
+    """The hosts that npm fetches from on this host."""
+    draft = PresetDraft("node", surroundings)
     settings = _ask(surroundings)
     files = _files(draft, settings)
     env: list[tuple[str, str]] = []
@@ -53,12 +53,14 @@ def learn(surroundings: Surroundings) -> Preset:
         if scope:
             scopes.append(f"{scope}:registry={at.url}\n")
         else:
-            # Yarn has a default of its own, which need not be granted; both generations listen.
+            # Yarn's own default may not be granted, so both generations of Yarn get npm's registry.
             env += [("npm_config_registry", at.url), ("YARN_NPM_REGISTRY_SERVER", at.url)]
     return draft.finish(ADVICE, env=env, files=[(".npmrc", "".join(scopes))] if scopes else [])
 
 
-def _grant(draft: Draft, at: Location, where: str, files: Mapping[str, dict[str, str]]) -> None:
+def _grant(
+    draft: PresetDraft, at: FetchLocation, where: str, files: Mapping[str, dict[str, str]]
+) -> None:
     credential, scope = npmrc.credential(files, at) or (None, None)
     draft.grant(at, where, scope=scope, rules=[_audit(at)], credential=credential)
     keys = [key for settings in files.values() for key in settings]
@@ -66,27 +68,27 @@ def _grant(draft: Draft, at: Location, where: str, files: Mapping[str, dict[str,
         draft.note(f"{at.pattern}: npm's client certificate is not used")
 
 
-def _audit(at: Location) -> AccessRule:
-    """`npm audit` posts the tree of dependencies and reads what is known of them."""
+def _audit(at: FetchLocation) -> AccessRule:
+    """`npm audit` posts the tree of dependencies and reads known vulnerabilities."""
     return AccessRule.parse("POST /" + "/".join((*at.segments, "-/npm/v1/security/**")))
 
 
-def _ask(surroundings: Surroundings) -> dict[str, str]:
-    """npm's settings as npm merges them, standing in `/`: no project's .npmrc takes part."""
+def _ask(surroundings: HostEnvironment) -> dict[str, str]:
+    """npm's settings as npm merges them, run in `/` so that no project's .npmrc has an effect."""
     npm = surroundings.program("npm")
     if npm is None:
-        raise NotFound("node", ADVICE)
+        raise Refused(ADVICE)
     said = surroundings.ask(npm, "config", "list", "--json", env=_variables(surroundings) | _QUIET)
     try:
         tree = json.loads(said or "")
     except ValueError:
         tree = None
     if not isinstance(tree, dict):
-        raise NotFound("node", "npm does not tell its settings; see `npm config list --json`")
+        raise Refused("npm does not tell its settings; see `npm config list --json`")
     return {key: value for key, value in tree.items() if isinstance(value, str)}
 
 
-def _variables(surroundings: Surroundings) -> dict[str, str]:
+def _variables(surroundings: HostEnvironment) -> dict[str, str]:
     """The user's own `npm_config_…`; the case of the prefix makes no difference to npm."""
     if "npm_lifecycle_event" in surroundings.env or "npm_command" in surroundings.env:
         # Started by a script of package.json: npm has put the settings of the project's .npmrc
@@ -97,26 +99,24 @@ def _variables(surroundings: Surroundings) -> dict[str, str]:
     }
 
 
-def _files(draft: Draft, settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The settings files that npm read, by name, from weak to strong."""
+def _files(draft: PresetDraft, settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The settings files that npm read, by name; later ones win."""
     found = {}
     for kind in ("globalconfig", "userconfig"):
         path = Path(settings.get(kind, ""))
         if not path.is_file():
             continue
         if not draft.surroundings.trusts(path):
-            # npm has read it, so nothing that npm said can be believed.
+            # npm has read it, so nothing that npm printed can be trusted.
             shown = draft.surroundings.shown(path)
-            raise NotFound(
-                "node", f"npm reads {shown}, which lies in a tree that the sandbox can write"
-            )
+            raise Refused(f"npm reads {shown}, which lies in a tree that the sandbox can write")
         text = draft.read(path)
         if text is not None:
             found[draft.surroundings.shown(path)] = npmrc.parse(text, draft.surroundings.env)
     return found
 
 
-def _where(surroundings: Surroundings, files: Mapping[str, dict[str, str]], key: str) -> str:
-    """Where a setting comes from, the strongest first."""
+def _where(surroundings: HostEnvironment, files: Mapping[str, dict[str, str]], key: str) -> str:
+    """The source of a setting; the first wins."""
     variable = next((n for n in _variables(surroundings) if n.lower() == _PREFIX + key), None)
     return variable or next((n for n in reversed(list(files)) if key in files[n]), _BUILTIN)

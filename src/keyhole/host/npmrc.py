@@ -1,6 +1,6 @@
-"""Reads npmrc files: registries' credentials, which `npm config` does not tell.
+"""Reads npmrc files for registries' credentials, which `npm config` does not print.
 
-Called by `node`. A reader of what npm's own `ini` accepts at the top level, no more.
+Called by `node`. It accepts what npm's own `ini` accepts at the top level, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from keyhole.host.credential import Credential
+from keyhole.host.found_credential import FoundCredential
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.host.location import Location
+    from keyhole.host.fetch_location import FetchLocation
 
 # npm's env-replace.js; a backslash keeps a reference from being one.
 _REFERENCE = re.compile(r"(?<!\\)\$\{([^${}?]+)(\?)?\}")
@@ -43,11 +43,11 @@ def parse(text: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def credential(
-    files: Mapping[str, Mapping[str, str]], at: Location
-) -> tuple[Credential, tuple[str, ...]] | None:
+    files: Mapping[str, Mapping[str, str]], at: FetchLocation
+) -> tuple[FoundCredential, tuple[str, ...]] | None:
     """The credential that npm would send there, and the path below which it sends it.
 
-    `files` are settings by where they were read, from weak to strong.
+    `files` are settings by where they were read; later ones win.
 
     Like npm, it walks up from the registry's own path: `//host/a/b/`, `//host/a/b`, `//host/a/`, …
     """
@@ -62,18 +62,21 @@ def credential(
     return None
 
 
-def _credential_at(settings: Mapping[str, tuple[str, str]], key: str) -> Credential | None:
+def _credential_at(settings: Mapping[str, tuple[str, str]], key: str) -> FoundCredential | None:
     def value(name: str) -> str:
         found, _ = settings.get(f"{key}:{name}", ("", ""))
-        # A variable that is not set: npm would send its name.
+        # The variable is not set: npm would send its name.
         return "" if "${" in found else found
 
     try:
-        for name, make in (("_authToken", Credential.bearer), ("_auth", Credential.encoded_basic)):
+        for name, make in (
+            ("_authToken", FoundCredential.bearer),
+            ("_auth", FoundCredential.encoded_basic),
+        ):
             if value(name):
                 return make(value(name)).found_in(settings[f"{key}:{name}"][1])
         if value("username") and value("_password"):
-            found = Credential.basic(value("username"), _decoded(value("_password")))
+            found = FoundCredential.basic(value("username"), _decoded(value("_password")))
             return found.found_in(settings[f"{key}:_password"][1])
     except Unparsable:
         return None

@@ -1,7 +1,7 @@
 """Reads pip's settings the way pip does, and the default that is built into it.
 
 Called by `python`. It does not run pip: that would take seconds, and a `pip` on PATH is often the
-one of a virtual environment. The default is asked of pip's own code: no index is named here.
+one of a virtual environment. The default comes from pip's own code; this module names no index.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.host.indexes import Index, Indexes
-from keyhole.model.value import dataclass
+from msgspec import Struct
+
+from keyhole.host.package_indexes import PackageIndex, PackageIndexes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keyhole.host.draft import Draft
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.host_environment import HostEnvironment
+    from keyhole.host.preset_draft import PresetDraft
 
 _SECTIONS = ("global", "download", "install")
-"""From weak to strong, for `pip install`."""
+"""Sections for `pip install`; later ones win."""
 
 _INDEX_MODULE = "pip._internal.models.index"
 _ASK = (
@@ -32,16 +33,15 @@ _ASK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Builtin:
+class BuiltinIndex(Struct, frozen=True):
     """The index that pip uses unless told otherwise, and the host of its files."""
 
     index: str
     files: str
 
 
-def indexes(draft: Draft) -> Indexes:
-    """The indexes of files and variables; a variable is stronger than any file."""
+def indexes(draft: PresetDraft) -> PackageIndexes:
+    """The indexes of files and variables; a variable wins over any file."""
     files = [_read(draft, path) for path in _files(draft.surroundings)]
     found: dict[str, tuple[str, str]] = {}
     for section in _SECTIONS:
@@ -53,17 +53,17 @@ def indexes(draft: Draft) -> Indexes:
         if value.strip():
             found[key] = (value, variable)
 
-    def all_of(key: str) -> tuple[Index, ...]:
+    def all_of(key: str) -> tuple[PackageIndex, ...]:
         value, where = found.get(key, ("", ""))
-        return tuple(Index(url, where) for url in value.split())
+        return tuple(PackageIndex(url, where) for url in value.split())
 
-    return Indexes(
+    return PackageIndexes(
         next(iter(all_of("index-url")), None), all_of("extra-index-url"), all_of("find-links")
     )
 
 
-def _files(surroundings: Surroundings) -> Iterator[Path]:
-    """pip's files from weak to strong (pip's documentation, "Configuration")."""
+def _files(surroundings: HostEnvironment) -> Iterator[Path]:
+    """pip's files; later ones win (pip's documentation, "Configuration")."""
     chosen = surroundings.env.get("PIP_CONFIG_FILE", "")
     if chosen == "/dev/null":
         return
@@ -76,13 +76,13 @@ def _files(surroundings: Surroundings) -> Iterator[Path]:
         yield surroundings.config_home() / "pip" / "pip.conf"
     environment = surroundings.env.get("VIRTUAL_ENV", "")
     if environment:
-        # In the project's .venv this file is the sandbox's to write; `Draft.read` leaves it out.
+        # In the project's .venv the sandbox can write this file; `PresetDraft.read` leaves it out.
         yield Path(environment) / "pip.conf"
     if override is not None:
         yield override
 
 
-def _read(draft: Draft, path: Path) -> tuple[str, configparser.RawConfigParser]:
+def _read(draft: PresetDraft, path: Path) -> tuple[str, configparser.RawConfigParser]:
     shown = draft.surroundings.shown(path)
     parser = configparser.RawConfigParser()
     try:
@@ -94,18 +94,18 @@ def _read(draft: Draft, path: Path) -> tuple[str, configparser.RawConfigParser]:
 
 
 def _settings(parser: configparser.RawConfigParser, section: str) -> Iterator[tuple[str, str]]:
-    """One section's values by normalised key; pip passes over empty ones."""
+    """One section's values by normalised key, without empty ones, which pip ignores."""
     for key, value in parser.items(section) if parser.has_section(section) else ():
         if value.strip():
             yield key.lower().replace("_", "-").removeprefix("--"), value
 
 
-def builtin(surroundings: Surroundings) -> Builtin | None:
+def builtin(surroundings: HostEnvironment) -> BuiltinIndex | None:
     """pip's default, from the pip beside Keyhole or else from another Python's."""
     return _own_builtin(surroundings) or _asked_builtin(surroundings)
 
 
-def _own_builtin(surroundings: Surroundings) -> Builtin | None:
+def _own_builtin(surroundings: HostEnvironment) -> BuiltinIndex | None:
     spec = importlib.util.find_spec("pip")
     # Under `python -m keyhole` the current directory is searched first: a project with a `pip`
     # package would run its code here, outside the sandbox.
@@ -118,7 +118,7 @@ def _own_builtin(surroundings: Surroundings) -> Builtin | None:
         return None
 
 
-def _asked_builtin(surroundings: Surroundings) -> Builtin | None:
+def _asked_builtin(surroundings: HostEnvironment) -> BuiltinIndex | None:
     python = surroundings.program("python3")
     said = surroundings.ask(python, "-I", "-c", _ASK) if python else None
     try:
@@ -128,5 +128,5 @@ def _asked_builtin(surroundings: Surroundings) -> Builtin | None:
     return _builtin(index, files)
 
 
-def _builtin(index: object, files: object) -> Builtin | None:
-    return Builtin(index, files) if isinstance(index, str) and isinstance(files, str) else None
+def _builtin(index: object, files: object) -> BuiltinIndex | None:
+    return BuiltinIndex(index, files) if isinstance(index, str) and isinstance(files, str) else None

@@ -1,4 +1,4 @@
-"""The presets by name: which learner fills which.
+"""The presets by name, and the module that fills each.
 
 Called by `app` with the names that a policy lists under `egress.presets`. A learner is loaded when
 its preset is asked for, so that `keyhole run` without presets starts without readers of XML, zip
@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from keyhole.host.errors import NotFound
+from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keyhole.host.surroundings import Surroundings
+    from keyhole.host.host_environment import HostEnvironment
     from keyhole.inject.preset import Preset
 
 LEARNERS = {
@@ -29,11 +29,13 @@ LEARNERS = {
 """Each preset's module; its `learn` fills it."""
 
 NAMES = tuple(LEARNERS)
+QUICK_FIRST = ("debian", "python", "maven", "go", "cargo", "node")
+"""In the order of the time that each takes: npm itself is asked for its settings."""
 
 
-def learn(name: str, surroundings: Surroundings) -> Preset:
-    """What this host's settings say of one preset, or `NotFound` with what to do."""
+def learn(name: str, surroundings: HostEnvironment) -> Preset:
+    """Fill one preset from this host's settings; `Refused` says what to do instead."""
     if name not in LEARNERS:
-        raise NotFound(name, f"there is no such preset; known: {', '.join(NAMES)}")
-    learner: Callable[[Surroundings], Preset] = importlib.import_module(LEARNERS[name]).learn
+        raise Refused(f"there is no such preset; known: {', '.join(NAMES)}")
+    learner: Callable[[HostEnvironment], Preset] = importlib.import_module(LEARNERS[name]).learn
     return learner(surroundings)

@@ -1,4 +1,4 @@
-"""Which public suffix a wildcard would cover.
+"""Finds the public suffix that a wildcard would cover.
 
 Handed to `policy`, which refuses such a wildcard: anyone can register a name below a public suffix,
 so that `*.github.io` or `*.amazonaws.com` would let data out to anyone. The list is that of
@@ -7,11 +7,12 @@ so that `*.github.io` or `*.amazonaws.com` would let data out to anyone. The lis
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from publicsuffixlist import PublicSuffixList
+import idna
+from publicsuffixlist import PSLFILE, PublicSuffixList
 
 
 def covered_suffix(name: str) -> str | None:
@@ -31,12 +32,6 @@ def covered_suffix(name: str) -> str | None:
 @cache
 def _known(top: str) -> tuple[PublicSuffixList, tuple[str, ...]]:
     """The list's rules for one top-level domain, with their names in A-labels."""
-    import re
-    from pathlib import Path
-
-    import idna
-    from publicsuffixlist import PSLFILE, PublicSuffixList
-
     spelled = idna.decode(top) if top.startswith("xn--") else top
     data = Path(PSLFILE).read_bytes()
     line = re.compile(rb"^(?!//)(?:\S*\.)?%b(?=\s|\Z)" % re.escape(spelled.encode()), re.MULTILINE)
@@ -46,8 +41,6 @@ def _known(top: str) -> tuple[PublicSuffixList, tuple[str, ...]]:
 
 
 def _a_labels(rule: str) -> str:
-    import idna
-
     if rule.isascii():
         return rule
     sign = rule[:1] if rule.startswith("!") else ""

@@ -1,8 +1,8 @@
 """The canonical form of a request, which AWS Signature Version 4 signs. Used by `sigv4.py`.
 
-Made as AWS makes it from what arrives there, so that one form serves to check a client's signature
-and to sign anew. Paths with dot segments or empty ones were refused before (`model/path.py`), so
-there is nothing to normalise.
+It is made as AWS makes it from the request that arrives there, so that one form serves to check a
+client's signature and to sign again. Paths with dot segments or empty ones were refused before
+(`model/path.py`), so there is nothing to normalise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,12 +21,11 @@ _ENCODED_ONCE = frozenset(("s3", "s3-outposts", "s3-object-lambda"))
 """Services whose canonical path is the path; all others escape it a second time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
-    """A request as the client sent it, or as it goes upstream."""
+class SignedRequest(Struct, frozen=True):
+    """A request as the client sent it, or as it is sent upstream."""
 
     host: str
-    """The name of the connection, to which the request's Host was held (I4)."""
+    """The name of the connection, which the request's Host was checked against (I4)."""
     method: str
     path: str
     query: str | None
@@ -44,7 +43,7 @@ def read_headers(lines: Iterable[bytes]) -> Headers:
 
 
 def only(headers: Headers, name: bytes) -> str:
-    """The value of a header that stands once; empty where it is absent, repeated or not ASCII."""
+    """The value of a header that occurs once; empty if it is absent, repeated or not ASCII."""
     match headers.get(name):
         case [value] if value.isascii():
             return value.decode("ascii")

@@ -1,8 +1,8 @@
-"""A secret turned into what is written into requests, and what is looked for in answers.
+"""Turns a secret into the lines written into requests and the needles searched for in responses.
 
-Called by the composition root when a session starts and when a token was refreshed. The one module
-of this room that reveals a secret. What it makes goes to the gateway and nowhere else; neither a
-message nor a `repr` of it holds a character of the secret (I1, I8).
+Called by the composition root when a session starts and when a token was refreshed. The only
+module of this room that reveals a secret. Its results go to the gateway and nowhere else; neither a
+message nor a `repr` contains a character of the secret (I1, I8).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from keyhole.inject.injection import (
     MAX_PARTS,
@@ -22,11 +24,10 @@ from keyhole.inject.injection import (
 from keyhole.inject.renderings import LAST_LATIN_1
 from keyhole.inject.scrub import Needles
 from keyhole.inject.sigv4 import SigningKey, read_keys
-from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
+from keyhole.model.errors import CredentialUnusable, Unparsable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from keyhole.inject.injection import Injection
     from keyhole.model.secret import Secret
@@ -34,35 +35,28 @@ if TYPE_CHECKING:
 _FIELD = re.compile(r"\{(secret(?::(?:base64|[0-9]))?)\}")
 
 
-class Unusable(Exception):
-    """A secret that cannot be written as its service wants it; `why` holds nothing of it."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Credential:
-    """What one host's requests get, ready to be written."""
+class Credential(Struct, frozen=True, eq=False):
+    """The credential for requests to one host, ready to be written."""
 
     lines: tuple[bytes, ...] = ()
     """Header fields, as `Name: value` and CRLF."""
     names: frozenset[bytes] = frozenset()
-    """Of those fields, in lower case."""
+    """The names of those fields, in lower case."""
     query: str = ""
     """Fields to add to the query, encoded; empty when there is none."""
     merge: tuple[tuple[bytes, bytes], ...] = ()
     """Lower-case header names, and the flag that must be among the comma-separated values."""
     needles: Needles = Needles.none()
     signer: SigningKey | None = None
-    """Where requests are signed instead: nothing is written but what it signs."""
+    """The key, where requests are signed instead; then only signed fields are written."""
 
     def __repr__(self) -> str:
         return "Credential(…)"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a credential cannot be pickled or copied")
+
+    __copy__ = __reduce__
 
 
 def make_credential(
@@ -71,23 +65,26 @@ def make_credential(
     merge: Iterable[tuple[str, str]],
     placeholder: str,
     hidden: Iterable[Secret] = (),
+    names: Iterable[tuple[int, str]] = (),
 ) -> Credential:
-    """Render a secret for one host. Of a Google injection it is the token that was minted.
+    """Render a secret for one host. For a Google injection the secret is the minted token.
 
-    What is `hidden` belongs to the same login and is looked for in answers; it is never written.
+    Secrets in `hidden` belong to the same login: responses are searched for them, and no request
+    gets them.
 
-    A secret of several parts has them on lines of their own, and so may the placeholder.
+    A secret of several parts has each on a line of its own, and so may the placeholder. Lines in
+    `names` are not secret, but clients see another name in responses: that of their placeholder.
     """
     parts = _split(secret.reveal())
     ways = tuple(injections)
     signs = any(isinstance(way, SignatureInjection) for way in ways)
-    written = _Written(parts, placeholder, names=1 if signs else 0)
+    written = _CredentialFields(parts, placeholder, dict(names), signs=signs)
     for way in ways:
         written.add(way, secret)
     for other in hidden:
         written.needles |= Needles.of(other.reveal(), written.stand)
     if written.needles.is_part_of(placeholder.encode()):
-        raise Unusable("the secret is a placeholder: store the real one")
+        raise CredentialUnusable("the secret is a placeholder: store the real one")
     return Credential(
         lines=tuple(b"%b: %b\r\n" % field for field in written.fields),
         names=frozenset(name.lower() for name, _ in written.fields),
@@ -103,32 +100,40 @@ def _split(text: str) -> list[str]:
     lines = text.removesuffix("\n").split("\n")
     parts = [line.removesuffix("\r") for line in lines]
     if len(parts) > MAX_PARTS:
-        raise Unusable(f"the secret has more than {MAX_PARTS} lines")
+        raise CredentialUnusable(f"the secret has more than {MAX_PARTS} lines")
     if not all(parts):
-        raise Unusable("the secret is empty" if len(parts) == 1 else "the secret has an empty line")
+        raise CredentialUnusable(
+            "the secret is empty" if len(parts) == 1 else "the secret has an empty line"
+        )
     # CR, LF and NUL would end the field or the head; other controls are read differently by
     # different servers.
     if not all(part.isprintable() for part in parts):
-        raise Unusable("the secret has a control character")
+        raise CredentialUnusable("the secret has a control character")
     if any(part != part.strip() for part in parts):
-        raise Unusable("the secret has a space at an end, where servers do not see it")
+        raise CredentialUnusable("the secret has a space at an end, where servers do not see it")
     return parts
 
 
-class _Written:
-    """The fields of a credential, as they are gathered."""
+class _CredentialFields:
+    """Collects the fields of a credential."""
 
-    def __init__(self, parts: list[str], placeholder: str, names: int) -> None:
-        """The first `names` parts are no secrets: an access key's id is in every signature."""
+    def __init__(
+        self, parts: list[str], placeholder: str, names: Mapping[int, str], *, signs: bool
+    ) -> None:
+        """`names` has the replacements of lines that are not secret."""
         self._parts = parts
         self._stands = placeholder.split("\n")
         self.fields: list[tuple[bytes, bytes]] = []
         self.query: list[str] = []
         self.signer: SigningKey | None = None
         self.needles = Needles.none()
-        for i, part in enumerate(parts):
-            make = Needles.of if i >= names else Needles.of_name
-            self.needles |= make(part, self._stand(i))
+        if signs:
+            names = {1: self.stand}  # an access key's id is in every signature
+        for line, part in enumerate(parts, 1):
+            if line in names:
+                self.needles |= Needles.of_name(part, names[line])
+            else:
+                self.needles |= Needles.of(part, self._stand(line - 1))
 
     @property
     def stand(self) -> str:
@@ -149,17 +154,17 @@ class _Written:
                 try:
                     self.signer = read_keys(secret, injection, self._stand(0), self._stand(1))
                 except Unparsable as error:
-                    raise Unusable(error.message) from None
+                    raise CredentialUnusable(error.message) from None
 
     def _stand(self, part: int) -> str:
         return self._stands[part] if part < len(self._stands) else self._stands[0]
 
     def _add_field(self, name: str, value: str) -> None:
         if max(value) > LAST_LATIN_1:
-            raise Unusable("the secret has a character that a header cannot carry")
+            raise CredentialUnusable("the secret has a character that a header cannot carry")
         field = name.encode("ascii")
         if field.lower() in {known.lower() for known, _ in self.fields}:
-            raise Unusable(f"two credentials for one header, {name}")
+            raise CredentialUnusable(f"two credentials for one header, {name}")
         self.fields.append((field, value.encode("latin-1")))
 
     def _fill(self, found: re.Match[str]) -> str:
@@ -175,12 +180,12 @@ class _Written:
                 return self._encode(user + colon, password)
         number = int(found[1][-1])
         if number > len(self._parts):
-            raise Unusable(f"the secret has no line {number}")
+            raise CredentialUnusable(f"the secret has no line {number}")
         return self._parts[number - 1]
 
     def _whole(self) -> str:
         if len(self._parts) > 1:
-            raise Unusable("the secret has several lines where one is expected")
+            raise CredentialUnusable("the secret has several lines where one is expected")
         return self._parts[0]
 
     def _encode(self, before: str, secret: str) -> str:

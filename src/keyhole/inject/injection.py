@@ -1,7 +1,7 @@
 """How a credential is written into a request: `{header, value}`, `{basic_user}`, `{sigv4}`, …
 
-Parsed from the policy and from the catalogue alike. What is written here is data; the gateway
-renders it with the secret in hand, after every other credential was stripped (I6).
+Parsed from the policy and from the catalogue. These are data; the gateway renders them with the
+secret after it has stripped every other credential (I6).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 # RFC 9110 §5.6.2 token
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -25,13 +26,13 @@ MAX_PARTS = 4
 """Lines of a secret that has several parts (a key pair, a session token)."""
 
 FIELDS = ("secret", "secret:base64", *(f"secret:{n}" for n in range(1, MAX_PARTS + 1)))
-"""What a value may name: the secret, its base64 form, or one line of a secret of several."""
+"""The names in a value: the secret, its base64 form, or one line of a secret with several."""
 
 FRAMING_HEADERS = frozenset(
     "connection content-encoding content-length content-type expect host keep-alive "
     "proxy-connection te trailer transfer-encoding upgrade".split()
 )
-"""Headers that say where a request goes or where it ends: never a place for a credential."""
+"""Headers that say where a request goes or where it ends: they never hold a credential."""
 
 MINTING_SERVICES = frozenset(
     "sts iam sso sso-oauth signin rolesanywhere cognito-identity s3express".split()
@@ -39,11 +40,10 @@ MINTING_SERVICES = frozenset(
 """AWS services that answer with keys: signing for one would hand real ones to the sandbox (I1)."""
 
 SCOPE_PREFIX = "https://www.googleapis.com/auth/"
-"""What Google's scopes begin with; a policy writes the rest."""
+"""The prefix of Google's scopes; a policy writes the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderInjection:
+class HeaderInjection(Struct, frozen=True, tag=True):
     """Write a header whose value is a template naming the secret."""
 
     header: str
@@ -53,8 +53,7 @@ class HeaderInjection:
         return f"header {self.header}: {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class BasicInjection:
+class BasicInjection(Struct, frozen=True, tag=True):
     """Write `Authorization: Basic` of this user and the secret as password."""
 
     user: str
@@ -63,9 +62,8 @@ class BasicInjection:
         return f"header Authorization: Basic {self.user}:{{secret}}"
 
 
-@dataclass(frozen=True, slots=True)
-class QueryInjection:
-    """Write a query field. Servers echo URLs, so a header is to be preferred (facts §0.5)."""
+class QueryInjection(Struct, frozen=True, tag=True):
+    """Write a query field. Servers echo URLs, so a header is better (facts §0.5)."""
 
     key: str
 
@@ -73,25 +71,23 @@ class QueryInjection:
         return f"query {self.key}={{secret}}"
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureInjection:
-    """Sign the request anew with AWS Signature Version 4 for this service name."""
+class SignatureInjection(Struct, frozen=True, tag=True):
+    """Sign the request again with AWS Signature Version 4 for this service name."""
 
     service: str
     region: str = ""
-    """Empty: the one that the host's name tells."""
+    """Empty: the region in the host's name."""
 
     def __str__(self) -> str:
         place = f" in {self.region}" if self.region else ""
         return f"signature AWS4-HMAC-SHA256 for {self.service}{place}"
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleInjection:
+class GoogleInjection(Struct, frozen=True, tag=True):
     """Write a short-lived Google access token, minted from a key file that is the secret."""
 
     scopes: tuple[str, ...]
-    """Without `SCOPE_PREFIX`; what the token is good for."""
+    """The scopes of the token, without `SCOPE_PREFIX`."""
 
     def __str__(self) -> str:
         return f"header Authorization: Bearer (Google token for {' '.join(self.scopes)})"

@@ -1,8 +1,8 @@
-"""The shape of a token, and stand-ins of that shape.
+"""The shape of a token, and placeholders of that shape.
 
-Clients check a token's prefix, length and alphabet before they send it, so a placeholder keeps
-them. It carries a mark that no real token has, authorises nothing, and is made per sandbox from
-random bytes that the caller brings.
+Clients check a token's prefix, length and alphabet before they send it, so a placeholder has them
+too. It carries a mark that no real token has, authorises nothing, and is made for each sandbox from
+random bytes that the caller passes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ ALPHABETS = {
 """Alphabets that a shape may name."""
 
 MARKS = ("keyhole", "KEYHOLE", "decafbad", "00000000")
-"""What begins the longest random run: the first that the alphabet can write."""
+"""The beginning of the longest random run: the first mark that the alphabet can write."""
 
 MAX_TOKEN_LENGTH = 2048
 """Characters of a placeholder: the longest known token has about 700."""
@@ -47,22 +48,20 @@ _FAR_FUTURE = 4102444800
 """2100-01-01: a client that reads `exp` must not try to refresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     literal: str = ""
     alphabet: str = ""
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class TokenShape(Struct, frozen=True):
     """A token's shape, as in `sk-ant-api03-{b64u:93}AA`."""
 
     text: str
     parts: tuple[_Part, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Shape:
+    def parse(cls, text: str) -> TokenShape:
         """Read literals and `{alphabet:count}` runs; `{jwt}` is an unsigned JSON Web Token."""
         parts: list[_Part] = []
         at = 0
@@ -79,11 +78,12 @@ class Shape:
         return shape
 
     def pattern(self) -> re.Pattern[str]:
-        """What a token of this shape matches."""
+        """The pattern that tokens of this shape match."""
         return re.compile("".join(_pattern(p) for p in self.parts))
 
     def placeholder(self, noise: bytes) -> str:
-        """A stand-in of this shape from random bytes; marked so that no one takes it for real."""
+        """A placeholder of this shape from random bytes; marked so that nobody takes it for a real
+        token."""
         longest = max((p for p in self.parts if _can_mark(p)), key=lambda p: p.count, default=None)
         texts, pool = [], _Pool(noise)
         for part in self.parts:

@@ -1,16 +1,17 @@
-"""What a package-manager preset grants: index and download hosts, reads only.
+"""The grants of a package-manager preset: index and download hosts, reads only.
 
-Made by `host/` from the host's own package managers, joined to the policy by `policy/`. Inside the
-sandbox each host is an inspected service without writes; a credential that the host's settings hold
-is injected there and never enters the sandbox (I1).
+Made by `host/` from the settings of the host's own package managers, joined to the policy by
+`policy/`. Inside the sandbox each host is an inspected service without writes; a credential in the
+host's settings is injected there and never enters the sandbox (I1).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.rule import AccessRule
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.inject.injection import Injection
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
     from keyhole.model.secret import Secret
 
 READS = (AccessRule.parse("GET /**"),)
-"""What every index is for; GET covers HEAD."""
+"""The rule that every index needs; GET covers HEAD."""
 
 
-@dataclass(frozen=True, slots=True)
-class PresetHost:
-    """One index or download host. `credential` comes with the one way it is written."""
+class PresetHost(Struct, frozen=True):
+    """One index or download host. `credential` comes with the way to write it."""
 
     pattern: HostPattern
     allow: tuple[AccessRule, ...] = READS
@@ -31,9 +31,8 @@ class PresetHost:
     credential: Secret | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """What one preset brings, and where the host said so."""
+class Preset(Struct, frozen=True):
+    """The hosts of one preset, and the host's setting that each comes from."""
 
     name: str
     hosts: tuple[PresetHost, ...]
@@ -42,6 +41,6 @@ class Preset:
     files: tuple[tuple[str, str], ...] = ()
     """Files placed in the sandbox's home, by path relative to it; never with a credential."""
     sources: tuple[str, ...] = ()
-    """Where each setting was read, for `keyhole check --show`."""
+    """The file that each setting was read from, for `keyhole check --show`."""
     notes: tuple[str, ...] = ()
-    """What a person should know, as one line each."""
+    """Notes for the person, one line each."""

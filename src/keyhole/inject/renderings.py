@@ -1,12 +1,12 @@
-"""How a secret may be written when an upstream echoes it: as it is, encoded, escaped.
+"""The forms in which an upstream may echo a secret: plain, encoded, escaped.
 
-Used by `scrub.py`, which searches for these. Each rendering comes with a stand-in of the same
+Used by `scrub.py`, which searches for these. Each rendering comes with a placeholder of the same
 length, and with the part of it that is searched for.
 
-How long a search takes depends on what is searched for, and who chooses the text can measure it:
-256 KiB of one repeated character take between 13 and 94 µs, by which of a token's it is, and those
-of a repeated part of the token up to a millisecond. So a search never uses the last characters of a
-secret: they are compared in constant time once all before them were found.
+The duration of a search depends on the needle, and an attacker who chooses the text can measure it:
+256 KiB of one repeated character take between 13 and 94 µs, depending on the character, and 256 KiB
+of a repeated part of the token take up to a millisecond. So a search never uses the last characters
+of a secret: they are compared in constant time after all characters before them were found.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIN_SCRUBBED = 16
-"""Characters from which on a secret is searched for; shorter ones are found where none is."""
+"""Characters that a secret must have to be searched for; a shorter text would be found by
+chance."""
 
 UNSEARCHED = 16
 """Characters at the end of a secret that no search uses: 64 bits of a key in hex, 95 of a token in
-letters and digits, for which there is no other way than to try them at the service."""
+letters and digits. An attacker can only try them at the service."""
 
 MIN_SHARED = 8
-"""Characters of a stretch that is searched for in the place of several spellings: shorter ones are
-found where no secret is. So a key with 67 spellings needs 45 stretches."""
+"""Characters of a part that is searched for in place of several spellings; a shorter one would be
+found by chance. So a key with 67 spellings needs 45 parts."""
 
 LAST_LATIN_1 = "\xff"
 """The last character that a header can carry as it is (RFC 9110 §5.5, obs-text)."""
 
 _BASE64_SKIPPED = (0, 2, 3)
-"""Characters of base64 that bytes before the secret have a part in, by their number modulo 3."""
+"""Characters of base64 that depend on bytes before the secret, by the number of those modulo 3."""
 
 
 class Rendering(NamedTuple):
@@ -64,7 +65,7 @@ def renderings(secret: str, placeholder: str) -> tuple[Rendering, ...]:
 
 
 def as_it_is(name: str, placeholder: str) -> tuple[Rendering, ...]:
-    """Of what is no secret but belongs to one, as an access key's id: the plain text alone."""
+    """The plain text alone, for a name that belongs to a secret, such as an access key's id."""
     if len(name) < MIN_SCRUBBED:
         return ()
     text = name.encode()
@@ -74,22 +75,20 @@ def as_it_is(name: str, placeholder: str) -> tuple[Rendering, ...]:
 def rendered_base64(
     before: str, secret: str, placeholder: str
 ) -> tuple[str, tuple[Rendering, ...], str]:
-    """Base64 of a secret with something before it, as Basic wants it, and how to find it again.
-
-    The last is what a search may know of that text.
-    """
+    """Base64 of a secret with something before it, as Basic needs it, its renderings, and the
+    searchable part of the text."""
     text = base64.b64encode((before + secret).encode())
     if len(secret) < MIN_SCRUBBED:
         return text.decode("ascii"), (), ""
     stand = base64.b64encode((before + fitted(placeholder, len(secret))).encode())
     searched = _base64(searchable(secret), len(before.encode()) % 3)
-    # Its padding and its `+` and `/` are spelled as a secret's own characters are.
+    # Its padding and its `+` and `/` are spelled like a secret's own characters.
     found = _written(text.decode(), stand.decode(), searched)
     return text.decode("ascii"), tuple(found.values()), searched
 
 
 def _written(whole: str, stand: str, searched: str) -> dict[bytes, Rendering]:
-    """A text in every spelling, by its needle; most of them are found by one search."""
+    """The spellings of a text, by needle; one search finds most of them."""
     if _PLAIN.fullmatch(whole):
         needle = whole.encode()
         return {needle: Rendering(needle, _stand_in(stand.encode(), needle), searched.encode())}
@@ -103,7 +102,7 @@ def _written(whole: str, stand: str, searched: str) -> dict[bytes, Rendering]:
 
 
 def searchable(secret: str) -> str:
-    """What a search may know of a secret."""
+    """The part of a secret that a search may use."""
     return secret[: max(len(secret) - UNSEARCHED, len(secret) // 2)]
 
 
@@ -114,16 +113,16 @@ def fitted(placeholder: str, length: int) -> str:
 
 
 def _stand_in(rendered: bytes, needle: bytes) -> bytes:
-    """The placeholder in the same rendering; cut or repeated, where that has another length."""
+    """The placeholder in the same rendering; cut or repeated if that has another length."""
     return (rendered * (len(needle) // len(rendered) + 1))[: len(needle)]
 
 
 # ── spellings: most characters stay as they are ───────────────────────────────────────────────────
 
 _PLAIN = re.compile(r"[A-Za-z0-9._]+")
-"""What every spelling leaves as it is."""
+"""Characters that every spelling leaves unchanged."""
 _DASHED = re.compile(r"[A-Za-z0-9._-]+")
-"""And what all but one do."""
+"""Characters that all spellings but one leave unchanged."""
 
 _PERCENT_SAFE = (
     "",
@@ -135,12 +134,12 @@ _PERCENT_SAFE = (
     "$&+,/:;=@",
     "!$&'()*+,;=:@",
 )
-"""What is left as it is: nothing, by Python's `quote`, by `encodeURIComponent`, in a query by
-RFC 3986, by `encodeURI`; by Go in a part of a path and in a path, in a part by RFC 3986."""
+"""Characters that stay unescaped: none; by Python's `quote`; by `encodeURIComponent`; in a query by
+RFC 3986; by `encodeURI`; by Go in a path segment and in a path; in a segment by RFC 3986."""
 _DOUBLED = 2
-"""How many of these are also escaped twice, as an address within an address is."""
+"""The number of these that are also escaped twice, as in an address within an address."""
 _ESCAPE_SAFE = "@*+/"
-"""What JavaScript's `escape` leaves as it is, beside letters, digits and `_-.`."""
+"""Characters that JavaScript's `escape` leaves unchanged, beside letters, digits and `_-.`."""
 
 
 def _units(characters: str, form: str) -> dict[str, str]:
@@ -190,13 +189,13 @@ def _spelled(text: str) -> list[bytes]:
     escaped += (html.escape(text), html.escape(text, quote=False))
     escaped += ["".join(table.get(c, c) for c in text) for table in _HTML]
     escaped += (_javascript_escape(text), _quoted_printable(text))
-    # In a header, characters beyond ASCII are a byte each; elsewhere they are two or more.
+    # In a header, characters beyond ASCII are one byte each; elsewhere they are two or more.
     narrow = "latin-1" if max(text) <= LAST_LATIN_1 else "utf-8"
     return [text.encode(), text.encode(narrow), *map(str.encode, escaped)]
 
 
 def _javascript_escape(text: str) -> str:
-    """By units of UTF-16: what is beyond Latin-1 becomes `%uXXXX`."""
+    """By units of UTF-16: a unit beyond Latin-1 becomes `%uXXXX`."""
     return "".join(
         c
         if c in _ESCAPE_SAFE or _DASHED.fullmatch(c)
@@ -215,7 +214,7 @@ def _utf16(c: str) -> tuple[int, ...]:
 
 
 def _quoted_printable(text: str) -> str:
-    """RFC 2045 §6.7, but for its breaks of long lines."""
+    """RFC 2045 §6.7, without its breaks of long lines."""
     return "".join(
         c if " " <= c <= "~" and c != "=" else "".join(f"={byte:02X}" for byte in c.encode())
         for c in text
@@ -230,7 +229,8 @@ def _ascii(json_text: str) -> str:
 
 
 def _in_base64(text: str) -> list[str]:
-    """A text in base64, by what may be before it; of these, some characters are spelled again."""
+    """A text in base64, for each number of bytes before it; some of the characters are spelled
+    again."""
     return [_base64(text, before, chars) for before in range(3) for chars in (None, b"-_")]
 
 
@@ -243,9 +243,9 @@ def _encoded(text: str) -> list[bytes]:
 
 
 def _base64(text: str, before: int, altchars: bytes | None = None) -> str:
-    """The characters of base64 that this text alone decides, with so many bytes before it.
+    """The characters of base64 that depend on this text alone, with so many bytes before it.
 
-    At both ends there may be one more that holds some of its bits and some of a neighbour's.
+    At both ends one more character may hold some of its bits and some of a neighbour's.
     """
     data = bytes(before) + text.encode()
     text64 = base64.b64encode(data, altchars).decode("ascii")

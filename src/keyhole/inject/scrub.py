@@ -1,9 +1,11 @@
-"""Secrets found in what an upstream sends, and replaced by stand-ins of the same length (I7).
+"""Finds secrets in an upstream's responses, and replaces them by placeholders of the same length
+(I7).
 
-`Needles` are made by `credential.py`; the gateway asks them about headers and runs bodies through a
-`Scrubber`. The attacker may choose what the upstream echoes, and sees content and timing of what is
-passed. So what is held back depends on which bytes could belong to any token, never on the secret:
-were it a partial match, the secret could be guessed character by character.
+`Needles` are made by `credential.py`; the gateway searches headers with them and runs bodies
+through a `Scrubber`. The attacker may choose what the upstream echoes, and sees content and timing
+of the bytes that are passed. So the bytes that are held back depend on which bytes could belong to
+any token, never on the secret: if they depended on a partial match, the secret could be guessed
+character by character.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from keyhole.inject.escaped_secret import MARKS, EscapedSecret, unescape
 from keyhole.inject.renderings import (
     MIN_SCRUBBED,
     Rendering,
@@ -20,29 +23,30 @@ from keyhole.inject.renderings import (
     renderings,
     searchable,
 )
-from keyhole.inject.spelled import MARKS, Spelled, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from keyhole.inject.sieve import Sieve
+    from keyhole.inject.prefilter import Prefilter
 
 TOKEN_BYTES = bytes(range(0x21, 0x7F))
-"""What a token may be made of: printable ASCII. A space or the end of a line is not among it."""
+"""The characters of a token: printable ASCII, without space and line end."""
 
 LARGE = 8 * 1024
-"""Bytes from which on it pays to pass a view on without a copy."""
+"""Bytes from which on a view is passed without a copy: below, a copy is cheaper."""
 
 FEW_SPELLED = 4
-"""Secrets that are looked for in escapes one by one. Of more, the text is decoded first, which
-takes as long as the search for three. A session whose secret changes has dozens in a day (I12)."""
+"""Up to this many secrets are searched for in escapes one by one. For more, the text is decoded
+first, which takes as long as the search for three. A session whose secret changes often has dozens
+a day (I12)."""
 
 HOLD_STEP = 256
-"""Bytes that a hold-back is a multiple of, so that it does not tell a secret's length."""
+"""The bytes held back are a multiple of this, so that their number does not reveal a secret's
+length."""
 
 
-class Span(NamedTuple):
-    """Where a needle was found, and what takes its place."""
+class NeedleSpan(NamedTuple):
+    """The position of a needle, and its replacement."""
 
     start: int
     end: int
@@ -58,29 +62,29 @@ class Needles:
     )  # fmt: skip
 
     def __init__(
-        self, found: Iterable[Rendering] = (), spelled: Mapping[Spelled, str] | None = None
+        self, found: Iterable[Rendering] = (), spelled: Mapping[EscapedSecret, str] | None = None
     ) -> None:
-        """`spelled` are secrets that may come back in escapes, each with what replaces it."""
+        """`spelled` are secrets that may come back in escapes, each with its replacement."""
         self._renderings = {rendering.needle: rendering for rendering in found}
         self._spelled = dict(spelled or {})
         self._measure()
         probes: dict[bytes, list[tuple[int, Rendering]]] = {}
-        # Every search costs; where one probe is part of another's needle, it finds both.
+        # Every search costs time; if one probe is part of another's needle, its search finds both.
         for rendering in sorted(self._renderings.values(), key=lambda r: len(r.probe)):
             needle = rendering.needle
             probe = next((probe for probe in probes if probe in needle), rendering.probe)
             probes.setdefault(probe, []).append((needle.index(probe), rendering))
         self._probes = probes
-        self._sieve: Sieve | None = None
+        self._sieve: Prefilter | None = None
         """Catches every probe, and every mark of an escape."""
-        self._second: Sieve | None = None
+        self._second: Prefilter | None = None
         """Catches every probe, and every hint at a secret in escapes: used where the first did."""
 
     def _measure(self) -> None:
         self.longest = max(map(len, self._renderings), default=0)
         """Bytes of the longest needle."""
         self.tight = all(not needle.translate(None, TOKEN_BYTES) for needle in self._renderings)
-        """Whether every needle is made of token bytes alone."""
+        """Whether every needle consists of token bytes alone."""
         self.hold = _whole_steps(self.longest)
         """Bytes that a stream holds back."""
         reach = max((spelled.reach for spelled in self._spelled), default=0)
@@ -89,19 +93,20 @@ class Needles:
 
     @classmethod
     def none(cls) -> Needles:
-        """Nothing to search for."""
+        """Needles that match nothing."""
         return _NONE
 
     @classmethod
     def of(cls, secret: str, placeholder: str) -> Needles:
-        """All renderings of one secret, or none of one that is too short."""
+        """All renderings of one secret; none if it is too short."""
         return cls(
             renderings(secret, placeholder), _spelled(secret, searchable(secret), placeholder)
         )
 
     @classmethod
     def of_name(cls, name: str, placeholder: str) -> Needles:
-        """What belongs to a secret and is none itself: it is replaced where it is spelled out."""
+        """Needles of a name that belongs to a secret: it is replaced where it is written
+        plainly."""
         return cls(as_it_is(name, placeholder))
 
     @classmethod
@@ -118,13 +123,13 @@ class Needles:
         return both
 
     def become(self, parts: Iterable[Needles]) -> None:
-        """Search for these from now on, also in streams that are on their way.
+        """Search for these from now on, also in streams that have begun.
 
-        Only by who made it with `Needles()`: what a credential has is shared.
+        Call it only on an object made with `Needles()`: those of a credential are shared.
         """
         renderings: dict[bytes, Rendering] = {}
         probes: dict[bytes, list[tuple[int, Rendering]]] = {}
-        spelled: dict[Spelled, str] = {}
+        spelled: dict[EscapedSecret, str] = {}
         for part in parts:
             for probe, aims in part._probes.items():
                 fresh = [aim for aim in aims if aim[1].needle not in renderings]
@@ -137,7 +142,7 @@ class Needles:
         self._measure()
 
     def covers(self, other: Needles) -> bool:
-        """Whether all that the other searches for is searched for here."""
+        """Whether everything that the other searches for is searched for here."""
         return other._renderings.keys() <= self._renderings.keys()
 
     def __bool__(self) -> bool:
@@ -157,11 +162,11 @@ class Needles:
         return bool(self.spans(data))
 
     def is_part_of(self, text: bytes) -> bool:
-        """The same of a text that is asked about once, which is not worth a preparation."""
+        """The same for a text that is tested once, without preparing a search."""
         return bool(self._look(text))
 
     def may_be_in(self, data: bytes | memoryview) -> bool:
-        """Whether it takes a closer look."""
+        """Whether the text needs an exact search."""
         sieve = self._sieve
         if sieve is None:
             if not self._probes:
@@ -170,7 +175,7 @@ class Needles:
         return sieve.catches(data) and (not self._spelled or self._may_be_spelled_in(data))
 
     def _may_be_spelled_in(self, data: bytes | memoryview) -> bool:
-        """The same of a text that has an escape, or one of the probes."""
+        """The same for a text that has an escape, or one of the probes."""
         if self._second is None:
             hints = {hint for spelled in self._spelled for hint in spelled.hints}
             self._second = _prepare((*self._probes, *sorted(hints)))
@@ -181,8 +186,8 @@ class Needles:
         spans = self.spans(data)
         return _masked(data, spans) if spans else data
 
-    def spans(self, data: bytes) -> list[Span]:
-        """Every place where a needle is, also where they overlap; in order of their beginnings."""
+    def spans(self, data: bytes) -> list[NeedleSpan]:
+        """The position of every needle, overlapping ones included, in order of their beginnings."""
         if not self.may_be_in(data):
             return []
         spans = self._look(data)
@@ -191,9 +196,9 @@ class Needles:
         spans.sort(key=lambda span: (span.start, -span.end))
         return spans
 
-    def _look_for_escapes(self, data: bytes, spans: list[Span]) -> None:
+    def _look_for_escapes(self, data: bytes, spans: list[NeedleSpan]) -> None:
         known = {(span.start, span.end) for span in spans}
-        plain = unescaped(data) if len(self._spelled) > FEW_SPELLED else None
+        plain = unescape(data) if len(self._spelled) > FEW_SPELLED else None
         for spelled, placeholder in self._spelled.items():
             if plain is not None and not spelled.may_be_in(plain):
                 continue
@@ -201,11 +206,11 @@ class Needles:
                 if place not in known:
                     known.add(place)
                     start, end = place
-                    # A stand-in without escapes is right in any text.
-                    spans.append(Span(start, end, fitted(placeholder, end - start).encode()))
+                    # A replacement without escapes is right in any text.
+                    spans.append(NeedleSpan(start, end, fitted(placeholder, end - start).encode()))
 
-    def _look(self, data: bytes) -> list[Span]:
-        spans: list[Span] = []
+    def _look(self, data: bytes) -> list[NeedleSpan]:
+        spans: list[NeedleSpan] = []
         find = data.find
         for probe, aims in self._probes.items():
             at = find(probe)
@@ -215,32 +220,33 @@ class Needles:
                     end = start + len(needle)
                     # Not `==`, which ends at the first byte that is wrong.
                     if start >= 0 and compare_digest(data[start:end], needle):
-                        spans.append(Span(start, end, stand_in))
+                        spans.append(NeedleSpan(start, end, stand_in))
                 at = find(probe, at + 1)
         return spans
 
 
-def _prepare(texts: Iterable[bytes]) -> Sieve:
-    from keyhole.inject.sieve import Sieve
+def _prepare(texts: Iterable[bytes]) -> Prefilter:
+    from keyhole.inject.prefilter import Prefilter
 
-    return Sieve(texts)
+    return Prefilter(texts)
 
 
 def _whole_steps(size: int) -> int:
     return -(-size // HOLD_STEP) * HOLD_STEP
 
 
-def _spelled(text: str, searched: str, placeholder: str) -> dict[Spelled, str]:
+def _spelled(text: str, searched: str, placeholder: str) -> dict[EscapedSecret, str]:
     if len(text) < MIN_SCRUBBED or not text.isascii():
         return {}
-    return {Spelled(text[text.index(searched) :], searched): placeholder}
+    return {EscapedSecret(text[text.index(searched) :], searched): placeholder}
 
 
 _NONE = Needles()
 
 
-def _masked(data: bytes, spans: list[Span]) -> bytes:
-    """Of needles that overlap, the first one's stand-in is written whole, then the others' rest."""
+def _masked(data: bytes, spans: list[NeedleSpan]) -> bytes:
+    """Replace needles; if some overlap, the first one's placeholder is written whole, then the rest
+    of the others'."""
     parts: list[bytes] = []
     at = 0
     for start, end, stand_in in spans:
@@ -252,11 +258,11 @@ def _masked(data: bytes, spans: list[Span]) -> bytes:
 
 
 class Scrubber:
-    """One body on its way: what is fed comes out again, as long, and without a secret.
+    """Replaces secrets in one body as it passes, by placeholders of the same length.
 
-    A needle of token bytes lies within one run of them, so whatever precedes a byte of another kind
-    may go. Of a run that is not over, as many bytes wait as a needle could have. A secret that has
-    other bytes itself makes that many wait always.
+    A needle of token bytes lies within one run of token bytes, so everything before a byte of
+    another kind may pass. At the end of an unfinished run, as many bytes wait as a needle could
+    have. If a secret contains other bytes, that many bytes always wait.
     """
 
     __slots__ = ("_kept", "_needles", "_sent", "hits")
@@ -265,10 +271,10 @@ class Scrubber:
         self._needles = needles
         self._kept = b""
         self._sent = 0
-        """How many bytes of what is kept have been passed: a needle that overlaps one which is
-        partly gone is known by them."""
+        """The number of kept bytes that have been passed: they are needed to find a needle that
+        overlaps one which is partly gone."""
         self.hits = 0
-        """How many needles were replaced."""
+        """The number of needles that were replaced."""
 
     @property
     def held(self) -> int:
@@ -276,7 +282,8 @@ class Scrubber:
         return len(self._kept) - self._sent
 
     def feed(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What may go on now. A view that is fed is copied once; what is given back is no copy."""
+        """Return the bytes that may pass now. A view that is fed is copied once; the result is no
+        copy."""
         needles = self._needles
         if not needles.hold and not self._kept:
             return data
@@ -292,12 +299,12 @@ class Scrubber:
         return memoryview(passed)[sent:cut] if sent or held else passed
 
     def _held_of(self, text: bytes) -> tuple[int, int]:
-        """How many bytes of a text may have to wait, and how many do."""
+        """The number of bytes of a text that might have to wait, and that do."""
         needles = self._needles
         hold = needles.hold
         held = self._run(text, hold)
         if held == hold:
-            # Escapes make a secret longer; a text that has none in reach need not wait for them.
+            # Escapes make a secret longer; a text without escapes in reach need not wait for them.
             reach = text[-needles.reach :]
             if b"\\" in reach or b"&" in reach:
                 hold = needles.reach
@@ -305,15 +312,17 @@ class Scrubber:
         return hold, held
 
     def _run(self, text: bytes, most: int) -> int:
-        """How many bytes at the end of a text could belong to a token that is not over."""
-        # What was passed cannot be held any more, when longer needles have come meanwhile.
+        """The number of bytes at the end of a text that could belong to an unfinished token."""
+        # Bytes that were passed cannot be held any more, even if longer needles have come
+        # meanwhile.
         held = min(most, len(text) - self._sent)
         if self._needles.tight:
             held -= len(text[len(text) - held :].rstrip(TOKEN_BYTES))
         return held
 
     def pass_on(self, view: memoryview) -> tuple[bytes | memoryview, memoryview]:
-        """The same in two pieces, what had waited and what is of the view; that is not copied."""
+        """The same in two pieces: the bytes that had waited, and those of the view, which are not
+        copied."""
         needles, kept, size = self._needles, self._kept, len(view)
         hold = needles.hold
         waited = len(kept) - self._sent
@@ -327,15 +336,19 @@ class Scrubber:
         return passed[:waited], passed[waited:]
 
     def _is_at_seam(self, view: memoryview) -> bool:
-        """Whether a needle of token bytes begins in what is kept and ends in the view."""
+        """Whether a needle of token bytes begins in the kept bytes and ends in the view."""
         if not self._kept:
             return False
         head = bytes(view[: self._needles.reach])
         run = len(head) - len(head.lstrip(TOKEN_BYTES))
         return self._needles.found_in(self._kept + head[:run])
 
+    def replace(self, text: bytes) -> bytes:
+        """The same for a whole text, while nothing is kept of another."""
+        return self._clean(text, 0, len(text))
+
     def end(self) -> bytes:
-        """The rest, and ready for another body."""
+        """The remaining bytes; then it is ready for another body."""
         kept, sent = self._kept, self._sent
         self._kept, self._sent = b"", 0
         return self._clean(kept, sent, len(kept))[sent:]

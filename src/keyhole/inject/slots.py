@@ -1,4 +1,4 @@
-"""The places of a request where a credential can ride, and which of them are emptied.
+"""The slots of a request: places that can carry a credential, and the ones that are removed.
 
 The client's own credentials do not travel (I6): on an inspected host every slot below and every
 slot that the service adds is removed before one credential is written.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import enum
 import re
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 
-class Place(enum.StrEnum):
-    """Where in a request a slot is."""
+class SlotLocation(enum.StrEnum):
+    """The part of a request that a slot is in."""
 
     HEADER = "header"
     QUERY = "query"
@@ -24,26 +25,25 @@ class Place(enum.StrEnum):
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class Slot(Struct, frozen=True, order=True):
     """One place that may carry a credential; names are compared in lower case."""
 
-    place: Place
+    place: SlotLocation
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Slot:
         """Read `header:NAME`, `query:NAME` or `cookie:NAME`; a final `*` covers a prefix."""
         place, colon, name = text.partition(":")
-        if not colon or place not in set(Place) or not _NAME.fullmatch(name):
+        if not colon or place not in set(SlotLocation) or not _NAME.fullmatch(name):
             raise Unparsable(
                 "a slot is 'header:NAME', 'query:NAME' or 'cookie:NAME'", f"header:{text}"
             )
         if "*" in name[:-1] or name == "*":
             raise Unparsable("a slot's '*' stands at the end of its name")
-        return cls(Place(place), name.lower())
+        return cls(SlotLocation(place), name.lower())
 
-    def covers(self, place: Place, name: str) -> bool:
+    def covers(self, place: SlotLocation, name: str) -> bool:
         """Whether this is the slot of that name."""
         if place is not self.place:
             return False
@@ -57,10 +57,10 @@ class Slot:
 
 def parse_returned(text: str) -> Slot:
     """A place of an answer: `cookie:NAME` or `header:NAME`, with a final `*` for a prefix."""
-    if text.partition(":")[0] == Place.QUERY:
+    if text.partition(":")[0] == SlotLocation.QUERY:
         raise Unparsable("an answer has no query", "cookie:NAME or header:NAME")
     slot = Slot.parse(text)
-    if slot.place is Place.HEADER and slot.covers(Place.HEADER, "set-cookie"):
+    if slot.place is SlotLocation.HEADER and slot.covers(SlotLocation.HEADER, "set-cookie"):
         raise Unparsable("cookies are named one by one", "cookie:NAME")
     return slot
 
@@ -90,5 +90,5 @@ GLOBAL_SLOTS = tuple(
         | {Slot.parse(f"query:{name}") for name in _QUERY_KEYS.split()}
     )
 )
-"""Emptied on every inspected host, whatever the service; `families.py` knows further headers by
-their words."""
+"""Removed on every inspected host, whatever the service; `field_families.py` recognises further
+headers by their words."""

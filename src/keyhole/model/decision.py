@@ -9,23 +9,23 @@ from __future__ import annotations
 import enum
 import ipaddress
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 NO_RULE = "default"
-"""The id of the rule that speaks when no other does: silence is no."""
+"""The id of the rule that decides when no other does: what no rule names is denied."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Verdict(enum.Enum):
-    """May it happen?"""
+    """Whether something may happen."""
 
     DENY = 0
     ALLOW = 1
 
 
 class Reason(enum.StrEnum):
-    """Stable codes that tests, the audit log and users' filters rely on."""
+    """Stable codes that tests, the audit log and filters rely on; `model.reasons` has the words."""
 
     NO_RULE = "no-rule"
     RULE = "rule"
@@ -35,6 +35,10 @@ class Reason(enum.StrEnum):
     PASSTHROUGH = "unsafe-passthrough"
     GRANTED = "granted"
     GRANT_SPENT = "grant-spent"
+    PUBLISHED = "published"
+    HOST_PORT = "host-port"
+    OWN_PORT = "own-port"
+    FOREIGN_NAME = "foreign-name"
     # DNS
     TYPE_NOT_ANSWERED = "type-not-answered"
     CLASS_NOT_ANSWERED = "class-not-answered"
@@ -95,11 +99,64 @@ class Reason(enum.StrEnum):
     OVER_LIMIT = "over-limit"
     OVER_BUDGET = "over-budget"
     OVER_SHARE = "over-share"
+    # the client's TLS
+    SNI_MISMATCH = "sni-mismatch"
+    SNI_MISSING = "sni-missing"
+    ECH = "ech"
+    NOT_TLS = "not-tls"
+    HELLO_MALFORMED = "hello-malformed"
+    HTTP_VERSION = "http-version"
+    CLIENT_DISTRUSTS = "client-distrusts"
+    CLIENT_TLS = "client-tls"
+    # the client
+    CLIENT_LEFT = "client-left"
+    CLIENT_SILENT = "client-silent"
+    CLIENT_SLOW = "client-slow"
+    HTTP_MALFORMED = "http-malformed"
+    HTTP_UPGRADE = "http-upgrade"
+    HOST_MISMATCH = "host-mismatch"
+    BODY_TOO_LARGE = "body-too-large"
+    DNS_MALFORMED = "dns-malformed"
+    DECOY_USED = "decoy-used"
+    COMMIT_SIGNED = "commit-signed"
+    COMMIT_UNSIGNED = "commit-unsigned"
+    CREDENTIAL_IN_THE_CLEAR = "credential-in-the-clear"
+    SIGNATURE_MISSING = "signature-missing"
+    SIGNATURE_FORM = "signature-form"
+    SIGNATURE_KEY = "signature-key"
+    SIGNATURE_SCOPE = "signature-scope"
+    SIGNATURE_HEADERS = "signature-headers"
+    SIGNATURE_DATE = "signature-date"
+    SIGNATURE_PAYLOAD = "signature-payload"
+    SIGNATURE_WRONG = "signature-wrong"
+    # the session and its door
+    INSPECTION_OFF = "inspection-off"
+    NOT_ADMITTING = "not-admitting"
+    FOREIGN_NAMESPACE = "foreign-namespace"
+    DOOR_CLOSED = "door-closed"
+    FROZEN = "frozen"
+    POLICY_CHANGED = "policy-changed"
+    GRANT_EXPIRED = "grant-expired"
+    IDLE = "idle"
+    TABLE_FULL = "name-table-full"
+    # the origin
+    UPSTREAM_TLS = "upstream-tls"
+    UPSTREAM_CERTIFICATE = "upstream-certificate"
+    UPSTREAM_MALFORMED = "upstream-malformed"
+    UPSTREAM_CLOSED = "upstream-closed"
+    UPSTREAM_SLOW = "upstream-slow"
+    ENCODING_REFUSED = "encoding-refused"
+    SECRET_SCRUBBED = "secret-scrubbed"  # noqa: S105 - a code
+    SECRET_REFLECTED = "secret-reflected"  # noqa: S105 - a code
+    CREDENTIAL_REFUSED = "credential-refused"
+    # this host
+    CREDENTIAL_UNAVAILABLE = "credential-unavailable"
+    DISK_FULL = "disk-full"
+    INTERNAL = "gateway-fault"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided, why, and which rule spoke."""
+class Decision(Struct, frozen=True):
+    """A verdict, its reason, and the rule that decided."""
 
     verdict: Verdict = Verdict.DENY
     reason: Reason = Reason.NO_RULE
@@ -115,22 +172,21 @@ class Decision:
 
 
 class Route(enum.Enum):
-    """How a connection travels."""
+    """How a connection is passed on."""
 
     NONE = 0
     TUNNEL = 1
     INSPECT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class EgressDecision(Decision):
+class EgressDecision(Decision, frozen=True):
     """A decision on a connection: tunnelled untouched, or inspected as a service's."""
 
     route: Route = Route.NONE
 
 
 class DnsAnswer(enum.Enum):
-    """What the gateway answers to a question."""
+    """The gateway's answer to a DNS question."""
 
     NXDOMAIN = 0
     NODATA = 1
@@ -138,23 +194,20 @@ class DnsAnswer(enum.Enum):
     REFUSED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DnsDecision(Decision):
-    """A decision on a DNS question; only ADDRESS tells the sandbox an address."""
+class DnsDecision(Decision, frozen=True):
+    """A decision on a DNS question; only ADDRESS gives the sandbox an address."""
 
     answer: DnsAnswer = DnsAnswer.NXDOMAIN
 
 
-@dataclass(frozen=True, slots=True)
-class AddressDecision(Decision):
-    """A decision on an address; what is dialled is the address and port in here (STYLE 11)."""
+class AddressDecision(Decision, frozen=True):
+    """A decision on an address. The dialler connects to this very address and port (I4)."""
 
     address: Address | None = None
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDecision(Decision):
-    """A decision on an inspected request, and whose credential it gets when it is allowed."""
+class RequestDecision(Decision, frozen=True):
+    """A decision on an inspected request, and the service whose credential it gets when allowed."""
 
     service: str | None = None

@@ -1,4 +1,4 @@
-"""An audit event: what happened, how it was decided, by which rule (I8).
+"""An audit event: what happened, the decision, and the rule that decided (I8).
 
 Made by the shells, written by `audit/`, which adds the time, the session and the chain.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import enum
 
+from msgspec import Struct
+
 from keyhole.model.decision import NO_RULE, Decision, Verdict
-from keyhole.model.value import dataclass
 
 
 class EventKind(enum.StrEnum):
-    """What an event is about."""
+    """The subject of an event."""
 
     SESSION = "session"
     DNS = "dns"
@@ -20,12 +21,12 @@ class EventKind(enum.StrEnum):
     REQUEST = "request"
     REF = "ref"
     DECOY = "decoy"
+    SIGN = "sign"
     LIMIT = "limit"
     AUDIT = "audit"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One thing that happened. `details` are small, flat and never hold a secret."""
 
     kind: EventKind

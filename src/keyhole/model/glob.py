@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,7 @@ ANY_DEPTH = "**"
 """The segment that stands for any number of segments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(Struct, frozen=True):
     """A pattern as its segments. Callers parse their own alphabet and hand over segments."""
 
     segments: tuple[str, ...]
@@ -45,8 +44,8 @@ class Glob:
 
 
 def fold(segment: str) -> str:
-    """One segment without regard to case or compatibility forms; of a text from someone else,
-    once `check_marks` has passed it."""
+    """Fold the case and compatibility forms of one segment. A text of somebody else must have
+    passed `check_marks`."""
     if segment.isascii():
         return segment.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", segment).casefold())
@@ -111,7 +110,7 @@ def _segments_overlap(one: str, two: str) -> bool:
 
 
 def _overlap(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
-    """Walk both at once; each pair of places is looked at once (I9)."""
+    """Walk both at once; each pair of positions is visited once (I9)."""
     ahead, seen = [(0, 0)], {(0, 0)}
     while ahead:
         i, j = ahead.pop()

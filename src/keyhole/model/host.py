@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 import re
 
+import idna
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 MAX_NAME_LENGTH = 253
 """Characters in a whole name (RFC 1035 §2.3.4, without the root's dot)."""
@@ -22,7 +24,7 @@ MAX_PORT = 65535
 _LDH_NAME = re.compile(
     r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
 )
-# What inet_aton and browsers read as an address: a last label that is a number (WHATWG URL §3.5).
+# A last label that is a number makes inet_aton and browsers read an address (WHATWG URL §3.5).
 _NUMBER_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 # Characters that other dot-like code points are mapped to by UTS 46; a person does not type them.
@@ -40,8 +42,7 @@ _SUSPECT = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Host:
+class Host(Struct, frozen=True, order=True):
     """One host name, canonical. Make it with `parse`."""
 
     name: str
@@ -83,8 +84,7 @@ class Host:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HostPattern:
+class HostPattern(Struct, frozen=True, order=True):
     """An exact name, or `*.name` (its subdomains at any depth, not itself), at one port."""
 
     host: Host
@@ -151,8 +151,6 @@ def _to_a_labels(text: str) -> str:
     name = text.lower() if text.isascii() else text
     if "xn--" not in name and _LDH_NAME.fullmatch(name):
         return name
-    import idna  # most names are plain
-
     try:
         name = idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except idna.IDNAError as error:

@@ -1,8 +1,8 @@
 """Request paths in one normalised form, and the globs that rules are written in.
 
-A path is read once into segments that are fully decoded. What one server might read differently
-from another (encoded slashes, dot segments, double encoding, parameters) is refused, never guessed
-(I3, I4). Rules and requests meet only as segments.
+A path is parsed once into fully decoded segments. A path that two servers might read differently
+(encoded slashes, dot segments, double encoding, parameters) is refused (I3, I4). Rules are matched
+against segments only.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, Glob, fold
 from keyhole.model.text import check_marks
-from keyhole.model.value import dataclass
 
 MAX_PATH_LENGTH = 8192
-"""Bytes of a path as sent: what common servers accept."""
+"""Bytes of a path as sent: the limit of common servers."""
 
 MAX_SEGMENTS = 128
 """Segments of a path: no known API nests deeper, and matching walks them."""
@@ -38,8 +39,7 @@ _CONFUSING = frozenset("/\\;%")
 _LOOKALIKES = frozenset("\u037e\u1fef\u212a\u2044\u2215\u2216")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPath:
+class RequestPath(Struct, frozen=True):
     """A path that normalised cleanly; a trailing slash makes no difference to its segments."""
 
     segments: tuple[str, ...]
@@ -63,7 +63,8 @@ class RequestPath:
 
     @property
     def split_reading(self) -> RequestPath | None:
-        """How a server reads this that decodes `%2F` first; None where that is not clean."""
+        """The path as read by a server that decodes `%2F` first; None if that does not
+        normalise."""
         segments = "/".join(self.segments).split("/") if self.segments else []
         if any(_is_unclean(s) for s in segments):
             return None
@@ -107,7 +108,7 @@ def _why_refused(text: str) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    """What stands between the slashes; one trailing slash adds nothing, `//` is not the root."""
+    """The texts between the slashes; one trailing slash adds nothing, `//` is not the root."""
     return [] if text == "/" else text[1:].removesuffix("/").split("/")
 
 

@@ -1,7 +1,7 @@
 """Git ref names and the branch and tag globs of a policy.
 
 Servers accept far more than is safe (`refs/heads/MAIN` beside `main`, zero-width characters,
-`refs/replace/*`): here only two namespaces and a plain alphabet exist (facts: git protocol §3, §5).
+`refs/replace/*`): here only two namespaces and a plain alphabet exist.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 import re
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import ANY_DEPTH, Glob
-from keyhole.model.value import dataclass
 
 MAX_REF_LENGTH = 200
 """Bytes of a whole ref name; file-backed servers fail near 255 per segment."""
@@ -27,8 +28,7 @@ class RefKind(enum.StrEnum):
     TAG = "tags"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
+class Ref(Struct, frozen=True, order=True):
     """A full ref name of a branch or tag, as its kind and the segments after the namespace."""
 
     kind: RefKind

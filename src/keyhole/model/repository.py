@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 import re
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 
 class Forge(enum.StrEnum):
@@ -28,8 +29,7 @@ MAX_DEPTH = 21
 """Segments of a name: GitLab allows 20 nested groups and the project."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(Struct, frozen=True):
     example: str
     segment: re.Pattern[str]
     depth: range
@@ -55,8 +55,7 @@ _SHAPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Repository:
+class Repository(Struct, frozen=True, order=True):
     """A repository's canonical path on its host."""
 
     path: tuple[str, ...]

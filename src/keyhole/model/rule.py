@@ -5,22 +5,26 @@ which HTTP gives no meaning: servers differ on reading it, and one that does not
 the next request. `WEBSOCKET` is a handshake that turns a connection into messages that no rule
 sees. Both are grants of their own: no `GET` and no `*` allows them. In a deny rule the wider word
 includes them, so that `* /admin/**` forbids all there is.
+
+`GRPC package.Service/Method` names a gRPC call. A call is a POST, so a rule for POST covers it; a
+GRPC rule allows nothing but calls. As a deny it forbids every request to the call's path,
+because the content type is the client's to choose: servers of Connect, or behind a transcoding
+proxy, answer the same method in other forms.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from keyhole.model.errors import Unparsable
+from keyhole.model.glob import Glob
 from keyhole.model.path import parse_path_glob
-from keyhole.model.value import dataclass
-
-if TYPE_CHECKING:
-    from keyhole.model.glob import Glob
 
 ANY_METHOD = "*"
 WEBSOCKET = "WEBSOCKET"
+GRPC = "GRPC"
 _WITH_BODY = "+body"
 
 METHODS = frozenset(
@@ -32,23 +36,31 @@ METHODS = frozenset(
 BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 """RFC 9110 §9.3: content in them has no defined meaning, so servers differ on reading it."""
 
-WORDS = METHODS | {method + _WITH_BODY for method in BODILESS} | {WEBSOCKET}
-"""What a rule may name, and so what a request can be, beside `*`."""
+WORDS = METHODS | {method + _WITH_BODY for method in BODILESS} | {WEBSOCKET, GRPC}
+"""The words that a rule may name, and so the kinds of request, beside `*`."""
 
-# A HEAD tells less than the GET that a rule names, in both directions: allowed and denied.
+# A HEAD reveals less than a GET, so a rule for GET covers it: when it allows and when it denies.
 _IMPLIED = {
     "GET": frozenset({"GET", "HEAD"}),
     "GET+body": frozenset({"GET+body", "HEAD+body"}),
 }
 
 
-def request_word(method: str, *, body: bool, websocket: bool) -> str:
+# Names of protobuf: identifiers with dots between. Other servers' names may have a hyphen.
+_is_service = re.compile(r"[A-Za-z0-9_*-]+(?:\.[A-Za-z0-9_*-]+)*", re.ASCII).fullmatch
+_is_call = re.compile(r"[A-Za-z0-9_*-]+", re.ASCII).fullmatch
+
+
+def request_word(method: str, *, body: bool, websocket: bool, grpc: bool = False) -> str:
     """How rules name a request of this method; empty where none can.
 
-    A client may send `GET+body` or `WEBSOCKET` as its method, which is not what those words mean.
+    A client may send `GET+body`, `WEBSOCKET` or `GRPC` as its method, which is not what those words
+    mean.
     """
     if method not in METHODS:
         return ""
+    if grpc and method == "POST":
+        return GRPC
     if websocket:
         return WEBSOCKET
     return method + _WITH_BODY if body and method in BODILESS else method
@@ -61,23 +73,37 @@ def spelled(text: str) -> str:
 
 
 def plain_method(word: str) -> str:
-    """The method of a request without its body or its handshake."""
+    """The method of a request without its body, its handshake or its protocol."""
+    if word == GRPC:
+        return "POST"
     return "GET" if word == WEBSOCKET else word.removesuffix(_WITH_BODY)
+
+
+def rule_text(word: str, path: str) -> str:
+    """The rule that names requests of this word and path."""
+    if word == GRPC:
+        service, slash, call = path[1:].partition("/")
+        if slash and _is_service(service) and _is_call(call):
+            return f"{GRPC} {service}/{call}"
+        word = plain_method(word)
+    return f"{word} {path}"
 
 
 def _allowing(word: str) -> tuple[str, ...]:
     if word == WEBSOCKET or word.endswith(_WITH_BODY):
         return (word,)
-    # Where a body may come, none need come.
+    if word == GRPC:
+        return (GRPC, plain_method(GRPC), ANY_METHOD)
+    # A request that may have a body need not have one.
     return (word, word + _WITH_BODY, ANY_METHOD) if word in BODILESS else (word, ANY_METHOD)
 
 
 def _denying(word: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((word, plain_method(word), ANY_METHOD)))
+    return tuple(dict.fromkeys((word, plain_method(word), GRPC, ANY_METHOD)))
 
 
-_WORD = "(?:" + "|".join(re.escape(word) for word in sorted(WORDS)) + r"|\*)"
-PATTERN = f"^{_WORD}(?:,{_WORD})* /"
+_WORD = "(?:" + "|".join(re.escape(word) for word in sorted(WORDS - {GRPC})) + r"|\*)"
+PATTERN = rf"^(?:{_WORD}(?:,{_WORD})* /|{GRPC} [A-Za-z0-9_.*-]+/[A-Za-z0-9_*-]+$)"
 """A rule's shape, for editors that check a policy against its schema."""
 
 ALLOWED_BY = {word: _allowing(word) for word in WORDS}
@@ -87,8 +113,7 @@ DENIED_BY = {word: _denying(word) for word in WORDS}
 """The same of a deny rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
+class AccessRule(Struct, frozen=True):
     """Which requests a rule speaks of. `methods` holds words; `*` stands for every method."""
 
     methods: frozenset[str]
@@ -97,14 +122,19 @@ class AccessRule:
 
     @classmethod
     def parse(cls, text: str) -> AccessRule:
-        """Read `METHOD[,METHOD] /path` (or `* /path`, `GET+body /path`, `WEBSOCKET /path`)."""
+        """Read `METHOD[,METHOD] /path` (or `* /path`, `GET+body /path`, `WEBSOCKET /path`), or
+        `GRPC package.Service/Method`."""
         words = text.split(" ")
         if len(words) != 2 or not all(words):
             raise Unparsable(
                 "a rule is methods and a path with one space between", "as in 'GET,POST /v1/**'"
             )
+        if words[0] == GRPC:
+            return cls(frozenset({GRPC}), _parse_call(words[1]), text)
         methods: set[str] = set()
         for method in words[0].split(","):
+            if method == GRPC:
+                raise Unparsable("GRPC stands alone in a rule", "write a rule of its own for it")
             if method != ANY_METHOD and method not in WORDS:
                 raise Unparsable(f"'{method}' is not a method a rule may name", _meant(method))
             methods |= _IMPLIED.get(method, {method})
@@ -129,10 +159,35 @@ class AccessRule:
         words = any(self.speaks_of(word) and allowed.allows(word) for word in WORDS)
         return words and self.path.folded().overlaps(allowed.path.folded())
 
+    def shares(self, other: AccessRule) -> bool:
+        """Whether some request is allowed by both, in any case."""
+        words = any(self.allows(word) and other.allows(word) for word in WORDS)
+        return words and self.path.folded().overlaps(other.path.folded())
+
     def _forbids(self, word: str) -> bool:
         """Whether a deny of this forbids all that a word of an allow rule covers."""
         # `GET+body` allows a GET without one, too; a handshake is forbidden by its own word also.
-        return plain_method(word) in self.methods or (word == WEBSOCKET and word in self.methods)
+        own = GRPC in self.methods or (word == WEBSOCKET and word in self.methods)
+        return own or plain_method(word) in self.methods
+
+
+def _parse_call(text: str) -> Glob:
+    """Read `package.Service/Method`; `*` stands for any part of either."""
+    service, _, call = text.removeprefix("/").partition("/")
+    if "**" in text:
+        raise Unparsable(
+            "a GRPC rule has a service and a method, in which '*' stands for any part",
+            f"{GRPC} {text.replace('**', '*')}" if "/" in text else f"{GRPC} */*",
+        )
+    if text.startswith("/") or not call:
+        hint = f"{service}/{call or '*'}" if service not in ("", "*") else "*/*"
+        raise Unparsable("a GRPC rule is a service and a method", f"{GRPC} {hint}")
+    if not _is_service(service) or not _is_call(call):
+        raise Unparsable(
+            "a GRPC rule is a service and a method, in letters, digits, '_', '-', '.' and '*'",
+            "as in 'GRPC google.pubsub.v1.Publisher/Publish'",
+        )
+    return Glob((service, call))
 
 
 def _meant(method: str) -> str | None:

@@ -1,7 +1,7 @@
 """A secret that cannot be printed, and the reference by which a policy names one.
 
 `Secret` travels from the vault to the place that writes it into a request; `reveal()` is the only
-way to its characters and is called in few places, which a test counts (STYLE 5).
+way to its characters and is called in few places, which a test counts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import enum
 import shlex
 from typing import NoReturn
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 
 
 class Secret:
@@ -23,7 +24,7 @@ class Secret:
         self.__value = value
 
     def reveal(self) -> str:
-        """The characters, for the one who writes them into a request."""
+        """The characters, for the code that writes them into a request."""
         return self.__value
 
     def __repr__(self) -> str:
@@ -45,8 +46,8 @@ class Secret:
         raise TypeError("a secret cannot be a key")
 
 
-class Source(enum.StrEnum):
-    """Where a secret is kept: the scheme of a reference."""
+class SecretScheme(enum.StrEnum):
+    """The scheme of a reference: where a secret is kept."""
 
     STORE = "store"
     KEYRING = "keyring"
@@ -57,25 +58,24 @@ class Source(enum.StrEnum):
 
 
 LOGINS = ("claude", "codex", "google")
-"""Whose logins on this host can be used: Claude Code's, Codex's and Gemini CLI's."""
+"""The clients whose logins on this host can be used: Claude Code, Codex and Gemini CLI."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRef:
+class SecretRef(Struct, frozen=True):
     """Which secret, never its value: `store:NAME`, `keyring:SERVICE/NAME`, `file:PATH`, …"""
 
-    source: Source
+    source: SecretScheme
     locator: str
 
     @classmethod
     def parse(cls, text: str) -> SecretRef:
         """Read `SOURCE:LOCATOR`; anything else might be the secret itself and is not echoed."""
         scheme, colon, locator = text.partition(":")
-        known = ", ".join(f"{s}:" for s in Source)
-        if not colon or scheme not in set(Source):
+        known = ", ".join(f"{s}:" for s in SecretScheme)
+        if not colon or scheme not in set(SecretScheme):
             if scheme == "env":
                 raise Unparsable(
                     "a variable is visible to every process of the user", "unsafe-env:NAME"
@@ -87,14 +87,14 @@ class SecretRef:
             raise Unparsable(f"'{scheme}:' wants what to read after the colon")
         if any(ord(c) < 0x20 or ord(c) == 0x7F for c in locator):
             raise Unparsable("a reference has no control characters")
-        source = Source(scheme)
+        source = SecretScheme(scheme)
         _CHECKS[source](locator)
         return cls(source, locator)
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The words of an `exec:` reference; no shell reads them."""
-        return tuple(shlex.split(self.locator)) if self.source is Source.EXEC else ()
+        return tuple(shlex.split(self.locator)) if self.source is SecretScheme.EXEC else ()
 
     def __str__(self) -> str:
         return f"{self.source}:{self.locator}"
@@ -131,14 +131,14 @@ def _check_login(locator: str) -> None:
 
 
 def _check_nothing(locator: str) -> None:
-    """A file's path is judged by whoever opens it."""
+    """A file's path is judged where it is opened."""
 
 
 _CHECKS = {
-    Source.STORE: _check_name,
-    Source.KEYRING: _check_keyring,
-    Source.FILE: _check_nothing,
-    Source.EXEC: _check_exec,
-    Source.UNSAFE_ENV: _check_variable,
-    Source.LOGIN: _check_login,
+    SecretScheme.STORE: _check_name,
+    SecretScheme.KEYRING: _check_keyring,
+    SecretScheme.FILE: _check_nothing,
+    SecretScheme.EXEC: _check_exec,
+    SecretScheme.UNSAFE_ENV: _check_variable,
+    SecretScheme.LOGIN: _check_login,
 }

@@ -1,4 +1,5 @@
-"""Text from someone else: safe to show on a terminal or in a log (I8), or to normalise (I12)."""
+"""Makes text of somebody else safe to show on a terminal or in a log (I8), or to normalise
+(I12)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def check_marks(text: str) -> None:
-    """Refuse a text that takes long to normalise; to be called before that.
+    """Refuse a text that takes long to normalise; called before normalising.
 
     Normalising puts each run of combining marks in order, one by one: 16,000 marks take half a
     second, and ten times as many a minute. No language has more than a few in a row.

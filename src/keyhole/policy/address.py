@@ -1,7 +1,7 @@
-"""May the gateway dial this address for this host? (I4)
+"""Decides whether the gateway may dial an address for a host (I4).
 
-Attack: an allowed name that resolves to the metadata service, to the user's own loopback or to a
-machine of the private network, by the owner's choice or by rebinding.
+Attack: an allowed name resolves to the metadata service, to the user's own loopback or to a machine
+of the private network, by the owner's choice or by rebinding.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _EMBEDDING = tuple(
         "2002::/16",  # 6to4
     )
 )
-"""IPv6 ranges that carry an IPv4 address which would not be judged."""
+"""IPv6 ranges that contain an IPv4 address, which would not be judged."""
 
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that was ever assigned; `is_global` is true of site-local addresses too."""
+"""All addresses that were ever assigned; `is_global` is true for site-local addresses too."""
 
 _PRIVATE = tuple(
     ipaddress.ip_network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
-"""What `[upstream] private` can open: RFC 1918, RFC 6598 and unique local addresses."""
+"""Ranges that `[upstream] private` can open: RFC 1918, RFC 6598 and unique local addresses."""
 
 
 def decide_address(
@@ -59,8 +59,8 @@ def decide_address(
 ) -> AddressDecision:
     """Decide one resolved address; the decision carries the address and port to dial.
 
-    `own`: it belongs to an interface of this host, so that whoever listens there may take the
-    gateway for a neighbour, as on loopback.
+    `own`: it belongs to an interface of this host, where a service may trust the gateway as it
+    trusts loopback.
     """
     override = book.connect.get((host, port))
     if override:
@@ -80,7 +80,7 @@ def decide_address(
 
 
 def _refusal(address: Address, *, own: bool) -> Reason | None:
-    """Why an address is not to be dialled; None for a public one."""
+    """The reason why an address may not be dialled; None for a public one."""
     if address in _METADATA:
         return Reason.ADDRESS_METADATA
     if own or address.is_loopback:

@@ -1,40 +1,40 @@
-"""Commits as a graph: which are trusted, what lies before them, and whether one reaches another.
+"""The graph of commits: which are trusted, what they follow, and whether one reaches another.
 
-Used by `policy/trial.py` and `newcommits.py`. Knows only what was shown so far, and asks nobody; a
-commit that was not shown is where a way ends. Loops, never recursion: a history is as deep as
-whoever pushes likes.
+Used by `policy/push_trial.py` and `new_commits.py`. It knows only the commits shown so far and
+requests nothing; a path ends at a commit that was not shown. It uses loops, never recursion: the
+pushing client chooses how deep a history is.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
-from keyhole.wire.httpfield import Malformed
+from msgspec import Struct
+
+from keyhole.model.errors import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from keyhole.wire.gitobject import Commit
+    from keyhole.wire.git_object import Commit
 
 MAX_FOLLOWED = 10_000_000
-"""Commits passed in one trial to put the parents of merges in order, some 10 s."""
+"""Commits visited in one trial to put the parents of merges in order, some 10 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What lies between some commits and the trusted ones."""
+class CommitPath(Struct, frozen=True):
+    """The commits between some commits and the trusted ones."""
 
     new: dict[bytes, Commit]
     """Commits that are shown and not trusted, roughly the newest first."""
     border: list[bytes]
-    """Commits behind them that are neither."""
+    """Commits behind them that are neither shown nor trusted."""
     floor: list[bytes]
-    """Trusted ones behind them."""
+    """Trusted commits behind them."""
 
 
 class Ancestry:
-    """What is known of commits, from tips that are trusted."""
+    """The known commits, from the trusted tips."""
 
     def __init__(self, commit: Callable[[bytes], Commit | None], tips: Iterable[bytes]) -> None:
         self._commit = commit
@@ -49,7 +49,7 @@ class Ancestry:
         return oid in self._trusted
 
     def spread(self) -> None:
-        """Trust whatever a trusted commit follows; to be called when more was shown."""
+        """Trust all that trusted commits follow. Called when more commits were shown."""
         stack, self._edge = list(self._edge), set()
         while stack:
             oid = stack.pop()
@@ -61,9 +61,9 @@ class Ancestry:
             self._trusted.update(fresh)
             stack += fresh
 
-    def walk(self, starts: Iterable[bytes]) -> Way:
-        """The way from some commits to the trusted ones."""
-        way = Way({}, [], [])
+    def walk(self, starts: Iterable[bytes]) -> CommitPath:
+        """The path from some commits to the trusted ones."""
+        way = CommitPath({}, [], [])
         queue = list(dict.fromkeys(starts))
         seen = set(queue)
         for oid in queue:  # it grows meanwhile
@@ -80,10 +80,10 @@ class Ancestry:
             queue += fresh
         return way
 
-    def rooted(self, way: Way) -> set[bytes]:
-        """What of a way follows a trusted commit, and those commits themselves.
+    def rooted(self, way: CommitPath) -> set[bytes]:
+        """The part of a path that follows a trusted commit, and those commits themselves.
 
-        What is at its border counts as if it were trusted: until that is known, nothing is proven.
+        A commit at the border counts as trusted: nothing is proven until it is known.
         """
         followers: dict[bytes, list[bytes]] = {}
         for oid, commit in way.new.items():
@@ -98,15 +98,15 @@ class Ancestry:
         return rooted
 
     def ends(self, start: bytes, sought: bytes) -> list[bytes] | None:
-        """Where the known history of a commit ends; None if another one is met in it."""
+        """The ends of the known history of a commit; None if the sought commit is in it."""
         seen, ends = self._behind(start, sought)
         return None if sought in seen else ends
 
     def loose_ends(self, start: bytes, sought: bytes) -> list[bytes] | None:
-        """As `ends`, without those that the sought commit itself is known to follow.
+        """The same without the ends that the sought commit itself is known to follow.
 
-        None of these leads to it, since no commit is its own ancestor: if no other one is left, it
-        is not reached, and nobody had to be asked.
+        They cannot lead to it, since no commit is its own ancestor. If no other end is left, the
+        sought commit is not reached, and upstream need not be asked.
         """
         seen, ends = self._behind(start, sought)
         before, _ = self._behind(sought)
@@ -116,7 +116,8 @@ class Ancestry:
         return None if sought in seen else [oid for oid in ends if oid not in before]
 
     def _behind(self, start: bytes, sought: bytes | None = None) -> tuple[set[bytes], list[bytes]]:
-        """All that a commit is known to follow, and where that ends; no more once one is met."""
+        """All commits that a commit is known to follow, and the ends; the search stops at the
+        sought one."""
         queue, ends = [start], []
         seen = {start}
         for oid in queue:  # it grows meanwhile

@@ -1,30 +1,29 @@
-"""What one service may use of a session, and what it has used: pure, and handed the time (I9).
+"""The limits and the use of one service in a session; the caller passes the time (I9).
 
 The values are made by `services.py`; the gateway keeps a `Meter` for each service that has some.
-Rates and places are there again later, so what is over them is told to wait. A budget is for the
-whole session: what is over it is refused for good.
+A request over a rate, or over the number of concurrent requests, may be sent again later. A budget
+is for the whole session: a request over it is refused for good.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from keyhole.model.decision import Decision, Reason
-from keyhole.model.value import dataclass, field, field_names
-from keyhole.policy.limit import Bucket
+from keyhole.model.rule import AccessRule
+from keyhole.policy.limit import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keyhole.model.rule import AccessRule
-
 PLACE_WAIT = 1.0
-"""Seconds after which to ask again for a place among concurrent requests: nobody knows better."""
+"""Seconds after which a client may retry when too many requests run at once: an estimate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a session may use up of a service; None: as much as the session may."""
+class Budget(Struct, frozen=True):
+    """The amounts of a service that a session may use; None: only the session's limits apply."""
 
     requests: int | None = None
     upload: int | None = None
@@ -32,9 +31,8 @@ class Budget:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """Bounds on one service, below the session's."""
+class ServiceLimits(Struct, frozen=True):
+    """Limits of one service, beside the session's."""
 
     requests_per_second: int | None = None
     concurrent_requests: int | None = None
@@ -42,8 +40,8 @@ class ServiceLimits:
     budget: Budget = field(default_factory=Budget)
 
     def body(self, method: str, readings: Iterable[tuple[str, ...]]) -> int | None:
-        """Bytes that a body may have at an endpoint, by its path's folded segments in each way
-        that a server may read them; None: what the session's limits say."""
+        """Bytes that a body may have at an endpoint; None: the session's limit. `readings` are the
+        path's folded segments, in each way that a server may read them."""
         found = [size for path in readings if (size := self._body_at(method, path)) is not None]
         return min(found, default=None)
 
@@ -53,8 +51,8 @@ class ServiceLimits:
             for rule, size in self.bodies
             if rule.speaks_of(method) and rule.path.folded().matches(path)
         ]
-        # The order of a table's keys says nothing: the most exact rule speaks, and among rules of
-        # which none is within another, the smallest size.
+        # The keys of a table have no order. So the most exact rule decides, and the smallest size
+        # among rules of which none contains another.
         exact = [
             size
             for rule, size in matching
@@ -63,9 +61,8 @@ class ServiceLimits:
         return min(exact, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUse:
-    """What was used of one budget, for a listing."""
+class BudgetUse(Struct, frozen=True):
+    """The use of one budget, for a list."""
 
     name: str
     used: int
@@ -73,14 +70,14 @@ class BudgetUse:
 
 
 class Meter:
-    """What one service has used in a session, against what it may."""
+    """The use of one service in a session, and its limits."""
 
     __slots__ = ("_bucket", "_limits", "_rule", "busy", "download", "requests", "tokens", "upload")
 
     def __init__(self, service: str, limits: ServiceLimits, now: float) -> None:
         self._rule = f"services.{service}"
         self._limits = limits
-        self._bucket: Bucket | None = None
+        self._bucket: TokenBucket | None = None
         self.busy = 0
         """Requests at this moment."""
         self.requests = 0
@@ -91,23 +88,23 @@ class Meter:
 
     @property
     def limits(self) -> ServiceLimits:
-        """What holds now."""
+        """The limits in force."""
         return self._limits
 
     def change(self, limits: ServiceLimits, now: float) -> None:
-        """From now on this holds; what was counted stays counted."""
+        """Apply another budget from now on; the counters stay."""
         rate, bucket = limits.requests_per_second, self._bucket
         self._limits = limits
         if rate is None:
             self._bucket = None
         elif bucket is None:
-            self._bucket = Bucket.full("requests_per_second", rate, now, table=self._rule)
+            self._bucket = TokenBucket.full("requests_per_second", rate, now, table=self._rule)
         else:
             bucket.adjust(rate, now)
 
     def admit(self, now: float, size: int) -> tuple[Decision, float] | None:
-        """Count one request in, of so many bytes; else why not, and in how many seconds it may be
-        asked again (0: never)."""
+        """Count a request of so many bytes. If it is refused, returns the decision and the seconds
+        after which it may be sent again (0: never)."""
         budget, limits = self._limits.budget, self._limits
         spent = self.spent()
         if spent is not None:
@@ -128,7 +125,7 @@ class Meter:
         return None
 
     def pass_by(self, now: float) -> Decision | None:
-        """Count a request whose bytes and end are not seen: one in the clear."""
+        """Count a plain HTTP request; the gateway sees neither its bytes nor its end."""
         refused = self.admit(now, 0)
         if refused is None:
             self.busy -= 1
@@ -136,15 +133,15 @@ class Meter:
         return refused[0]
 
     def join(self) -> None:
-        """A request that began when nothing bounded its service has a place from now on."""
+        """Count a request that began before its service had limits."""
         self.busy += 1
 
     def leave(self) -> None:
-        """A request is over."""
+        """A request has ended."""
         self.busy -= 1
 
     def spent(self) -> Decision | None:
-        """Which budget is used up, if one is."""
+        """The budget that is used up, if one is."""
         budget = self._limits.budget
         for name in _BUDGETS:
             limit = getattr(budget, name)
@@ -181,12 +178,12 @@ class Meter:
         return Decision(reason=Reason.OVER_BUDGET, rule=f"{self._rule}.budget.{name}")
 
 
-_BUDGETS = field_names(Budget)
+_BUDGETS = Budget.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayLimits:
-    """Bounds over all sandboxes of one gateway; a rate that is None is only each sandbox's own."""
+class GatewayLimits(Struct, frozen=True):
+    """Limits of all sandboxes of one gateway together; None: only each sandbox's own rate
+    applies."""
 
     sessions: int = 1000
     connections: int = 8192

@@ -1,47 +1,55 @@
-"""From settings to a Policy: what needs more than one key to judge is judged here."""
+"""Builds a Policy from settings, and checks conditions that depend on more than one key."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
+from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
-from keyhole.model.value import dataclass, field, field_names
 from keyhole.policy.kinds import nearest
-from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Upstream
-from keyhole.policy.schema import BY_PATH, Runtime
-from keyhole.policy.services import Words, build_service
+from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Tier, Upstream
+from keyhole.policy.ports import MAX_PORTS, refuse_ambiguous
+from keyhole.policy.schema import BY_PATH, ChangesMode, HomeMode, RuntimeName
+from keyhole.policy.services import ServiceSettings, build_service
+from keyhole.policy.signing import grants_push
 
 if TYPE_CHECKING:
     from keyhole.inject.catalogue import Catalogue
-    from keyhole.policy.document import Document, Path
-    from keyhole.policy.fault import Fault
-    from keyhole.policy.reader import Setting
+    from keyhole.policy.document import Path, TomlDocument
+    from keyhole.policy.fault import PolicyFault
+    from keyhole.policy.policy import RankedRule, ServiceHost
+    from keyhole.policy.reader import PolicySetting
 
 CoveredSuffix = Callable[[str], str | None]
 """The public suffix that `*.NAME` would cover, if any."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the pure floor is handed of the world: the catalogue, the suffix list, preset names."""
+MAX_RULE_PAIRS = 50_000
+"""Pairs of rules that are compared where two services share a host: about a second (I9)."""
+
+
+class PolicyContext(Struct, frozen=True):
+    """The facts from outside that the policy needs: the catalogue, the suffix list, preset
+    names."""
 
     catalogue: Catalogue
     covered_suffix: CoveredSuffix
     preset_names: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Builder:
+class PolicyBuilder(Struct):
     """Builds one policy and collects the faults and notes on the way."""
 
-    document: Document
-    project: dict[Path, Setting]
-    user: dict[Path, Setting]
-    world: World
-    faults: list[Fault] = field(default_factory=list)
-    notes: list[Fault] = field(default_factory=list)
+    document: TomlDocument
+    project: dict[Path, PolicySetting]
+    user: dict[Path, PolicySetting]
+    world: PolicyContext
+    faults: list[PolicyFault] = field(default_factory=list)
+    notes: list[PolicyFault] = field(default_factory=list)
 
     def build(self) -> Policy:
         """The policy; to be used only when `faults` stayed empty."""
@@ -55,13 +63,14 @@ class Builder:
             presets=self._get("egress", "presets"),
             services=services,
             upstream=Upstream(
-                **{name: self._get("upstream", name) for name in field_names(Upstream)}
+                **{name: self._get("upstream", name) for name in Upstream.__struct_fields__}
             ),
         )
         self._check_presets(policy.presets)
         self._check_suffixes()
         self._check_overlaps(policy)
         self._check_default_secrets(policy)
+        self._check_signing(policy)
         self._note_unused(policy)
         return policy
 
@@ -70,20 +79,49 @@ class Builder:
         setting = self.project.get(path) or self.user.get(path)
         return setting.value if setting else BY_PATH[path].default
 
-    def _all_of(self, table: str, made: type) -> dict[str, Any]:
-        return {name: self._get(table, name) for name in field_names(made)}
+    def _all_of(self, table: str, made: type[Struct]) -> dict[str, Any]:
+        return {name: self._get(table, name) for name in made.__struct_fields__}
 
     def _sandbox(self) -> Sandbox:
         sandbox = Sandbox(**self._all_of("sandbox", Sandbox))
-        if sandbox.image and sandbox.runtime is Runtime.BWRAP:
+        if sandbox.image and sandbox.runtime is RuntimeName.BWRAP:
             self._fault(
                 ("sandbox", "image"), "an image is for docker or podman", 'runtime = "docker"'
             )
-        if sandbox.volumes and sandbox.runtime is Runtime.BWRAP:
+        if sandbox.volumes and sandbox.runtime is RuntimeName.BWRAP:
             self._fault(
                 ("sandbox", "volumes"), "volumes are for docker or podman", 'runtime = "docker"'
             )
+        if sandbox.runtime is not RuntimeName.BWRAP:
+            advice = (
+                "keep a directory of a container by sandbox.volumes, or name the sandbox: `new`"
+            )
+            if sandbox.home is HomeMode.KEEP:
+                self._fault(("sandbox", "home"), "a kept home is for bwrap", advice)
+            if sandbox.caches:
+                self._fault(("sandbox", "caches"), "kept caches are for bwrap", advice)
+        if sandbox.changes is ChangesMode.REVIEW and sandbox.runtime is not RuntimeName.BWRAP:
+            self._fault(("sandbox", "changes"), "changes are reviewed with bwrap only", "direct")
+        self._check_ports(sandbox)
         return sandbox
+
+    def _check_signing(self, policy: Policy) -> None:
+        sandbox, key = policy.sandbox, ("sandbox", "sign")
+        if not sandbox.sign:
+            return
+        if sandbox.git_user is None:
+            why = "a key signs for one person, whom git_user names"
+            self._fault(key, why, 'git_user = "Name <mail>"')
+        if not grants_push(policy):
+            self._fault(key, "no service grants a push, so no commit needs a signature")
+
+    def _check_ports(self, sandbox: Sandbox) -> None:
+        try:
+            refuse_ambiguous(sandbox.publish, sandbox.host_ports)
+        except Unparsable as error:
+            self._fault(("sandbox", "publish"), error.message)
+        if len(sandbox.host_ports) > MAX_PORTS:
+            self._fault(("sandbox", "host_ports"), f"at most {MAX_PORTS} ports are used")
 
     def _services(self) -> Iterable[Service]:
         tables = self.document.tree.get("services", {})
@@ -96,7 +134,7 @@ class Builder:
                 for path, setting in self.project.items()
                 if path[:2] == prefix
             }
-            words = Words(
+            words = ServiceSettings(
                 name, frozenset(table), written, self.user.get((*prefix, "secret")), self._fault
             )
             service = build_service(words, self.world.catalogue)
@@ -147,19 +185,77 @@ class Builder:
         ]  # fmt: skip
         if not clashes:
             return
+        self._check_passthrough(one, two)
+        self._check_passthrough(two, one)
         if one.git and two.git and set(one.patterns) == set(two.patterns):
             # Two accounts on one forge: the repository chooses.
-            shared = one.git.repos & two.git.repos
-            if not shared:
+            self._check_versions(one, two, clashes[0][1])
+            repos = one.git.repos & two.git.repos
+            if not repos:
                 return
-            message = f"{min(shared)} is granted by services.{one.name} too"
+            message = f"{min(repos)} is granted by services.{one.name} too"
             self._fault(("services", two.name, "repos"), message, "grant it once")
             return
-        message = f"{clashes[0][1]} is a host of services.{one.name} too"
-        self._fault(("services", two.name), message, "one host belongs to one service")
+        self._check_versions(one, two, clashes[0][1])
+        for host, other in itertools.product(one.hosts, two.hosts):
+            shared = [(p, q) for p in host.patterns for q in other.patterns if p.overlaps(q)]
+            if shared:
+                # Two that differ are a mistake whatever the others are.
+                at = next((pair for pair in shared if pair[0] != pair[1]), shared[0])
+                self._check_shared(one, host, two, other, at)
+
+    def _check_passthrough(self, one: Service, two: Service) -> None:
+        """Attack: a tunnel of one service, which no rule sees, to a host that another inspects."""
+        for index, pattern in enumerate(one.passthrough):
+            inspected = any(pattern.overlaps(p) for p in two.patterns)
+            if inspected and pattern not in two.passthrough:
+                self._fault(
+                    ("services", one.name, "unsafe_passthrough", index),
+                    f"{pattern} is a host of services.{two.name} too: "
+                    "a host is tunnelled or inspected, not both",
+                    f"remove it, or list it in services.{two.name}.unsafe_passthrough as well",
+                )
+
+    def _check_shared(
+        self,
+        one: Service,
+        host: ServiceHost,
+        two: Service,
+        other: ServiceHost,
+        at: tuple[HostPattern, HostPattern],
+    ) -> None:
+        """Two services may share a host if only one of them allows each request: then it is clear
+        which credential is sent."""
+        message = f"{at[1]} is a host of services.{one.name} too"
+        pairs = list(itertools.islice(_allowing_pairs(host, other), MAX_RULE_PAIRS + 1))
+        both = next((pair for pair in pairs if pair[0].rule.shares(pair[1].rule)), None)
+        if both is not None:
+            message += f", and {both[1].id} allows what {both[0].id} does"
+        elif host.git or other.git:
+            message += ", and git is served there"
+        elif at[0] != at[1]:
+            # The more exact pattern alone would count, and the other service's rules would not.
+            message += f", by {at[0]}: only hosts that both name alike can be shared"
+        elif len(pairs) > MAX_RULE_PAIRS:
+            message += ", and their rules are too many to compare"
+        else:
+            return
+        hint = "two services share a host where no request is allowed by both"
+        self._fault(("services", two.name), message, hint)
+
+    def _check_versions(self, one: Service, two: Service, shared: HostPattern) -> None:
+        """TLS agrees on the version before a request can choose the service."""
+        if one.http and two.http and one.http is not two.http:
+            self._fault(
+                ("services", two.name, "http"),
+                f'services.{one.name} has http = "{one.http}" for {shared} too: a connection is '
+                "made before it is known which of the two it is for",
+                "pin one version for both, or leave `http` out",
+            )
 
     def _check_default_secrets(self, policy: Policy) -> None:
-        """I1: a cloned policy must not lead a secret that it does not even name elsewhere."""
+        """I1: a cloned policy must not send a secret, which it does not even name, to another
+        host."""
         upstream = policy.upstream
         for service in policy.services:
             if not service.secret or ("services", service.name, "secret") in self.project:
@@ -202,10 +298,19 @@ class Builder:
     def _note(self, path: Path, message: str, hint: str | None) -> None:
         self.notes.append(self._at(path, message, hint))
 
-    def _at(self, path: Path, message: str, hint: str | None) -> Fault:
+    def _at(self, path: Path, message: str, hint: str | None) -> PolicyFault:
         setting = self.project.get(path[:-1])
         last = path[-1] if path else None
         if setting and isinstance(last, int) and last < len(setting.indices):
             path = (*path[:-1], setting.indices[last])
         span = self.document.values.get(path) or self.document.keys.get(path)
         return self.document.fault(span, message, hint)
+
+
+def _allowing_pairs(one: ServiceHost, two: ServiceHost) -> Iterator[tuple[RankedRule, RankedRule]]:
+    """All pairs of an allow rule of one host and one of the other."""
+    allowing = (Tier.OPENING, Tier.ALLOW)
+    for first in one.rules:
+        for second in two.rules:
+            if first.tier in allowing and second.tier in allowing:
+                yield first, second

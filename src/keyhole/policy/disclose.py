@@ -1,27 +1,32 @@
-"""What a sandbox may do, as JSON for the code in it: `/etc/keyhole/policy.json`.
+"""The policy as JSON for the code in the sandbox: `/etc/keyhole/policy.json`.
 
-An agent that reads it need not try what will be refused. It tells grants and bounds, never how they
-are kept: no reference to a secret, no command, path, address or certificate of the host (I1).
+An agent that reads it need not try requests that will be refused. It lists grants and limits, never
+how they are enforced: no reference to a secret, no command, path, address or certificate of the
+host (I1).
 
 Its keys, of which one may be added under the same version but none changes its meaning:
 
 `version`    1
-`note`       what holds for whatever is not named, in words
+`note`       a sentence about everything that is not named
 `tunnelled`  host patterns that are passed on untouched, `name[:port]`, port 443 unless given
 `presets`    package managers whose hosts are open
-`services`   whose hosts are inspected; a preset that is not tunnelled is one, `preset.NAME`:
+`services`   services with inspected hosts; a preset that is not tunnelled is one, `preset.NAME`:
   `name`, `title`, `credential` (whether the gateway adds one), `variables` (in which clients look
   for it; they hold a placeholder), `tunnelled` (hosts that are not inspected after all)
   `hosts`    each with its `hosts` and four lists of rules: `deny`, `opened`, `guarded`, `allow`.
-             The first list that names a request speaks; in none, it is refused. `{repo}` in a rule
+             The first list that names a request decides; in none, it is refused. `{repo}` in a rule
              stands for each granted repository. A WebSocket is allowed by `WEBSOCKET` alone, a
              body of GET, HEAD, DELETE and OPTIONS by `GET+body` and the like, or where `bodies`
-             names it and the method is allowed
+             names it and the method is allowed. A gRPC call is allowed by `GRPC service/method`
+             or as the POST that it is; a GRPC rule in `deny` names all requests to its path
+  `http`     null, or the one version of HTTP that clients may speak: "1.1" or "2"
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
              `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
              keyhole.toml
   `limits`   null, or `requests_per_second`, `concurrent_requests`, `bodies` and `budget` of this
              service, as in keyhole.toml; null: no other bound than the session's
+`ports`      `published`: ports inside that the person can open in a browser of the host, under
+             another name than localhost; `host`: ports at which localhost is the host's
 `limits`     as in keyhole.toml; sizes in bytes, durations in seconds
 """
 
@@ -30,7 +35,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import field_names
 from keyhole.policy.budget import Budget
 from keyhole.policy.policy import Limits, Tier
 
@@ -55,7 +59,7 @@ _LISTS = {
     "guarded": Tier.GUARD,
     "allow": Tier.ALLOW,
 }
-"""Rules by how strongly they speak, the strongest first."""
+"""The tiers of rules, the strongest first."""
 
 
 def disclose(policy: Policy) -> str:
@@ -66,7 +70,11 @@ def disclose(policy: Policy) -> str:
         "tunnelled": _texts(policy.allow),
         "presets": list(policy.presets),
         "services": [_service(service) for service in policy.services],
-        "limits": {name: getattr(policy.limits, name) for name in field_names(Limits)},
+        "ports": {
+            "published": sorted({each.inner for each in policy.sandbox.publish}),
+            "host": sorted(policy.sandbox.host_ports),
+        },
+        "limits": {name: getattr(policy.limits, name) for name in Limits.__struct_fields__},
     }
     return json.dumps(told, indent=2) + "\n"
 
@@ -79,6 +87,7 @@ def _service(service: Service) -> dict[str, object]:
         "variables": list(service.env) if service.secret else [],
         "tunnelled": _texts(service.passthrough),
         "hosts": [_host(host) for host in service.hosts],
+        "http": service.http.value if service.http else None,
         "git": _git(service.git) if service.git else None,
         "limits": _limits(service.limits) if service.limits else None,
     }
@@ -90,7 +99,7 @@ def _limits(limits: ServiceLimits) -> dict[str, object]:
         "requests_per_second": limits.requests_per_second,
         "concurrent_requests": limits.concurrent_requests,
         "bodies": {rule.text: size for rule, size in limits.bodies},
-        "budget": {name: getattr(budget, name) for name in field_names(Budget)},
+        "budget": {name: getattr(budget, name) for name in Budget.__struct_fields__},
     }
 
 

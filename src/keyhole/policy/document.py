@@ -12,8 +12,11 @@ import re
 import tomllib
 from typing import Any, TypeAlias
 
-from keyhole.model.value import dataclass, field
-from keyhole.policy.fault import Fault, PolicyFaults, Span
+from msgspec import Struct
+
+from keyhole.model.redacted import redacted_repr
+from keyhole.model.toml import LONG_KEY, parse_toml
+from keyhole.policy.fault import PolicyFault, PolicyFaults, TextSpan
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
 """Bytes of a policy: 5,000 rules are about 200 KiB."""
@@ -36,50 +39,55 @@ _VALUES = (_LONG_BASIC, _LONG_LITERAL, _BASIC, _LITERAL, _DATE_TIME, _SCALAR)
 _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class TomlDocument(Struct, frozen=True):
     """A parsed file: its values and their places."""
 
     file: str
     text: str
     tree: dict[str, Any]
-    keys: dict[Path, Span] = field(repr=False)
-    values: dict[Path, Span] = field(repr=False)
+    keys: dict[Path, TextSpan]
+    values: dict[Path, TextSpan]
+
+    __repr__ = redacted_repr("keys", "values")
 
     def fault(
         self,
-        span: Span | None,
+        span: TextSpan | None,
         message: str,
         hint: str | None = None,
         *,
         hides: bool = False,
-    ) -> Fault:
-        """A fault at a place of this document; with `hides`, what stands there is not shown."""
-        span = span or Span(1, 1)
+    ) -> PolicyFault:
+        """A fault at a place of this document; with `hides`, the text there is not shown."""
+        span = span or TextSpan(1, 1)
         lines = self.text.split("\n")
         source = lines[span.line - 1].removesuffix("\r") if span.line <= len(lines) else ""
         if hides:
             start = span.column - 1
             source = source[:start] + _HIDDEN + source[start + span.length :]
-            span = Span(span.line, span.column, len(_HIDDEN))
-        return Fault(self.file, span, message, hint, source)
+            span = TextSpan(span.line, span.column, len(_HIDDEN))
+        return PolicyFault(self.file, span, message, hint, source)
 
 
-def parse_document(file: str, data: bytes) -> Document:
+def parse_document(file: str, data: bytes) -> TomlDocument:
     """Read TOML, or raise PolicyFaults with the one place where it stops being TOML."""
     if len(data) > MAX_DOCUMENT_SIZE:
         raise PolicyFaults(
-            (Fault(file, Span(1, 1), f"the file is larger than {MAX_DOCUMENT_SIZE} bytes"),)
+            (
+                PolicyFault(
+                    file, TextSpan(1, 1), f"the file is larger than {MAX_DOCUMENT_SIZE} bytes"
+                ),
+            )
         )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
-        at = Span(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise PolicyFaults((Fault(file, at, "the file is not UTF-8"),)) from None
-    document = Document(file, text, {}, {}, {})
+        at = TextSpan(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise PolicyFaults((PolicyFault(file, at, "the file is not UTF-8"),)) from None
+    document = TomlDocument(file, text, {}, {}, {})
     try:
-        document.tree.update(tomllib.loads(text))
+        document.tree.update(parse_toml(text))
         _Scanner(text, document.keys, document.values).scan()
     except RecursionError:
         raise PolicyFaults((document.fault(None, "values are nested too deeply"),)) from None
@@ -88,22 +96,23 @@ def parse_document(file: str, data: bytes) -> Document:
     return document
 
 
-def _syntax_fault(document: Document, message: str) -> Fault:
+def _syntax_fault(document: TomlDocument, message: str) -> PolicyFault:
     found = _TOML_PLACE.fullmatch(message)
     if not found:
         return document.fault(None, f"not TOML: {message}")
     if found[2]:
-        span = Span(int(found[2]), int(found[3]))
+        span = TextSpan(int(found[2]), int(found[3]))
     else:
         lines = document.text.rstrip("\n").split("\n")
-        span = Span(len(lines), len(lines[-1]) + 1)
-    return document.fault(span, f"not TOML: {found[1]}")
+        span = TextSpan(len(lines), len(lines[-1]) + 1)
+    said = found[1] if found[1] == LONG_KEY else f"not TOML: {found[1]}"
+    return document.fault(span, said)
 
 
 class _Scanner:
-    """Walks a text that is known to be TOML and notes where each path stands."""
+    """Scans a text that is known to be TOML and notes the place of each path."""
 
-    def __init__(self, text: str, keys: dict[Path, Span], values: dict[Path, Span]) -> None:
+    def __init__(self, text: str, keys: dict[Path, TextSpan], values: dict[Path, TextSpan]) -> None:
         self.text = text
         self.at = 0
         self.keys = keys
@@ -146,7 +155,7 @@ class _Scanner:
         self._skip(_SPACE)
         self._value(path)
 
-    def _key(self) -> list[tuple[str, Span]]:
+    def _key(self) -> list[tuple[str, TextSpan]]:
         names = []
         while True:
             self._skip(_SPACE)
@@ -196,8 +205,8 @@ class _Scanner:
         self.at = found.end()
         return found[0]
 
-    def _span(self, start: int, end: int) -> Span:
+    def _span(self, start: int, end: int) -> TextSpan:
         line = bisect.bisect_right(self.starts, start) - 1
         column = start - self.starts[line] + 1
         newline = self.text.find("\n", start, end)
-        return Span(line + 1, column, (newline if newline >= 0 else end) - start)
+        return TextSpan(line + 1, column, (newline if newline >= 0 else end) - start)

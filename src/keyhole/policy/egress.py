@@ -1,4 +1,4 @@
-"""May a connection be made, and may a name be known? (I3, I4)"""
+"""Decides whether a connection may be made, and whether a name exists (I3, I4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRANSFERS = frozenset({251, 252})
 def decide_egress(
     book: Rulebook, host: Host, port: int, granted: Grant | None = None
 ) -> EgressDecision:
-    """Decide a TCP connection to a name and port; what was `granted` at run time speaks last."""
+    """Decide a TCP connection to a name and port; grants made at run time come last."""
     grant = book.grant(host, port)
     if grant:
         reason = Reason.PASSTHROUGH if grant.passthrough else Reason.RULE
@@ -47,7 +47,7 @@ def decide_dns(
 ) -> DnsDecision:
     """Decide a DNS question. Only names that some rule allows exist; only A has an answer.
 
-    `granted` knows the rules of names that were granted at run time.
+    `granted` returns the rule of a name that was granted at run time.
     """
     if record_class != CLASS_INTERNET:
         return DnsDecision(reason=Reason.CLASS_NOT_ANSWERED, answer=DnsAnswer.REFUSED)
@@ -61,7 +61,7 @@ def decide_dns(
     if rule is None:
         return DnsDecision()
     if record_type != TYPE_A:
-        # AAAA, HTTPS and SVCB too: no IPv6 inside, and no ECH keys for a client to learn.
-        # The name may be asked about, so this is no refusal: it only has nothing of this type.
+        # Also for AAAA, HTTPS and SVCB: there is no IPv6 inside, and a client must learn no ECH
+        # keys. The name itself is allowed, so this is no refusal; it has no record of this type.
         return DnsDecision(Verdict.ALLOW, Reason.TYPE_NOT_ANSWERED, rule, DnsAnswer.NODATA)
     return DnsDecision(Verdict.ALLOW, Reason.RULE, rule, DnsAnswer.ADDRESS)

@@ -1,17 +1,21 @@
-"""Why: the decision on a target with its rule, what would be injected, and what would allow it."""
+"""Explains a decision on a target: its rule, what would be injected, and what would allow it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from keyhole.inject.injection import BasicInjection
-from keyhole.model.decision import Decision, Reason, Route
+from keyhole.inject.service_hosts import SERVICE_HOSTS
+from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
+from keyhole.model.reasons import info_of, sentence_of
 from keyhole.model.ref import Ref, RefKind
-from keyhole.model.rule import METHODS, WEBSOCKET, WORDS
-from keyhole.model.value import dataclass
+from keyhole.model.rule import GRPC, METHODS, WEBSOCKET, WORDS, rule_text
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import (
     GitEndpoint,
@@ -20,20 +24,22 @@ from keyhole.policy.forge import (
     find_git_request,
     repository_at,
 )
-from keyhole.policy.push import Change, Remote, decide_ref_update
+from keyhole.policy.ports import LEAST_PORT
+from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update
 from keyhole.policy.request import decide_request
 from keyhole.policy.services import PLAIN_HTTP_PORT
 from keyhole.policy.target import HostTarget, LiteralTarget, PushTarget, RequestTarget, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.model.repository import Repository
     from keyhole.policy.policy import GitGrant, Service, ServiceHost
     from keyhole.policy.rulebook import Rulebook
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """What to write: a key of a table, and the value to add to or set it to."""
+class SuggestedFix(Struct, frozen=True):
+    """A suggested change: a key of a table, and the value to add or set."""
 
     table: str
     key: str
@@ -41,12 +47,26 @@ class Fix:
     remark: str | None = None
 
     def __str__(self) -> str:
+        return f"[{self.table}]\n{self._line}"
+
+    @property
+    def _line(self) -> str:
         remark = f"   # {self.remark}" if self.remark else ""
-        return f"[{self.table}]\n{self.key} = {self.value}{remark}"
+        return f"{self.key} = {self.value}{remark}"
+
+    def into(self, policy: Mapping[str, object]) -> tuple[str, str]:
+        """Where it goes in a policy file with these tables, and what to write there."""
+        table: object = policy
+        for name in self.table.split("."):
+            table = table.get(name) if isinstance(table, dict) else None
+        if not isinstance(table, dict):
+            return "", str(self)
+        if isinstance(table.get(self.key), list):
+            return f"{self.table}.{self.key}", self.value.removeprefix("[").removesuffix("]")
+        return f"[{self.table}]", self._line
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """A decision in words. `fix` is the key, and what to add to it, that would allow it."""
 
     decision: Decision
@@ -55,40 +75,8 @@ class Explanation:
     service: str | None = None
     injected: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
-    fix: Fix | None = None
+    fix: SuggestedFix | None = None
 
-
-SAID = {
-    Reason.NO_RULE: "no rule names it",
-    Reason.LITERAL_ADDRESS: "literal addresses are refused; hosts are reached by name",
-    Reason.PORT_NOT_GRANTED: "the name is allowed, but not at this port",
-    Reason.METHOD_REFUSED: "this method is never allowed",
-    Reason.METHOD_OVERRIDE: "a header or the query names another method than the request has",
-    Reason.BODY_NOT_GRANTED: "the request is allowed, but not with a body, which HTTP does not "
-    "define for its method",
-    Reason.WEBSOCKET_NOT_GRANTED: "a request is allowed there, but a WebSocket is a grant of its "
-    "own",
-    Reason.PATH_MALFORMED: "the path can be read in more than one way",
-    Reason.QUERY_MALFORMED: "the query is not well formed",
-    Reason.DNS_OVER_HTTPS: "a DNS question inside a request",
-    Reason.DENIED_BY_RULE: "a deny rule names it",
-    Reason.GUARDED_ENDPOINT: "it can mint, list or move credentials or data, so it must be "
-    "allowed by name",
-    Reason.GRAPHQL: "GraphQL names repositories by opaque ids, so it cannot be confined to those "
-    "that are granted",
-    Reason.REPOSITORY_NOT_GRANTED: "the repository is not granted, so it does not exist",
-    Reason.ENDPOINT_REFUSED: "not one of git's smart HTTP requests",
-    Reason.READ_ONLY: "the repository is granted for reading only",
-    Reason.REF_MALFORMED: "not a plain branch or tag name",
-    Reason.REF_NAMESPACE: "only branches and tags exist",
-    Reason.REF_NOT_GRANTED: "no push pattern covers the branch",
-    Reason.REF_PROTECTED: "the branch is protected",
-    Reason.FORCE_NOT_GRANTED: "rewriting history is not granted",
-    Reason.DELETE_NOT_GRANTED: "deleting is not granted",
-    Reason.TAG_NOT_GRANTED: "no tag pattern covers the tag",
-    Reason.TAG_MOVE: "a tag is created once and never moved",
-}
-"""Reasons for a denial, for people."""
 
 _FIXED_BY_ALLOW = frozenset(
     {
@@ -100,6 +88,8 @@ _FIXED_BY_ALLOW = frozenset(
 )
 """Refusals that a rule in the service's `allow` lifts."""
 
+LOCALHOST = "localhost"
+
 _USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
 
 
@@ -107,7 +97,11 @@ def explain(book: Rulebook, target: Target) -> Explanation:
     """Explain what would happen to a target."""
     if isinstance(target, LiteralTarget):
         decision = Decision(reason=Reason.LITERAL_ADDRESS)
-        return Explanation(decision, SAID[decision.reason])
+        info = info_of(decision.reason)
+        # No line of a policy allows it, so the hint says what to do instead.
+        return Explanation(decision, f"{info.sentence}; {info.hint}")
+    if target.host.name == LOCALHOST:
+        return _localhost(book, target.port)
     connection = _host(book, target.host, target.port)
     if isinstance(target, RequestTarget) and connection.route is Route.TUNNEL:
         return _tunnelled(connection, target)
@@ -118,26 +112,55 @@ def explain(book: Rulebook, target: Target) -> Explanation:
     return _push(book, target)
 
 
+def _localhost(book: Rulebook, port: int) -> Explanation:
+    """The sandbox's own loopback, which no rule on hosts is about."""
+    if port in book.policy.sandbox.host_ports:
+        decision = Decision(Verdict.ALLOW, Reason.HOST_PORT, "sandbox.host_ports")
+        return Explanation(decision, "this host's own port: passed on unread", Route.TUNNEL)
+    said = "localhost is the sandbox itself, where nothing of this host listens"
+    fix = SuggestedFix("sandbox", "host_ports", f"[{port}]") if port >= LEAST_PORT else None
+    return Explanation(Decision(), said, fix=fix)
+
+
 def _host(book: Rulebook, host: Host, port: int) -> Explanation:
     decision = decide_egress(book, host, port)
     if not decision.allowed:
-        name = str(host) if port == DEFAULT_PORT else f"{host}:{port}"
-        fix = Fix("egress", "allow", f'["{name}"]')
-        return Explanation(decision, SAID[decision.reason], fix=fix)
+        fix = _fix_of_host(host, port, decision.reason)
+        return Explanation(decision, sentence_of(decision.reason), fix=fix)
     if decision.route is Route.TUNNEL:
         said = "tunnelled: passed on untouched, never decrypted, any request"
         return Explanation(decision, said, decision.route)
     service, entry = _service_at(book, host, port, None)
     said = "inspected: each request is judged by the service's rules"
-    return Explanation(
-        decision, said, decision.route, service.name, _written(service, entry, git=False)
-    )
+    injected = _written(service, entry, git=False)
+    caveats = _version(book, host, port)
+    return Explanation(decision, said, decision.route, service.name, injected, caveats)
+
+
+def _fix_of_host(host: Host, port: int, reason: str) -> SuggestedFix:
+    names = SERVICE_HOSTS.get(host.name, ())
+    if names and port == DEFAULT_PORT and reason == Reason.NO_RULE:
+        others = " or ".join(f"[services.{name}]" for name in names[1:])
+        stored = f"after `keyhole secret set {names[0]}`" + (f"; or {others}" if others else "")
+        return SuggestedFix(f"services.{names[0]}", "secret", f'"store:{names[0]}"', stored)
+    return host_fix(host, port)
+
+
+def host_fix(host: Host, port: int) -> SuggestedFix:
+    """The grant of a host of which nothing else is known."""
+    named = str(host) if port == DEFAULT_PORT else f"{host}:{port}"
+    return SuggestedFix("egress", "allow", f'["{named}"]')
+
+
+def named_by_preset(found: Explanation, preset: str) -> Explanation:
+    """The same explanation, for a host that this preset would allow."""
+    return replace(found, fix=SuggestedFix("egress", "presets", f'["{preset}"]'))
 
 
 def _tunnelled(connection: Explanation, target: RequestTarget) -> Explanation:
-    """Of a tunnel on port 80 requests are read, though no rule speaks of them."""
+    """A tunnel. On port 80 its requests are read, although no rule names them."""
     word = target.request.method
-    if target.port != PLAIN_HTTP_PORT or word in METHODS:
+    if target.port != PLAIN_HTTP_PORT or word in METHODS or word == GRPC:
         return connection
     reason = Reason.METHOD_REFUSED
     if word in WORDS:
@@ -154,20 +177,31 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         git = decision.rule == f"{service.rule}.repos"
         said = "inspected and allowed"
         injected = _written(service, entry, git=git)
-        return Explanation(decision, said, Route.INSPECT, service.name, injected)
+        caveats = _version(book, target.host, target.port)
+        return Explanation(decision, said, Route.INSPECT, service.name, injected, caveats)
     fix = None
     if decision.reason is Reason.NO_RULE and service.git and request.method in METHODS:
-        fix = Fix(service.rule, "api", '"pull-requests"', "or `repos`, for another repository")
+        fix = SuggestedFix(
+            service.rule, "api", '"pull-requests"', "or `repos`, for another repository"
+        )
     elif decision.reason in _FIXED_BY_ALLOW:
-        remark = "beside what is allowed already; it replaces the catalogue's list"
-        rule = f'["{request.method} {request.path}"]'
-        fix = Fix(service.rule, "allow", rule, remark if service.template else None)
+        own = f"{service.rule}.allow["
+        listed = not service.template or any(each.id.startswith(own) for each in entry.rules)
+        rule = f'["{rule_text(request.method, request.path)}"]'
+        fix = SuggestedFix(service.rule, "allow" if listed else "allow_also", rule)
     elif decision.reason is Reason.READ_ONLY:
-        fix = Fix(service.rule, "push", '["agent/*"]')
+        fix = SuggestedFix(service.rule, "push", '["agent/*"]')
     elif decision.reason is Reason.REPOSITORY_NOT_GRANTED:
         named = _repository_of(service, request.path)
-        fix = Fix(service.rule, "repos", f'["{named}"]') if named else None
-    return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
+        fix = SuggestedFix(service.rule, "repos", f'["{named}"]') if named else None
+    return Explanation(decision, sentence_of(decision.reason), Route.INSPECT, service.name, fix=fix)
+
+
+def _version(book: Rulebook, host: Host, port: int) -> tuple[str, ...]:
+    pinning = book.pinned_by(host, port)
+    if pinning is None:
+        return ()
+    return (f"refused unless the client speaks HTTP/{pinning.http} ({pinning.rule}.http)",)
 
 
 def _repository_of(service: Service, path: str) -> Repository | None:
@@ -181,13 +215,16 @@ def _push(book: Rulebook, target: PushTarget) -> Explanation:
     for rules in book.services(target.host, target.port):
         git = rules.service.git
         if git and rules.host.git:
-            found = _push_to(rules.service, git, path, target)
+            version = _version(book, target.host, target.port)
+            found = _push_to(rules.service, git, path, target, version)
             if found.decision.reason is not Reason.REPOSITORY_NOT_GRANTED:
                 break
     return found
 
 
-def _push_to(service: Service, git: GitGrant, path: RequestPath, target: PushTarget) -> Explanation:
+def _push_to(
+    service: Service, git: GitGrant, path: RequestPath, target: PushTarget, version: tuple[str, ...]
+) -> Explanation:
     repository = repository_at(git.forge, path.segments)
     asked = GitRequest(repository, GitEndpoint.PUSH)
     decision: Decision = decide_git_request(service, asked, "POST", "")
@@ -201,27 +238,28 @@ def _push_to(service: Service, git: GitGrant, path: RequestPath, target: PushTar
             Route.INSPECT,
             service.name,
             (_basic(git),) if service.secret else (),
-            _caveats(git, target),
+            (*_caveats(git, target), *version),
         )
     fix = _push_fix(decision.reason, service, target)
     if decision.reason is Reason.REPOSITORY_NOT_GRANTED and repository:
-        fix = Fix(service.rule, "repos", f'["{repository}"]')
-    return Explanation(decision, SAID[decision.reason], Route.INSPECT, service.name, fix=fix)
+        fix = SuggestedFix(service.rule, "repos", f'["{repository}"]')
+    return Explanation(decision, sentence_of(decision.reason), Route.INSPECT, service.name, fix=fix)
 
 
-def _assumed(target: PushTarget) -> tuple[Change, Remote]:
-    """Without asking the remote: usual names are taken for its default branch, tags are new."""
+def _assumed(target: PushTarget) -> tuple[RefChange, RemoteFacts]:
+    """Assumptions instead of asking the remote: its default branch has a usual name, tags are
+    new."""
     short = target.ref.removeprefix("refs/heads/")
     default = short if short in _USUAL_DEFAULTS else _USUAL_DEFAULTS[0]
     change = target.change
-    if target.ref.startswith("refs/tags/") and change is Change.FAST_FORWARD:
-        change = Change.CREATE
-    return change, Remote(Ref(RefKind.BRANCH, (default,)))
+    if target.ref.startswith("refs/tags/") and change is RefChange.FAST_FORWARD:
+        change = RefChange.CREATE
+    return change, RemoteFacts(Ref(RefKind.BRANCH, (default,)))
 
 
 def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
     caveats = []
-    if target.change is Change.FAST_FORWARD and not git.force:
+    if target.change is RefChange.FAST_FORWARD and not git.force:
         caveats.append("refused unless it creates the branch or moves it forward")
     short = target.ref.removeprefix("refs/heads/")
     if git.protect is None and Glob(tuple(short.split("/"))) not in git.push:
@@ -231,17 +269,17 @@ def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
     return tuple(caveats)
 
 
-def _push_fix(reason: Reason, service: Service, target: PushTarget) -> Fix | None:
+def _push_fix(reason: Reason, service: Service, target: PushTarget) -> SuggestedFix | None:
     short = target.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
     named = f'["{short}"]'
     lifts = "named exactly, it is not protected by default"
     fixes = {
-        Reason.READ_ONLY: Fix(service.rule, "push", named),
-        Reason.REF_NOT_GRANTED: Fix(service.rule, "push", named),
-        Reason.REF_PROTECTED: Fix(service.rule, "push", named, lifts),
-        Reason.FORCE_NOT_GRANTED: Fix(service.rule, "force", "true"),
-        Reason.DELETE_NOT_GRANTED: Fix(service.rule, "delete", "true"),
-        Reason.TAG_NOT_GRANTED: Fix(service.rule, "tags", named),
+        Reason.READ_ONLY: SuggestedFix(service.rule, "push", named),
+        Reason.REF_NOT_GRANTED: SuggestedFix(service.rule, "push", named),
+        Reason.REF_PROTECTED: SuggestedFix(service.rule, "push", named, lifts),
+        Reason.FORCE_NOT_GRANTED: SuggestedFix(service.rule, "force", "true"),
+        Reason.DELETE_NOT_GRANTED: SuggestedFix(service.rule, "delete", "true"),
+        Reason.TAG_NOT_GRANTED: SuggestedFix(service.rule, "tags", named),
     }
     return fixes.get(reason)
 

@@ -1,16 +1,20 @@
-"""What is wrong with a policy, where, and what to write instead.
+"""A mistake in a policy: its place, and what to write instead.
 
-Faults are collected, never thrown one by one: a person sees all of them at once.
+Faults are collected, never raised one by one: a person sees all of them at once.
 """
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
-from keyhole.model.value import dataclass
+
+_SHOWN = 400
+"""Characters of a line that are shown."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
+class TextSpan(Struct, frozen=True, order=True):
     """A place in a text; lines and columns count from 1."""
 
     line: int
@@ -18,12 +22,11 @@ class Span:
     length: int = 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class PolicyFault(Struct, frozen=True, order=True):
     """One mistake. `source` is the line it stands on, as written."""
 
     file: str
-    span: Span
+    span: TextSpan
     message: str
     hint: str | None = None
     source: str = ""
@@ -35,18 +38,37 @@ class Fault:
         if self.source:
             number = str(self.span.line)
             start = self.span.column - 1
-            before = visible(self.source[:start])
-            marked = visible(self.source[start : start + self.span.length])
-            lines.append(f"  {number} | {visible(self.source)}")
+            # Of a line that would fill the screen, the part around the place is shown.
+            first = max(0, start - _SHOWN // 2) if len(self.source) > _SHOWN else 0
+            source = self.source[first : first + _SHOWN]
+            before = visible(source[: start - first])
+            marked = visible(source[start - first :][: self.span.length])
+            lines.append(f"  {number} | {visible(source)}")
             lines.append(f"  {' ' * len(number)} | {' ' * len(before)}{'^' * max(1, len(marked))}")
         if self.hint:
             lines.append(f"  hint: {visible(self.hint)}")
         return "\n".join(lines)
 
 
-class PolicyFaults(Exception):
-    """A policy that cannot be used, with every fault found in it."""
+class PolicyFaults(KeyholeError):
+    """A policy that cannot be used, with every fault found in it; its message is the first."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
-        super().__init__(f"{len(faults)} fault(s) in the policy")
+    reason = "policy-invalid"
+
+    def __init__(self, faults: tuple[PolicyFault, ...]) -> None:
+        first, more = faults[0], len(faults) - 1
+        hints = [visible(first.hint)] if first.hint else []
+        if more:
+            hints.append(f"and {more} more: `keyhole check` shows all")
+        super().__init__(first.render().partition("\n")[0], "; ".join(hints) or None)
         self.faults = faults
+
+    @property
+    def summary(self) -> str:
+        """The faults are its details."""
+        return "the policy is not valid"
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Every fault with its place."""
+        return tuple(fault.render() for fault in self.faults)

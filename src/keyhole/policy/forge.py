@@ -1,8 +1,8 @@
-"""Git over HTTP: which repository and which of git's endpoints a path names, and may it be?
+"""Git over HTTP: the repository and git endpoint that a path names, and whether it is granted.
 
-One function of the forge's kind from path to repository, or to nothing for anything unusual. Asked
-by `request.py` before any rule of a service is. What happens inside a push is decided in `push.py`;
-what a batch of large files asks for is in its body and decided by whoever reads that.
+One function for each kind of forge maps a path to a repository, or to nothing for any unusual path.
+Called by `request.py` before any rule of a service. `push.py` decides on the content of a push;
+`large_files.py` decides on the body of a batch of large files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import enum
 import re
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.repository import Forge, Repository
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from keyhole.model.path import RequestPath
@@ -31,14 +32,13 @@ class GitEndpoint(enum.Enum):
     LFS = ("info", "lfs")
 
 
-@dataclass(frozen=True, slots=True)
-class GitRequest:
+class GitRequest(Struct, frozen=True):
     """A path that is git's: its repository (None when it names none) and endpoint."""
 
     repository: Repository | None
     endpoint: GitEndpoint
     below: tuple[str, ...] = ()
-    """Of LFS: what follows `info/lfs`."""
+    """For LFS: the path after `info/lfs`."""
 
     def reads(self, query: str) -> bool:
         """Whether it belongs to a clone or a fetch."""
@@ -48,7 +48,7 @@ class GitRequest:
 
 
 class _Use(enum.Enum):
-    """What a request to an endpoint does. The zero is the one that nothing may."""
+    """The effect of a request to an endpoint. The zero value is never allowed."""
 
     REFUSED = 0
     READ = 1
@@ -56,13 +56,20 @@ class _Use(enum.Enum):
 
 
 LFS_TRANSFERS = "keyhole"
-"""Below `info/lfs`, where the gateway itself serves large files under addresses of its making."""
+"""The path below `info/lfs` at which the gateway itself serves large files, under addresses of its
+own."""
 
 _LOCK = re.compile(r"[A-Za-z0-9._~=-]{1,128}")
 
 # Compared byte for byte: http-backend takes the last of several, decodes names and ignores others.
 _READ_QUERY = "service=git-upload-pack"
 _WRITE_QUERY = "service=git-receive-pack"
+
+
+class GitDecision(RequestDecision, frozen=True):
+    """An allowed request to one of git's endpoints, with the parsed path."""
+
+    request: GitRequest | None = None
 
 
 def find_git_request(forge: Forge, path: RequestPath) -> GitRequest | None:
@@ -77,7 +84,7 @@ def find_git_request(forge: Forge, path: RequestPath) -> GitRequest | None:
 
 
 def is_graphql(path: RequestPath) -> bool:
-    """Whether this is where forges take GraphQL, which names repositories by opaque ids."""
+    """Whether this is a forge's GraphQL endpoint, where repositories have opaque ids."""
     return (path.split_reading or path).folded() in _GRAPHQL
 
 
@@ -87,13 +94,13 @@ _GRAPHQL = frozenset({("graphql",), ("api", "graphql")})
 def is_elsewhere(git: GitGrant, path: RequestPath) -> bool:
     """Whether a path of the forge's REST is about a repository that is not granted.
 
-    Asked of what was refused: such a one must look as if it did not exist.
+    Called for a refused path, which must then look as if it did not exist.
     """
     segments = (path.split_reading or path).folded()
     for root in _REST_ROOTS.get(git.forge, ()):
         rest = segments[len(root) :]
         if rest and segments[: len(root)] == root:
-            # A project of GitLab by its number is nobody's name, so it is elsewhere.
+            # A GitLab project by number names no repository that can be granted.
             return not any(repo.path == rest[: len(repo.path)] for repo in git.repos)
     return False
 
@@ -104,7 +111,7 @@ _REST_ROOTS = {
     Forge.GITEA: (("api", "v1", "repos"),),
     Forge.BITBUCKET: (("2.0", "repositories"),),
 }
-"""Where a repository's name stands in REST paths."""
+"""The position of a repository's name in REST paths."""
 
 
 def repository_at(forge: Forge, segments: tuple[str, ...]) -> Repository | None:
@@ -131,11 +138,11 @@ def decide_git_request(
         return RequestDecision(reason=Reason.ENDPOINT_REFUSED, service=name)
     if use is _Use.WRITE and not (git.push or git.tags):
         return RequestDecision(reason=Reason.READ_ONLY, rule=f"{service.rule}.push", service=name)
-    return RequestDecision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.repos", name)
+    return GitDecision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.repos", name, request)
 
 
 def _use(request: GitRequest, method: str, query: str) -> _Use:
-    """Exact methods and queries: what git itself does not send is nothing."""
+    """Exact methods and queries: anything that git itself does not send matches no endpoint."""
     match request.endpoint, method, query:
         case GitEndpoint.REFS, "GET", _:
             return {_READ_QUERY: _Use.READ, _WRITE_QUERY: _Use.WRITE}.get(query, _Use.REFUSED)
@@ -151,7 +158,7 @@ def _use(request: GitRequest, method: str, query: str) -> _Use:
 def _lfs_use(below: tuple[str, ...], method: str, query: str) -> _Use:
     match below, method, query:
         case ("objects", "batch"), "POST", "":
-            return _Use.READ  # or an upload, which its body says
+            return _Use.READ  # or an upload, as its body declares
         case ("locks",), "GET", _:
             return _Use.READ
         case ("locks",) | ("locks", "verify"), "POST", "":

@@ -1,8 +1,8 @@
-"""What a person grants a running session beside its policy: one host, for a time, so many times.
+"""Grants to a running session beside its policy: one host, for a time and a number of connections.
 
-Kept by the door, asked by `egress.py` once the policy itself has no rule. A grant opens a tunnel
-and nothing else: it names one host and port, never a pattern, and never a host whose requests the
-policy judges (I3). It is handed the time and reads no clock.
+The door keeps them, and `egress.py` consults them when the policy has no rule. A grant opens a
+tunnel and nothing else: it names one host and port, never a pattern, and never an inspected host
+(I3). The caller passes the time.
 """
 
 from __future__ import annotations
@@ -10,36 +10,34 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from keyhole.model.errors import Refused
 from keyhole.model.host import DEFAULT_PORT, Host
-from keyhole.model.value import dataclass, replace
 
 if TYPE_CHECKING:
     from keyhole.policy.rulebook import Rulebook
 
 MAX_GRANTS = 64
-"""Grants that a session has at once: what a person adds by hand, with room for a script."""
+"""Grants that a session has at once: enough for a person, with room for a script."""
 
 MAX_USES = 1_000_000
-"""Connections of one grant: beyond it, the policy is the place to say so."""
+"""Connections of one grant; more need a change of the policy."""
 
 DNS_PORT = 53
-"""Where whatever is sent is a question to the gateway itself."""
+"""Everything sent to this port is a question to the gateway itself."""
 
 LAST_PORT = 65535
 
 
-class Ungrantable(Exception):
-    """What cannot be granted at run time; the text is for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """One host and port, until a time and for a number of connections that are still to come."""
+class Grant(Struct, frozen=True):
+    """One host and port, until a time and for a number of further connections."""
 
     host: Host
     port: int
     expires: float
-    """By the clock of whoever asks."""
+    """The end, by the caller's clock."""
     uses: int
 
     @property
@@ -57,58 +55,58 @@ class Grants:
         self._kept: dict[tuple[Host, int], Grant] = {}
 
     def add(self, grant: Grant) -> None:
-        """Grant this from now on, in place of what was granted for the same. Raises Ungrantable."""
+        """Add a grant; it replaces one for the same host and port. Raises Refused."""
         key = (grant.host, grant.port)
         if key not in self._kept and len(self._kept) >= MAX_GRANTS:
-            raise Ungrantable(f"a session has at most {MAX_GRANTS} grants at once")
+            raise Refused(f"a session has at most {MAX_GRANTS} grants at once")
         self._kept[key] = grant
 
     def find(self, host: Host, port: int, now: float) -> Grant | None:
-        """The grant of a host and port while it lasts; one that is used up has no uses."""
+        """The grant of a host and port while it is valid; a used-up one has no uses."""
         found = self._kept.get((host, port))
         return found if found is not None and now < found.expires else None
 
     def take(self, grant: Grant) -> None:
-        """A connection was let through by this."""
+        """Count a connection that this grant allowed."""
         self._kept[grant.host, grant.port] = replace(grant, uses=grant.uses - 1)
 
     def rule_for_name(self, host: Host, now: float) -> str | None:
-        """The rule by which a name exists while it is granted, at whatever port."""
+        """The rule by which a granted name exists, at any port."""
         for grant in self._kept.values():
             if grant.host == host and now < grant.expires:
                 return grant.rule
         return None
 
     def expire(self, now: float) -> tuple[Grant, ...]:
-        """Forget those whose time is over, and say which."""
+        """Remove expired grants and return them."""
         over = tuple(grant for grant in self._kept.values() if now >= grant.expires)
         for grant in over:
             del self._kept[grant.host, grant.port]
         return over
 
     def reconcile(self, book: Rulebook) -> tuple[Grant, ...]:
-        """Forget those that another policy does not let anyone grant, and say which."""
+        """Remove grants that another policy does not permit, and return them."""
         over = tuple(grant for grant in self._kept.values() if book.rules_of_name(grant.host))
         for grant in over:
             del self._kept[grant.host, grant.port]
         return over
 
     def views(self) -> tuple[Grant, ...]:
-        """All of them, as they are now."""
+        """All grants."""
         return tuple(self._kept.values())
 
 
 def grantable(book: Rulebook, host: Host, port: int, seconds: float, uses: int) -> None:
-    """Raise Ungrantable, with words, where this may not be granted beside the policy."""
+    """Raise Refused, with the reason, if this may not be granted beside the policy."""
     for rules in book.rules_of_name(host):
-        raise Ungrantable(
+        raise Refused(
             f"{host} is a host of {rules.service.rule}: what of it is open is the policy's to say"
         )
     known = book.grant(host, port)
     if known is not None:
         where = host if port == DEFAULT_PORT else f"{host}:{port}"
-        raise Ungrantable(f"{where} is allowed already, by {known.rule}")
+        raise Refused(f"{where} is allowed already, by {known.rule}")
     if not 0 < port <= LAST_PORT or port == DNS_PORT:
-        raise Ungrantable(f"port {port} is not one that can be granted")
+        raise Refused(f"port {port} is not one that can be granted")
     if not (0 < seconds < math.inf and 0 < uses <= MAX_USES):
-        raise Ungrantable(f"a grant has a time, and from 1 to {MAX_USES} uses")
+        raise Refused(f"a grant has a time, and from 1 to {MAX_USES} uses")

@@ -1,14 +1,17 @@
 """The types that a policy's keys have: how each is read, named and described to editors.
 
 A kind turns a TOML value into the canonical type or raises `Unparsable`; lists and tables report
-each bad item at its own place. Used by `schema.py`, which says which key has which kind.
+each bad item at its own place. Used by `schema.py`, which assigns a kind to each key.
 """
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from keyhole.inject.injection import KEYS as INJECT_KEYS
 from keyhole.inject.injection import Injection, parse_injection
@@ -16,7 +19,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host, parse_port
 from keyhole.model.quantity import parse_duration, parse_size
 from keyhole.model.rule import AccessRule
-from keyhole.model.value import dataclass
+from keyhole.policy.ports import LEAST_PORT, MAX_PORT, MAX_PORTS, read_host_port, read_published
 
 if TYPE_CHECKING:
     import enum
@@ -26,9 +29,8 @@ Item = tuple[tuple[str | int, ...], object]
 """A relative path and the value at it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of value. `items` splits a container into what `read` is applied to."""
+class ValueKind(Struct, frozen=True):
+    """A type of value. `items` splits a container into the parts that `read` is applied to."""
 
     name: str
     read: Callable[[Any], Any]
@@ -36,9 +38,8 @@ class Kind:
     items: Callable[[Any], Iterator[Item]] | None = None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
-    """An exact host and port: what `[upstream.connect]` is keyed by."""
+class HostPort(Struct, frozen=True, order=True):
+    """An exact host and port: a key of `[upstream.connect]`."""
 
     host: Host
     port: int
@@ -47,12 +48,18 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class SocketAddress:
+class SocketAddress(Struct, frozen=True):
     """An address and port to dial instead."""
 
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    ip: str
+    """In its canonical form. As text, because a struct with an address of either version cannot be
+    sent between processes."""
     port: int
+
+    @property
+    def address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """The same as an address, to be judged."""
+        return ipaddress.ip_address(self.ip)
 
     def __str__(self) -> str:
         ip = f"[{self.address}]" if self.address.version == 6 else str(self.address)
@@ -68,42 +75,43 @@ def read_text(value: object) -> str:
     return value
 
 
-def text(name: str, read: Callable[[str], Any], pattern: str | None = None) -> Kind:
+def text(name: str, read: Callable[[str], Any], pattern: str | None = None) -> ValueKind:
     """A text that `read` turns into a canonical type."""
     schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
-    return Kind(name, lambda value: read(read_text(value)), schema)
+    return ValueKind(name, lambda value: read(read_text(value)), schema)
 
 
-def list_of(name: str, read: Callable[[str], Any], pattern: str | None = None) -> Kind:
-    """A list of texts; an item that stands twice is a mistake."""
-
-    def items(value: object) -> Iterator[Item]:
-        if not isinstance(value, list):
-            raise Unparsable(f"a list is expected, not {_called(value)}", _as_list(value))
-        for index, item in enumerate(value):
-            yield (index,), item
-
+def list_of(name: str, read: Callable[[str], Any], pattern: str | None = None) -> ValueKind:
+    """A list of texts; an item that occurs twice is a mistake."""
     item = {"type": "string"} | ({"pattern": pattern} if pattern else {})
     schema = {"type": "array", "items": item, "uniqueItems": True}
-    return Kind(name, lambda value: read(read_text(value)), schema, items)
+    return ValueKind(name, lambda value: read(read_text(value)), schema, items_of)
 
 
-def choice(values: type[enum.StrEnum]) -> Kind:
+def items_of(value: object) -> Iterator[Item]:
+    """The items of a list of any type."""
+    if not isinstance(value, list):
+        raise Unparsable(f"a list is expected, not {_called(value)}", _as_list(value))
+    for index, item in enumerate(value):
+        yield (index,), item
+
+
+def choice(values: type[enum.StrEnum]) -> ValueKind:
     """One of a few words."""
     words = [str(v) for v in values]
 
     def read(value: object) -> enum.StrEnum:
         if value not in words:
-            raise Unparsable(f"one of {', '.join(words)} is expected", nearest(value, words))
+            # `http = 2` is a number in TOML.
+            hint = f'"{value}"' if str(value) in words else nearest(value, words)
+            raise Unparsable(f"one of {', '.join(words)} is expected", hint)
         return values(value)
 
-    return Kind(", ".join(words), read, {"enum": words})
+    return ValueKind(", ".join(words), read, {"enum": words})
 
 
 def nearest(value: object, words: list[str]) -> str | None:
-    """The right spelling that this is probably meant to be."""
-    import difflib  # only a mistake needs it
-
+    """The right spelling that is probably meant."""
     close = difflib.get_close_matches(str(value).lower(), words, 1, 0.6)
     return close[0] if close else None
 
@@ -125,7 +133,7 @@ def _read_count(value: object) -> int:
 def _read_cpus(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unparsable(f"a number is expected, not {_called(value)}")
-    if not MIN_CPUS <= value <= MAX_CPUS:  # nor is what is no number at all
+    if not MIN_CPUS <= value <= MAX_CPUS:  # NaN fails this, too
         raise Unparsable(f"a number from {MIN_CPUS} to {MAX_CPUS} is expected")
     return float(value)
 
@@ -135,13 +143,13 @@ MIN_CPUS, MAX_CPUS = 0.01, 8192
 kernel has more than this."""
 
 MAX_COUNT = 10_000_000
-"""The largest count or rate that a limit may be set to; larger is a slip, not a limit."""
+"""The largest count or rate of a limit; a larger one is probably a typing error."""
 
 SUPPORTED_VERSION = 1
 
 
 MAX_TOTAL = 10**12
-"""The largest number that a session may be given to use up: tokens are counted in millions."""
+"""The largest total of a budget: tokens are counted in millions."""
 
 
 def _read_total(value: object) -> int:
@@ -206,7 +214,7 @@ def _read_volume(pair: tuple[str, object]) -> tuple[str, str]:
     return path, name
 
 
-def _read_connect(pair: tuple[str, object]) -> tuple[Endpoint, SocketAddress]:
+def _read_connect(pair: tuple[str, object]) -> tuple[HostPort, SocketAddress]:
     return _read_endpoint(pair[0]), _read_socket_address(read_text(pair[1]))
 
 
@@ -214,11 +222,11 @@ def _read_body(pair: tuple[str, object]) -> tuple[AccessRule, int]:
     return AccessRule.parse(pair[0]), parse_size(read_text(pair[1]))
 
 
-def _read_endpoint(value: str) -> Endpoint:
+def _read_endpoint(value: str) -> HostPort:
     name, colon, port = value.rpartition(":")
     if not colon:
         raise Unparsable("a host and port is expected", f"{value}:443")
-    return Endpoint(Host.parse(name), parse_port(port))
+    return HostPort(Host.parse(name), parse_port(port))
 
 
 def _read_socket_address(value: str) -> SocketAddress:
@@ -231,7 +239,7 @@ def _read_socket_address(value: str) -> SocketAddress:
         raise Unparsable("an IP address is expected before the port", "'10.0.3.7:8443'") from None
     if address.version == 6 and not (ip.startswith("[") and ip.endswith("]")):
         raise Unparsable("an IPv6 address is written in brackets", f"[{ip}]:{port}")
-    return SocketAddress(address, parse_port(port))
+    return SocketAddress(str(address), parse_port(port))
 
 
 _CALLED = {
@@ -252,11 +260,11 @@ def _as_list(value: object) -> str | None:
     return f'["{value}"]' if isinstance(value, str) and value.isprintable() else None
 
 
-VERSION = Kind("1", _read_version, {"const": SUPPORTED_VERSION})
-BOOL = Kind("bool", _read_bool, {"type": "boolean"})
-COUNT = Kind("number", _read_count, {"type": "integer", "minimum": 1, "maximum": MAX_COUNT})
-CPUS = Kind("number", _read_cpus, {"type": "number", "minimum": MIN_CPUS, "maximum": MAX_CPUS})
-TOTAL = Kind("number", _read_total, {"type": "integer", "minimum": 1, "maximum": MAX_TOTAL})
+VERSION = ValueKind("1", _read_version, {"const": SUPPORTED_VERSION})
+BOOL = ValueKind("bool", _read_bool, {"type": "boolean"})
+COUNT = ValueKind("number", _read_count, {"type": "integer", "minimum": 1, "maximum": MAX_COUNT})
+CPUS = ValueKind("number", _read_cpus, {"type": "number", "minimum": MIN_CPUS, "maximum": MAX_CPUS})
+TOTAL = ValueKind("number", _read_total, {"type": "integer", "minimum": 1, "maximum": MAX_TOTAL})
 _SIZE_PATTERN = "^[0-9]{1,12} ?(B|[KMGT]iB|[kMGT]B)$"
 SIZE = text("size", parse_size, _SIZE_PATTERN)
 DURATION = text("duration", parse_duration, "^([0-9]{1,9}(ms|s|m|h|d))+$")
@@ -264,7 +272,7 @@ TEXT = text("text", lambda value: value)
 PATH = text("path", lambda value: value)
 PATHS = list_of("paths", lambda value: value)
 VARIABLES = list_of("names", read_variable)
-INJECT = Kind(
+INJECT = ValueKind(
     "`{header, value}`, `{basic_user}`, `{query}`, `{sigv4, region}`, `{google}`",
     _read_inject,
     {
@@ -273,13 +281,13 @@ INJECT = Kind(
         "properties": {key: {"type": "string"} for key in INJECT_KEYS},
     },
 )
-ENV = Kind(
+ENV = ValueKind(
     "table",
     _read_env,
     {"type": "object", "additionalProperties": {"type": "string"}},
     _table_items,
 )
-VOLUMES = Kind(
+VOLUMES = ValueKind(
     '`"/path" = "name"`',
     _read_volume,
     {
@@ -288,7 +296,27 @@ VOLUMES = Kind(
     },
     _table_items,
 )
-BODIES = Kind(
+_PORT_SCHEMA = {"type": "integer", "minimum": LEAST_PORT, "maximum": MAX_PORT}
+PUBLISHED = ValueKind(
+    '`PORT`, `"OUTER:INNER"`',
+    read_published,
+    {
+        "type": "array",
+        "items": {
+            "anyOf": [_PORT_SCHEMA, {"type": "string", "pattern": "^[0-9]{1,5}(:[0-9]{1,5})?$"}]
+        },
+        "uniqueItems": True,
+        "maxItems": MAX_PORTS,
+    },
+    items_of,
+)
+HOST_PORTS = ValueKind(
+    "numbers",
+    read_host_port,
+    {"type": "array", "items": _PORT_SCHEMA, "uniqueItems": True, "maxItems": MAX_PORTS},
+    items_of,
+)
+BODIES = ValueKind(
     '`"METHOD /path" = "size"`',
     _read_body,
     {
@@ -297,7 +325,7 @@ BODIES = Kind(
     },
     _table_items,
 )
-CONNECT = Kind(
+CONNECT = ValueKind(
     '`"host:port" = "ip:port"`',
     _read_connect,
     {"type": "object", "additionalProperties": {"type": "string"}},

@@ -1,13 +1,13 @@
-"""Limits as pure state machines that are handed the time (I9)."""
+"""Limits as pure state machines; the caller passes the time (I9)."""
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from keyhole.model.decision import Decision, Reason, Verdict
-from keyhole.model.value import dataclass
 
 
-@dataclass(slots=True)
-class Bucket:
+class TokenBucket(Struct):
     """A token bucket: `rate` a second, at most `burst` at once. Make it with `full`."""
 
     rate: float
@@ -16,7 +16,7 @@ class Bucket:
     stamp: float
     granted: Decision
     refused: Decision
-    """What it says: one is needed for every request."""
+    """Both decisions are made in advance: one of them is needed for every request."""
 
     @classmethod
     def full(
@@ -27,7 +27,7 @@ class Bucket:
         burst: float | None = None,
         *,
         table: str = "limits",
-    ) -> Bucket:
+    ) -> TokenBucket:
         """A bucket that has not been used; the burst is one second's worth unless given."""
         size = rate if burst is None else burst
         rule = f"{table}.{name}"
@@ -36,14 +36,16 @@ class Bucket:
 
     @property
     def rule(self) -> str:
-        """The id under which it refuses."""
+        """The rule's id in its refusals."""
         return self.refused.rule
 
     def take(self, now: float, amount: float = 1.0) -> Decision:
         """Take tokens, or refuse and leave them; a clock that goes back earns nothing."""
         tokens, stamp = self.tokens, self.stamp
         if now > stamp:
-            tokens = min(self.burst, tokens + (now - stamp) * self.rate)
+            tokens += (now - stamp) * self.rate
+            if tokens > self.burst:
+                tokens = self.burst
             self.stamp = now
         if 0 <= amount <= tokens:
             self.tokens = tokens - amount
@@ -56,7 +58,7 @@ class Bucket:
         return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
     def adjust(self, rate: float, now: float) -> None:
-        """Go on at another rate, with one second's worth at once; what was taken stays taken."""
+        """Continue at another rate, with a burst of one second; the tokens taken stay taken."""
         if now > self.stamp:
             self.tokens = min(self.burst, self.tokens + (now - self.stamp) * self.rate)
             self.stamp = now
@@ -69,28 +71,28 @@ class Bucket:
 
 
 LEAST_PROGRESS = 64 * 1024
-"""Bytes that a body must move within `limits.body_time`: at five minutes no more than 220 a second,
-which the slowest of lines has, and enough that a place cannot be held for a byte now and then."""
+"""Bytes that a body must move within `limits.body_time`. With five minutes that is 220 a second:
+the slowest line can do that, and a request cannot keep its place by a byte now and then."""
 
 
-@dataclass(slots=True)
-class Pace:
-    """Whether whoever is waited for moves enough. Looked at now and then, so that bytes cost
-    nothing; a wait begins, and is measured, from one look to the next."""
+class PaceCheck(Struct):
+    """Whether the side that is waited for makes enough progress. Checked now and then, so that
+    bytes cost nothing; a wait is measured from one check to the next."""
 
     whose: str = ""
     moved: int = 0
     since: float = 0.0
 
     def lags(self, whose: str, moved: int, now: float, allowed: float) -> bool:
-        """Take note of who is waited for (nobody: empty), and how far they are."""
+        """Note which side is waited for (empty: none), and its progress. Returns whether it is too
+        slow."""
         if not whose or whose != self.whose or moved - self.moved >= LEAST_PROGRESS:
             self.whose, self.moved, self.since = whose, moved, now
         return bool(whose) and now - self.since > allowed
 
 
 def decide_total(name: str, used: int, amount: int, limit: int) -> Decision:
-    """Decide a further use of something that is counted over a whole session."""
+    """Decide a further use of something that is counted for the whole session."""
     rule = f"limits.{name}"
     if amount < 0 or used + amount > limit:
         return Decision(reason=Reason.OVER_LIMIT, rule=rule)

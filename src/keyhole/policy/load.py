@@ -1,4 +1,5 @@
-"""The way into this room: bytes of a policy and of the user's defaults, out comes a Policy.
+"""Loads a Policy from the bytes of a policy file and of the user's defaults: the way into this
+room.
 
 The caller read the bytes once and hashed them for trust; these are the bytes that are parsed.
 """
@@ -7,35 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
+
 from keyhole.policy.budget import GatewayLimits
-from keyhole.policy.build import Builder, World
-from keyhole.policy.document import Document, Path, parse_document
-from keyhole.policy.fault import Fault, PolicyFaults
-from keyhole.policy.reader import Setting, read_settings
+from keyhole.policy.build import PolicyBuilder, PolicyContext
+from keyhole.policy.document import Path, TomlDocument, parse_document
+from keyhole.policy.fault import PolicyFault, PolicyFaults
+from keyhole.policy.reader import PolicySetting, read_settings
 from keyhole.policy.schema import KEYS, USER_KEYS
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Policy
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class PolicyText(Struct, frozen=True):
     """A file's name for messages, and its bytes."""
 
     name: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPolicy(Struct, frozen=True):
     """A valid policy with its origins."""
 
     policy: Policy
-    document: Document
-    project: dict[Path, Setting]
-    user: dict[Path, Setting]
-    notes: tuple[Fault, ...]
+    document: TomlDocument
+    project: dict[Path, PolicySetting]
+    user: dict[Path, PolicySetting]
+    notes: tuple[PolicyFault, ...]
 
     def place(self, rule: str) -> str | None:
         """File and line of the rule with this id, where it stands in the policy file."""
@@ -47,10 +47,10 @@ class Loaded:
         return f"{self.document.file}:{span.line}" if span else None
 
 
-def load(policy: File, user: File | None, world: World) -> Loaded:
+def load(policy: PolicyText, user: PolicyText | None, world: PolicyContext) -> LoadedPolicy:
     """Parse and validate, or raise PolicyFaults with every fault of both files."""
-    faults: list[Fault] = []
-    defaults: dict[Path, Setting] = {}
+    faults: list[PolicyFault] = []
+    defaults: dict[Path, PolicySetting] = {}
     if user:
         try:
             defaults, found = read_settings(parse_document(user.name, user.data), USER_KEYS)
@@ -62,16 +62,16 @@ def load(policy: File, user: File | None, world: World) -> Loaded:
     except PolicyFaults as error:
         raise PolicyFaults((*faults, *error.faults)) from None
     settings, found = read_settings(document, KEYS)
-    builder = Builder(document, settings, defaults, world)
+    builder = PolicyBuilder(document, settings, defaults, world)
     built = builder.build()
     faults += [*found, *builder.faults]
     if faults:
         raise PolicyFaults(tuple(sorted(set(faults), key=lambda f: (f.file, f.span, f.message))))
-    return Loaded(built, document, settings, defaults, tuple(builder.notes))
+    return LoadedPolicy(built, document, settings, defaults, tuple(builder.notes))
 
 
-def load_gateway_limits(user: File | None) -> GatewayLimits:
-    """What holds over all sandboxes, from the user's own defaults; raises PolicyFaults."""
+def load_gateway_limits(user: PolicyText | None) -> GatewayLimits:
+    """The limits of all sandboxes together, from the user's own defaults. Raises PolicyFaults."""
     if user is None:
         return GatewayLimits()
     settings, faults = read_settings(parse_document(user.name, user.data), USER_KEYS)

@@ -1,33 +1,40 @@
-"""A policy as values: what a sandbox may do, fully resolved. Made by `build.py` alone.
+"""A policy as values, fully resolved. Made by `build.py` alone.
 
-Every field's zero denies: no hosts, no rules, no repositories, no branches (I3).
+The zero value of every field denies: no hosts, no rules, no repositories, no branches (I3).
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass, field
-from keyhole.policy.schema import Api, Runtime
+from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from keyhole.inject.injection import Injection
-    from keyhole.inject.placeholder import Shape
-    from keyhole.inject.slots import Slot
-    from keyhole.inject.usage import Usage
-    from keyhole.model.glob import Glob
-    from keyhole.model.host import HostPattern
-    from keyhole.model.person import Person
-    from keyhole.model.repository import Forge, Repository
-    from keyhole.model.rule import AccessRule
-    from keyhole.model.secret import Secret, SecretRef
-    from keyhole.policy.budget import ServiceLimits
-    from keyhole.policy.kinds import Endpoint, SocketAddress
+from keyhole.inject.injection import Injection
+from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.slots import Slot
+from keyhole.inject.token_usage import UsageFormat
+from keyhole.model.commit_identity import CommitIdentity
+from keyhole.model.glob import Glob
+from keyhole.model.host import HostPattern
+from keyhole.model.repository import Forge, Repository
+from keyhole.model.rule import AccessRule
+from keyhole.model.secret import Secret, SecretRef
+from keyhole.policy.budget import ServiceLimits
+from keyhole.policy.kinds import HostPort, SocketAddress
+from keyhole.policy.ports import PublishedPort
+from keyhole.policy.schema import (
+    ApiAccess,
+    CacheName,
+    ChangesMode,
+    HomeMode,
+    HttpVersion,
+    OnDecoy,
+    RuntimeName,
+)
 
 
 class Tier(enum.IntEnum):
-    """Which rule speaks when several match: the lowest."""
+    """The rank of a rule: of several that match, the lowest tier decides."""
 
     DENY = 0
     OPENING = 1
@@ -37,22 +44,20 @@ class Tier(enum.IntEnum):
     ALLOW = 3
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRule:
-    """An access rule, its id, and how strongly it speaks."""
+class RankedRule(Struct, frozen=True):
+    """An access rule, its id, and its rank."""
 
     rule: AccessRule
     tier: Tier
     id: str
     folds: bool = False
     """Whether its path is matched without regard to case."""
-    level: Api = Api.OFF
-    """The `api` level of a forge that brought it; OFF: it is there by itself."""
+    level: ApiAccess = ApiAccess.OFF
+    """The `api` level of a forge that added it; OFF: no level did."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceHost:
-    """Some hosts of a service, with what holds there."""
+class ServiceHost(Struct, frozen=True):
+    """Some hosts of a service, and their rules."""
 
     patterns: tuple[HostPattern, ...]
     rules: tuple[RankedRule, ...] = ()
@@ -60,28 +65,30 @@ class ServiceHost:
     strip: tuple[Slot, ...] = ()
     keep: tuple[Slot, ...] = ()
     merge: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[int, str], ...] = ()
+    """Lines of the secret that are names, and the text that clients see instead."""
     git: bool = False
     git_inject: tuple[Injection, ...] = ()
-    """How the secret is written into requests of git's own, which want it in their own way."""
+    """How the secret is written into git's own requests, which need another form."""
     encoded_slash: bool = False
     ranges: bool = False
-    """Whether pieces of answers may be asked for although a secret in two pieces is not seen."""
+    """Whether parts of responses may be requested, although a secret that is cut in two is not
+    found."""
     credential: Secret | None = None
-    """Of a preset: found in the host's own settings rather than named by a reference."""
-    usage: tuple[Usage, ...] = ()
-    """How its answers say how many tokens they took."""
+    """A preset's credential, which was found in the host's own settings."""
+    usage: tuple[UsageFormat, ...] = ()
+    """How its responses report their tokens."""
     returned: tuple[Slot, ...] = ()
-    """Fields of its answers that reach the sandbox although they look like a session or a digest;
-    cookies in `keep` do so as well."""
+    """Fields of its responses that reach the sandbox although they look like a session or a digest;
+    so do cookies in `keep`."""
     bodies: tuple[AccessRule, ...] = ()
-    """Which requests have a body although HTTP defines none for their method."""
+    """Requests that have a body although HTTP defines none for their method."""
     catalogued: bool = False
-    """Whether the catalogue knows these hosts; else they are servers of the user's own."""
+    """Whether the catalogue knows these hosts; otherwise they are the user's own servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class GitGrant:
-    """What git may do with which repositories."""
+class GitGrant(Struct, frozen=True):
+    """The repositories that git may use, and the permitted changes."""
 
     forge: Forge
     user: str
@@ -95,11 +102,10 @@ class GitGrant:
     create: bool = False
     force: bool = False
     delete: bool = False
-    api: Api = Api.OFF
+    api: ApiAccess = ApiAccess.OFF
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """A service: its hosts, its secret by reference, its git grant if it is a forge."""
 
     name: str
@@ -108,23 +114,25 @@ class Service:
     template: str | None = None
     secret: SecretRef | None = None
     env: tuple[str, ...] = ()
-    placeholder: Shape | None = None
-    placeholders: tuple[tuple[str, Shape], ...] = ()
-    """Of variables in `env` whose part of the credential has a shape of its own."""
+    placeholder: TokenShape | None = None
+    placeholders: tuple[tuple[str, TokenShape], ...] = ()
+    """Placeholder shapes of variables in `env` that hold a part with its own shape."""
     passthrough: tuple[HostPattern, ...] = ()
     returned: tuple[Slot, ...] = ()
-    """What the policy itself says reaches the sandbox of sessions and digests in answers."""
+    """Response fields (sessions, digests) that the policy itself lets through to the sandbox."""
     git: GitGrant | None = None
     sources: tuple[str, ...] = ()
-    """Of a preset: where its settings were read on this host."""
+    """For a preset: the files of this host from which its settings were read."""
     unsafe_keep: tuple[Slot, ...] = ()
-    """Headers of the client that the policy, not the catalogue, lets go on."""
+    """Headers of the client that the policy, not the catalogue, passes on."""
     chose_hosts: bool = False
-    """Whether the policy, not the catalogue, says where the secret goes or how it is written."""
+    """Whether the policy, not the catalogue, decides where the secret goes or how it is written."""
     limits: ServiceLimits | None = None
-    """Bounds of its own; None: the session's alone."""
+    """Limits of its own; None: only the session's."""
     secret_life: float | None = None
-    """Seconds that what an `exec:` source printed is used; None: it says so, or for ever."""
+    """Seconds that the output of an `exec:` source is used; None: as it declares, or for ever."""
+    http: HttpVersion | None = None
+    """The one version of HTTP that its clients may speak; None: either."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:
@@ -133,15 +141,14 @@ class Service:
 
     @property
     def rule(self) -> str:
-        """The id under which the service as a whole speaks."""
+        """The rule's id of the service as a whole."""
         return f"services.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(Struct, frozen=True):
     """How the sandbox is made."""
 
-    runtime: Runtime
+    runtime: RuntimeName
     writable: tuple[str, ...]
     readable: tuple[str, ...]
     unsafe_paths: tuple[str, ...]
@@ -149,14 +156,29 @@ class Sandbox:
     pass_env: tuple[str, ...]
     git_hooks: bool
     image: str | None
-    git_user: Person | None = None
+    git_user: CommitIdentity | None = None
     volumes: tuple[tuple[str, str], ...] = ()
-    """Places inside, and the names of what is kept there."""
+    """Mount points inside, and the names of the volumes there."""
+    sign: str | None = None
+    """The public key file whose key signs commits, as `~/…` or an absolute path; None: none."""
+    home: HomeMode | None = None
+    """None: kept for agents that are run by name, else fresh."""
+    caches: tuple[CacheName, ...] | None = None
+    """None: those of the presets."""
+    changes: ChangesMode = ChangesMode.DIRECT
+    publish: tuple[PublishedPort, ...] = ()
+    """Ports inside that this host's browser can open."""
+    host_ports: tuple[int, ...] = ()
+    """Ports of the host's loopback that the sandbox can use."""
+
+    @property
+    def uses_ports(self) -> bool:
+        """Whether ports of the sandbox and of the host are joined."""
+        return bool(self.publish or self.host_ports)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on what a sandbox can use up; sizes in bytes, durations in seconds (I9)."""
+class Limits(Struct, frozen=True):
+    """Limits on what a sandbox can use; sizes in bytes, durations in seconds (I9)."""
 
     requests_per_second: int
     concurrent_requests: int
@@ -174,21 +196,23 @@ class Limits:
     audit_per_second: int
     cpus: float | None = None
     """Processors' worth of time; None: not bounded."""
+    home: int = 16 << 30
+    """Bytes of the kept home and caches together."""
+    on_decoy: OnDecoy = OnDecoy.NOTE
+    """The reaction to a placeholder at a host that is not its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """How the gateway reaches origins."""
 
     ca_file: str | None = None
     proxy: str | None = None
     private: tuple[HostPattern, ...] = ()
-    connect: tuple[tuple[Endpoint, SocketAddress], ...] = ()
+    connect: tuple[tuple[HostPort, SocketAddress], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Everything that one policy file, with the user's defaults under it, says."""
+class Policy(Struct, frozen=True):
+    """The content of one policy file, with the user's defaults under it."""
 
     sandbox: Sandbox
     limits: Limits

@@ -1,10 +1,11 @@
-"""Presets join the policy: each becomes a service that only reads."""
+"""Adds presets to a policy: each becomes a service that only reads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import replace
+from msgspec.structs import replace
+
 from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
 
 if TYPE_CHECKING:
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tuple[str, ...]]:
-    """The policy with its presets' hosts, and what a person should know of them.
+    """The policy with its presets' hosts, and notes on them for a person.
 
-    What the file says of a host speaks before what a preset would: the host is left out there.
+    An entry of the file for a host wins over a preset, which then leaves that host out.
     Presets may share a host (one mirror for several languages): each brings its own rules, and
-    those that come with a credential speak first.
+    those that come with a credential are tried first.
     """
     notes: list[str] = []
     services: list[Service] = []

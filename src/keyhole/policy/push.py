@@ -1,8 +1,8 @@
-"""May this ref be changed in this way? (DESIGN §4, facts: git protocol §5)
+"""Decides whether a push may change a ref in this way.
 
-Called for each command of a push, after the repository and the endpoint were allowed: before the
-pack is there with the best that it could be, and again with what was proven of it. What could not
-be proven is UNKNOWN, and that denies.
+Called for each command of a push, after the repository and the endpoint were allowed: first with
+the most favourable assumption, before the pack has come, and again with the facts that the judge
+proved. A fact that could not be proven is UNKNOWN, and that denies.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob, fold
 from keyhole.model.ref import Ref, RefKind
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from keyhole.policy.policy import GitGrant, Service
-    from keyhole.wire.receivepack import Command
+    from keyhole.wire.receive_pack import RefCommand
 
 
-class Change(enum.Enum):
-    """How a ref moves. The zero is the one that nothing may."""
+class RefChange(enum.Enum):
+    """How a ref moves. The zero value is never allowed."""
 
     UNKNOWN = 0
     CREATE = 1
@@ -33,16 +34,15 @@ class Change(enum.Enum):
     DELETE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """What was learnt of the remote: its default branch (None: not learnt) and its aliases."""
+class RemoteFacts(Struct, frozen=True):
+    """Facts about the remote: its default branch (None: unknown) and its aliases."""
 
     default_branch: Ref | None = None
     symbolic: frozenset[Ref] = frozenset()
 
     @classmethod
-    def of(cls, head: str | None, symbolic: Iterable[str]) -> Remote:
-        """From full names as a server tells them; one that is not plain can be nobody's to push."""
+    def of(cls, head: str | None, symbolic: Iterable[str]) -> RemoteFacts:
+        """Make them from a server's full names; a name that is not plain matches no rule."""
         aliases = frozenset(ref for ref in map(_plain, symbolic) if ref)
         return cls(_plain(head) if head else None, aliases)
 
@@ -54,28 +54,29 @@ def _plain(name: str) -> Ref | None:
         return None
 
 
-def decide_by_name(service: Service, command: Command) -> Decision:
-    """Decide a command before anything is known of the remote, as well as it could then go."""
-    decision = decide_ref_update(service, command.ref, _best(command), Remote())
+def decide_by_name(service: Service, command: RefCommand) -> Decision:
+    """Decide a command before anything is known of the remote, with the most favourable
+    assumption."""
+    decision = decide_ref_update(service, command.ref, _best(command), RemoteFacts())
     if decision.reason is Reason.DEFAULT_BRANCH_UNKNOWN:
         return Decision(Verdict.ALLOW, Reason.RULE, decision.rule)
     return decision
 
 
-def _best(command: Command) -> Change:
-    """The best that a command can be."""
+def _best(command: RefCommand) -> RefChange:
+    """The most favourable change that a command can be."""
     if command.is_delete:
-        return Change.DELETE
-    return Change.CREATE if command.is_create else Change.FAST_FORWARD
+        return RefChange.DELETE
+    return RefChange.CREATE if command.is_create else RefChange.FAST_FORWARD
 
 
-def foresee(
-    service: Service, command: Command, remote: Remote, tips: Mapping[str, str]
+def decide_optimistically(
+    service: Service, command: RefCommand, remote: RemoteFacts, tips: Mapping[str, str]
 ) -> Decision:
-    """Decide a command by its names alone, as if its pack showed the best that it can.
+    """Decide a command by its names alone, as if its pack proved the most favourable change.
 
-    `tips` is what each ref is at the remote. A client that believes otherwise works on what is
-    past; the remote would refuse it too, though not a delete.
+    `tips` has the present value of each ref at the remote. A client with another value is out of
+    date; the remote would refuse its update too, though not a delete.
     """
     decision = decide_ref_update(service, command.ref, _best(command), remote)
     known = tips.get(command.ref, "")
@@ -84,7 +85,9 @@ def foresee(
     return decision
 
 
-def decide_ref_update(service: Service, name: str, change: Change, remote: Remote) -> Decision:
+def decide_ref_update(
+    service: Service, name: str, change: RefChange, remote: RemoteFacts
+) -> Decision:
     """Decide one ref update of a push."""
     git = service.git
     if git is None:
@@ -103,17 +106,17 @@ def decide_ref_update(service: Service, name: str, change: Change, remote: Remot
     return _decide_branch(service, git, ref, change, remote)
 
 
-def _decide_tag(service: Service, git: GitGrant, ref: Ref, change: Change) -> Decision:
+def _decide_tag(service: Service, git: GitGrant, ref: Ref, change: RefChange) -> Decision:
     index = _first(git.tags, ref.segments)
     if index is None:
         return Decision(reason=Reason.TAG_NOT_GRANTED, rule=f"{service.rule}.tags")
-    if change is not Change.CREATE:
+    if change is not RefChange.CREATE:
         return Decision(reason=Reason.TAG_MOVE, rule=f"{service.rule}.tags[{index}]")
     return Decision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.tags[{index}]")
 
 
 def _decide_branch(
-    service: Service, git: GitGrant, ref: Ref, change: Change, remote: Remote
+    service: Service, git: GitGrant, ref: Ref, change: RefChange, remote: RemoteFacts
 ) -> Decision:
     rule = service.rule
     if not git.push:
@@ -125,18 +128,18 @@ def _decide_branch(
     if protected:
         return Decision(reason=protected, rule=f"{rule}.protect")
     granted, refusal = {
-        Change.UNKNOWN: (git.force, Reason.ANCESTRY_UNKNOWN),
-        Change.CREATE: (git.create, Reason.CREATE_NOT_GRANTED),
-        Change.FAST_FORWARD: (True, Reason.RULE),
-        Change.FORCE: (git.force, Reason.FORCE_NOT_GRANTED),
-        Change.DELETE: (git.delete, Reason.DELETE_NOT_GRANTED),
+        RefChange.UNKNOWN: (git.force, Reason.ANCESTRY_UNKNOWN),
+        RefChange.CREATE: (git.create, Reason.CREATE_NOT_GRANTED),
+        RefChange.FAST_FORWARD: (True, Reason.RULE),
+        RefChange.FORCE: (git.force, Reason.FORCE_NOT_GRANTED),
+        RefChange.DELETE: (git.delete, Reason.DELETE_NOT_GRANTED),
     }[change]
     if not granted:
         return Decision(reason=refusal, rule=f"{rule}.push[{index}]")
     return Decision(Verdict.ALLOW, Reason.RULE, f"{rule}.push[{index}]")
 
 
-def _protection(git: GitGrant, ref: Ref, remote: Remote) -> Reason | None:
+def _protection(git: GitGrant, ref: Ref, remote: RemoteFacts) -> Reason | None:
     """Protected names are compared without regard to case: some servers' storage folds it."""
     folded = tuple(fold(s) for s in ref.segments)
     if git.protect is not None:

@@ -1,31 +1,33 @@
-"""From a document to settings: every key known, every value of its type, every fault collected."""
+"""Reads settings from a document: every key known, every value of its type, every fault
+collected."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
-from keyhole.model.value import dataclass
 from keyhole.policy.kinds import nearest
-from keyhole.policy.schema import BY_PATH, GATEWAY_KEYS, SERVICE, Key, read_service_name
+from keyhole.policy.schema import BY_PATH, GATEWAY_KEYS, SERVICE, PolicyKey, read_service_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keyhole.policy.document import Document, Path
-    from keyhole.policy.fault import Fault
+    from keyhole.policy.document import Path, TomlDocument
+    from keyhole.policy.fault import PolicyFault
 
 _Node = dict[str, Any]
 
 _USERS_TABLES = frozenset(key.path[0] for key in GATEWAY_KEYS)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A value that someone wrote, and where. `indices` places the items of a list in the file."""
+class PolicySetting(Struct, frozen=True):
+    """A value that someone wrote, and its place. `indices` places the items of a list in the
+    file."""
 
     value: Any
-    document: Document
+    document: TomlDocument
     path: Path
     indices: tuple[int, ...] = ()
 
@@ -37,15 +39,15 @@ class Setting:
 
 
 def read_settings(
-    document: Document, keys: Iterable[Key]
-) -> tuple[dict[Path, Setting], list[Fault]]:
-    """The settings of a document by path, and all that is wrong with them."""
+    document: TomlDocument, keys: Iterable[PolicyKey]
+) -> tuple[dict[Path, PolicySetting], list[PolicyFault]]:
+    """The settings of a document by path, and all faults in them."""
     reader = _Reader(document)
     reader.table(document.tree, (), _tree_of(keys))
     return reader.settings, reader.faults
 
 
-def _tree_of(keys: Iterable[Key]) -> _Node:
+def _tree_of(keys: Iterable[PolicyKey]) -> _Node:
     root: _Node = {}
     for key in keys:
         node = root
@@ -56,10 +58,10 @@ def _tree_of(keys: Iterable[Key]) -> _Node:
 
 
 class _Reader:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: TomlDocument) -> None:
         self.document = document
-        self.settings: dict[Path, Setting] = {}
-        self.faults: list[Fault] = []
+        self.settings: dict[Path, PolicySetting] = {}
+        self.faults: list[PolicyFault] = []
 
     def table(self, table: dict[str, Any], prefix: Path, node: _Node) -> None:
         for name, value in table.items():
@@ -70,18 +72,18 @@ class _Reader:
                 self._check_service_name(name, path)
             if below is None:
                 self._unknown(name, prefix, node)
-            elif isinstance(below, Key):
+            elif isinstance(below, PolicyKey):
                 self._value(below, path, value)
             elif isinstance(value, dict):
                 self.table(value, path, below)
             else:
                 self._fault(path, f"'{name}' is a table", f"[{_dotted(path)}]")
 
-    def _value(self, key: Key, path: Path, value: object) -> None:
+    def _value(self, key: PolicyKey, path: Path, value: object) -> None:
         kind = key.kind
         try:
             if kind.items is None:
-                self.settings[path] = Setting(kind.read(value), self.document, path)
+                self.settings[path] = PolicySetting(kind.read(value), self.document, path)
                 return
             items = list(kind.items(value))
         except Unparsable as error:
@@ -98,7 +100,7 @@ class _Reader:
                 self._fault((*path, *where), f"{_dotted(path)}: named twice")
             read.setdefault(result, index)
         # Good items beside a bad one are kept, so that their own faults are found in this pass.
-        self.settings[path] = Setting(tuple(read), self.document, path, tuple(read.values()))
+        self.settings[path] = PolicySetting(tuple(read), self.document, path, tuple(read.values()))
 
     def _check_service_name(self, name: str, path: Path) -> None:
         try:
@@ -122,7 +124,8 @@ class _Reader:
         self, path: Path, message: str, hint: str | None = None, *, at_key: bool = False
     ) -> None:
         span = None if at_key else self.document.values.get(path)
-        # What was meant as a reference may be the secret itself, and messages end up in CI logs.
+        # A value that was meant as a reference may be the secret itself, and messages end up in CI
+        # logs.
         hides = span is not None and path[-1] == "secret"
         where = span or self.document.keys.get(path)
         self.faults.append(self.document.fault(where, message, hint, hides=hides))

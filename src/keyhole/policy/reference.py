@@ -1,20 +1,23 @@
-"""The policy's reference for people (docs/policy.md) and for editors (JSON Schema).
+"""The policy's reference for people (docs/policy-reference.md) and for editors (JSON Schema).
 
 Both are made from the one table in `schema.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, Key
+from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, PolicyKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 """The dialect that TOML editors understand."""
 
 
-def json_schema() -> dict[str, Any]:
-    """A JSON Schema of keyhole.toml."""
+def json_schema(services: Iterable[str] = (), presets: Iterable[str] = ()) -> dict[str, Any]:
+    """A JSON Schema of keyhole.toml. An editor completes the names of services and presets."""
     root: dict[str, Any] = {
         "$schema": DIALECT,
         "title": "keyhole.toml",
@@ -29,7 +32,24 @@ def json_schema() -> dict[str, Any]:
         for part in key.path[:-1]:
             node = _child(node, part)
         node["properties"][key.path[-1]] = dict(key.kind.schema) | {"description": _described(key)}
+    _name_services(root, sorted(services))
+    if names := sorted(presets):
+        listed = root["properties"]["egress"]["properties"]["presets"]
+        listed["items"] = listed["items"] | {"enum": names}
     return root
+
+
+def _name_services(root: dict[str, Any], names: list[str]) -> None:
+    """Offer each catalogue name as the name of a service and for `use`; others stay allowed."""
+    if not names:
+        return
+    table = root["properties"]["services"]
+    each = table["additionalProperties"]
+    each["properties"]["use"] |= {"enum": names}
+    root["definitions"] = {"service": each}
+    reference = {"$ref": "#/definitions/service"}
+    table["additionalProperties"] = reference
+    table["properties"] = dict.fromkeys(names, reference)
 
 
 def _child(node: dict[str, Any], part: str) -> dict[str, Any]:
@@ -43,7 +63,7 @@ def _child(node: dict[str, Any], part: str) -> dict[str, Any]:
     return child
 
 
-def _described(key: Key) -> str:
+def _described(key: PolicyKey) -> str:
     return f"{key.meaning}. Default: {key.shown.replace('`', '')}."
 
 
@@ -57,7 +77,7 @@ def key_table() -> str:
 
 
 def gateway_table() -> str:
-    """The keys that stand in the user's own config.toml alone, in Markdown."""
+    """The keys that are only in the user's own config.toml, in Markdown."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
     rows += [f"| `{key.dotted}` | {key.shown} | {key.meaning} |" for key in GATEWAY_KEYS]
     return "\n".join(rows)

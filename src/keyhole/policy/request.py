@@ -1,4 +1,4 @@
-"""May this request be made of an inspected host? (I3, I4)
+"""Decides whether a request may be made to an inspected host (I3, I4).
 
 The path is normalised once and judged in that form; a path that two servers could read differently
 is refused, or, where the service accepts `%2F`, judged in both readings.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.model.query import is_plain_query, parse_query
-from keyhole.model.rule import ALLOWED_BY, DENIED_BY, WEBSOCKET, WORDS, plain_method
-from keyhole.model.value import dataclass
+from keyhole.model.rule import ALLOWED_BY, DENIED_BY, GRPC, WEBSOCKET, WORDS, plain_method
 from keyhole.policy.forge import (
     decide_git_request,
     find_git_request,
@@ -44,27 +45,26 @@ _METHOD_FIELDS = frozenset(
 _ALLOW = Verdict.ALLOW
 
 _SAYS_LITTLE = (Reason.REPOSITORY_NOT_GRANTED, Reason.NO_RULE)
-"""Where accounts share a host, refusals that any other account's refusal explains better; the
-first of them least, since a repository that one account has does exist."""
+"""Where accounts share a host, reasons that explain less than any other account's refusal. The
+first explains least, since a repository that one account has does exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request as the client put it: path and query (without `?`) undecoded."""
+class RequestFacts(Struct, frozen=True):
+    """A request as the client sent it: path and query (without `?`) undecoded."""
 
     method: str
-    """As a rule names it: a method, with `+body` where HTTP defines none, or `WEBSOCKET`."""
+    """As a rule names it: a method, with `+body` where HTTP defines none, `WEBSOCKET` or `GRPC`."""
     path: str
     query: str = ""
 
 
-def decide_request(book: Rulebook, host: Host, port: int, request: Request) -> RequestDecision:
+def decide_request(book: Rulebook, host: Host, port: int, request: RequestFacts) -> RequestDecision:
     """Decide one request to an inspected host."""
     return decide_among(book.services(host, port), request)
 
 
-def decide_among(services: Iterable[HostRules], request: Request) -> RequestDecision:
-    """The same, where the services that inspect the host are known."""
+def decide_among(services: Iterable[HostRules], request: RequestFacts) -> RequestDecision:
+    """The same, when the services that inspect the host are known."""
     if request.method not in WORDS:
         return RequestDecision(reason=Reason.METHOD_REFUSED)
     if request.query and (refused := decide_query(request.query)) is not None:
@@ -80,20 +80,20 @@ def decide_among(services: Iterable[HostRules], request: Request) -> RequestDeci
 
 
 def _tells(refusal: RequestDecision) -> int:
-    """How much better than another it explains itself."""
+    """How well a refusal explains itself, compared with others."""
     reason = refusal.reason
     return _SAYS_LITTLE.index(reason) if reason in _SAYS_LITTLE else len(_SAYS_LITTLE)
 
 
 def decide_query(query: str) -> RequestDecision | None:
-    """Why a query is refused whatever the path is; None where only rules decide.
+    """The refusal of a query, whatever the path is; None if only rules decide.
 
-    No rule looks at a query but git's, which compares it whole.
+    No rule reads a query except git's, which compares all of it.
     """
     if is_plain_query(query):
         lower = query.lower()
         if DNS_QUERY_FIELD not in lower and _METHOD not in lower:
-            return None  # whatever its fields are called, none is called so
+            return None  # no field can have such a name
     try:
         fields = parse_query(query)
     except Unparsable:
@@ -110,7 +110,7 @@ def _names_method(field: str) -> bool:
 
     `_method` is the frameworks' own, `$httpMethod` Google's, `_HttpMethod` Salesforce's. PHP reads
     `.method` and `[method` as the first, and some end a name at `[` or NUL. A field that is called
-    `method` is somebody's parameter.
+    `method` is an ordinary parameter.
     """
     for name in (field, field.partition("[")[0].partition("\0")[0]):
         letters = "".join(filter(str.isalpha, name))
@@ -119,7 +119,7 @@ def _names_method(field: str) -> bool:
     return False
 
 
-def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
+def _decide_for(rules: HostRules, request: RequestFacts) -> RequestDecision:
     service = rules.service
     opaque = rules.host.encoded_slash
     try:
@@ -145,7 +145,8 @@ def _decide_for(rules: HostRules, request: Request) -> RequestDecision:
 def _refused_by_forge(
     service: Service, git: GitGrant, path: RequestPath, decision: RequestDecision
 ) -> RequestDecision:
-    """Say more of what a forge's REST refuses, or less: what is not granted does not exist."""
+    """Refine the refusal of a forge's REST path: a repository that is not granted does not
+    exist."""
     name, found = service.name, decision.reason
     if is_graphql(path):
         return RequestDecision(reason=Reason.GRAPHQL, rule=decision.rule, service=name)
@@ -173,7 +174,8 @@ def _decide_path(rules: HostRules, word: str, path: RequestPath) -> RequestDecis
         return RequestDecision(reason=Reason.GUARDED_ENDPOINT, rule=denial.id, service=name)
     if allow is not None:
         return _allowed(allow.id, name)
-    if word != plain and _decide_path(rules, plain, path).allowed:
+    # A gRPC call that no rule for POST covers needs no such check: the search was for both.
+    if word not in (plain, GRPC) and _decide_path(rules, plain, path).allowed:
         reason = Reason.WEBSOCKET_NOT_GRANTED if word == WEBSOCKET else Reason.BODY_NOT_GRANTED
         return RequestDecision(reason=reason, service=name)
     return RequestDecision(service=name)
@@ -181,17 +183,17 @@ def _decide_path(rules: HostRules, word: str, path: RequestPath) -> RequestDecis
 
 @functools.lru_cache(maxsize=256)
 def _allowed(rule: str, service: str) -> RequestDecision:
-    """The same value each time: paths are many, rules are few."""
+    """Return the same value each time: there are many paths and few rules."""
     return RequestDecision(_ALLOW, Reason.RULE, rule, service)
 
 
 def _is_opened(
     rules: HostRules, denying: tuple[str, ...], allowing: tuple[str, ...], path: RequestPath
 ) -> bool:
-    """Whether each guard that speaks of this request is opened by an allow that it covers.
+    """Whether each guard that matches this request is opened by an allow that lies inside it.
 
-    One guard's opening must not open another: `POST /v1/**` may name all that a wide guard has,
-    and still not the endpoint below it that a second guard stands before.
+    Opening one guard must not open another: `POST /v1/**` may lie inside a wide guard, and still
+    not inside a second guard that protects one endpoint below.
     """
     openings = [
         ranked.rule

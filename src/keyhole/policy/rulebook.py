@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from keyhole.model.decision import Route
 from keyhole.model.host import Host, HostPattern
-from keyhole.model.value import dataclass
-from keyhole.policy.pathindex import PathIndex
+from keyhole.policy.path_index import PathIndex
 from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
 
 if TYPE_CHECKING:
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
 _ANY_PORT = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostRules:
-    """What is decided with once a connection is known to be of this service and host."""
+class HostRules(Struct, frozen=True):
+    """The rules of one service on one host."""
 
     service: Service
     host: ServiceHost
@@ -26,12 +26,11 @@ class HostRules:
     folding_allows: PathIndex
     denials: PathIndex
     bodies: PathIndex
-    """Where a request has a body although HTTP defines none, as the catalogue knows."""
+    """Paths at which a request has a body although HTTP defines none, by the catalogue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Why a name and port may be reached, and how."""
+class HostGrant(Struct, frozen=True):
+    """The grant of a name and port, and its route."""
 
     route: Route
     rule: str
@@ -43,24 +42,24 @@ class Rulebook:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._grants: dict[HostPattern, Grant] = {}
+        self._grants: dict[HostPattern, HostGrant] = {}
         self._names: dict[HostPattern, str] = {}
         self._services: dict[HostPattern, list[HostRules]] = {}
         for index, pattern in enumerate(policy.allow):
-            self._grant(pattern, Grant(Route.TUNNEL, f"egress.allow[{index}]"))
+            self._grant(pattern, HostGrant(Route.TUNNEL, f"egress.allow[{index}]"))
         for service in policy.services:
             for index, pattern in enumerate(service.passthrough):
                 rule = f"{service.rule}.unsafe_passthrough[{index}]"
-                self._grant(pattern, Grant(Route.TUNNEL, rule, passthrough=True))
+                self._grant(pattern, HostGrant(Route.TUNNEL, rule, passthrough=True))
             for host in service.hosts:
                 rules = _compile(service, host)
                 for pattern in host.patterns:
-                    self._grant(pattern, Grant(Route.INSPECT, service.rule))
+                    self._grant(pattern, HostGrant(Route.INSPECT, service.rule))
                     self._services.setdefault(pattern, []).append(rules)
         self.connect = {(e.host, e.port): address for e, address in policy.upstream.connect}
 
-    def grant(self, host: Host, port: int) -> Grant | None:
-        """The grant of a name at a port. A more exact pattern speaks before a wider one."""
+    def grant(self, host: Host, port: int) -> HostGrant | None:
+        """The grant of a name at a port. A more exact pattern wins over a wider one."""
         for pattern in _covering(host, port):
             found = self._grants.get(pattern)
             if found:
@@ -68,7 +67,7 @@ class Rulebook:
         return None
 
     def rule_for_name(self, host: Host) -> str | None:
-        """The rule by which a name exists at all, at whatever port."""
+        """The rule by which a name exists, at any port."""
         for pattern in _covering(host, _ANY_PORT):
             if pattern in self._names:
                 return self._names[pattern]
@@ -81,8 +80,13 @@ class Rulebook:
                 return self._services[pattern]
         return []
 
+    def pinned_by(self, host: Host, port: int) -> Service | None:
+        """The service that holds clients of this host to one version of HTTP, if any does."""
+        services = (rules.service for rules in self.services(host, port))
+        return next((service for service in services if service.http), None)
+
     def rules_of_name(self, host: Host) -> list[HostRules]:
-        """The services that inspect this name at whatever port."""
+        """The services that inspect this name, at any port."""
         return [
             rules
             for pattern, found in self._services.items()
@@ -96,7 +100,7 @@ class Rulebook:
             for rules in found:
                 yield pattern, rules
 
-    def _grant(self, pattern: HostPattern, grant: Grant) -> None:
+    def _grant(self, pattern: HostPattern, grant: HostGrant) -> None:
         self._grants.setdefault(pattern, grant)
         name = HostPattern(pattern.host, pattern.subdomains, _ANY_PORT)
         self._names.setdefault(name, grant.rule)

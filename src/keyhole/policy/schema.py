@@ -1,7 +1,7 @@
 """Every key of a policy file, once: its type, default and meaning.
 
-The reader, the JSON Schema, docs/policy.md and `keyhole check --show` are all made from this table,
-so that none can tell a different story (I10).
+The reader, the JSON Schema, docs/policy-reference.md and `keyhole check --show` are made from this
+table, so that they cannot disagree (I10).
 """
 
 from __future__ import annotations
@@ -10,34 +10,42 @@ import enum
 import re
 from typing import TYPE_CHECKING, Any
 
-from keyhole.inject.placeholder import Shape
-from keyhole.inject.slots import GLOBAL_SLOTS, Place, Slot, parse_returned
+from msgspec import Struct
+
+from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.slots import GLOBAL_SLOTS, Slot, SlotLocation, parse_returned
+from keyhole.model.commit_identity import CommitIdentity
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
-from keyhole.model.person import Person
 from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
 from keyhole.model.rule import PATTERN, AccessRule
 from keyhole.model.secret import SecretRef
-from keyhole.model.value import dataclass
 from keyhole.policy import kinds
 
 if TYPE_CHECKING:
-    from keyhole.policy.kinds import Kind
+    from keyhole.policy.kinds import ValueKind
 
 SERVICE = "*"
-"""Stands in a key's path for the name of a service."""
+"""A placeholder in a key's path for the name of a service."""
 
 
-class Runtime(enum.StrEnum):
-    """What runs the sandbox."""
+class RuntimeName(enum.StrEnum):
+    """The runtime of the sandbox."""
 
     BWRAP = "bwrap"
     DOCKER = "docker"
     PODMAN = "podman"
 
 
-class Api(enum.StrEnum):
+class ChangesMode(enum.StrEnum):
+    """Where the changes of a sandbox go."""
+
+    DIRECT = "direct"
+    REVIEW = "review"
+
+
+class ApiAccess(enum.StrEnum):
     """How much of a forge's REST interface is open."""
 
     OFF = "off"
@@ -45,12 +53,43 @@ class Api(enum.StrEnum):
     PULL_REQUESTS = "pull-requests"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key. `shown` is its default as a person reads it; `default` as the code does."""
+class HttpVersion(enum.StrEnum):
+    """A version of HTTP that the clients of a service are held to."""
+
+    HTTP1 = "1.1"
+    HTTP2 = "2"
+
+
+class HomeMode(enum.StrEnum):
+    """Whether the home of a bubblewrap sandbox outlives it."""
+
+    FRESH = "fresh"
+    KEEP = "keep"
+
+
+class CacheName(enum.StrEnum):
+    """A package manager whose cache is kept for later sandboxes."""
+
+    PIP = "pip"
+    NPM = "npm"
+    UV = "uv"
+    CARGO = "cargo"
+    GO = "go"
+    MAVEN = "maven"
+
+
+class OnDecoy(enum.StrEnum):
+    """The reaction to a decoy: a placeholder that is sent to a host which is not its own."""
+
+    NOTE = "note"
+    FREEZE = "freeze"
+
+
+class PolicyKey(Struct, frozen=True):
+    """One key. `shown` is its default in the documents; `default` in the code."""
 
     path: tuple[str, ...]
-    kind: Kind
+    kind: ValueKind
     shown: str
     meaning: str
     default: Any = None
@@ -99,6 +138,15 @@ def _file_glob(value: str) -> tuple[str, ...]:
     return segments
 
 
+def _signing_key(value: str) -> str:
+    scheme, _, path = value.partition(":")
+    if scheme != "ssh" or not path.endswith(".pub") or not path.startswith(("~/", "/")):
+        raise Unparsable(
+            "a key to sign with is 'ssh:' and its public key file", "ssh:~/.ssh/agent_ed25519.pub"
+        )
+    return path
+
+
 def _push_option(value: str) -> str:
     # A pkt-line holds one option; a line break in it would be the server's to interpret.
     if not re.fullmatch(r"[\x20-\x7e]{1,1000}", value):
@@ -108,17 +156,26 @@ def _push_option(value: str) -> str:
 
 def _kept(value: str) -> Slot:
     slot = Slot.parse(value)
-    if slot.place is not Place.HEADER or slot.name.endswith("*"):
+    if slot.place is not SlotLocation.HEADER or slot.name.endswith("*"):
         raise Unparsable("one header is kept by its whole name", "header:x-user-id")
     if any(known.covers(slot.place, slot.name) for known in GLOBAL_SLOTS):
         raise Unparsable("the client's own credential never travels")
     return slot
 
 
+def _cache(value: str) -> CacheName:
+    words = [str(name) for name in CacheName]
+    if value not in words:
+        hint = kinds.nearest(value, words)
+        raise Unparsable(f"one of {', '.join(words)} is expected", hint)
+    return CacheName(value)
+
+
 _PATTERNS = kinds.list_of("host patterns", HostPattern.parse)
 _NAMES_ONLY = kinds.list_of("host patterns", _plain_host)
 _RULES = kinds.list_of(
-    '`"METHOD[,METHOD] /path/**"`, `"GET+body /path"`, `"WEBSOCKET /path"`',
+    '`"METHOD[,METHOD] /path/**"`, `"GET+body /path"`, `"WEBSOCKET /path"`, '
+    '`"GRPC package.Service/Method"`',
     AccessRule.parse,
     PATTERN,
 )
@@ -134,7 +191,8 @@ _KEPT = kinds.list_of('`"header:NAME"`', _kept)
 _SECRET = kinds.text(
     "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
 )
-_SHAPE = kinds.text("shape", Shape.parse)
+_CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
+_SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
 
 DEFAULT_DENY_PATHS = (
@@ -201,7 +259,7 @@ DEFAULT_DENY_PATHS = (
     "azure-pipelines.yml",
     "azure-pipelines.yaml",
     "Jenkinsfile",
-    # What builds a preview of each branch, with the variables of the project.
+    # Services that build a preview of each branch, with the variables of the project.
     "vercel.json",
     "vercel.ts",
     "now.json",
@@ -223,7 +281,8 @@ DEFAULT_DENY_PATHS = (
     ".readthedocs.yml",
     "readthedocs.yaml",
     "readthedocs.yml",
-    # What builds a workplace ahead, with the secrets of the person or the organisation.
+    # Services that build a workspace in advance, with the secrets of the person or the
+    # organisation.
     ".devcontainer/**",
     ".devcontainer.json",
     ".gitpod.yml",
@@ -231,57 +290,70 @@ DEFAULT_DENY_PATHS = (
     ".ona/**",
     ".codesandbox/**",
 )
-"""What a service runs or obeys on a push to any branch, before a person merges it, with secrets or
-rights that the sandbox lacks. Not what is read from the default branch alone, which is protected
-(`.github/dependabot.yml`, `CODEOWNERS`, `renovate.json`), nor the sources that a build runs."""
+"""Files that a service runs or obeys on a push to any branch, before a person merges it, with
+secrets or rights that the sandbox lacks. Files that are read only from the default branch, which is
+protected, are not here (`.github/dependabot.yml`, `CODEOWNERS`, `renovate.json`), nor are the
+sources that a build runs."""
 
 
 def _key(
     path: str,
-    kind: Kind,
+    kind: ValueKind,
     shown: str,
     meaning: str,
     default: Any = None,  # noqa: ANN401 - of the key's kind
     *,
     user: bool = False,
-) -> Key:
-    return Key(tuple(path.split(".")), kind, shown, meaning, default, user)
+) -> PolicyKey:
+    return PolicyKey(tuple(path.split(".")), kind, shown, meaning, default, user)
 
 
-def _limit(name: str, kind: Kind, shown: str, meaning: str) -> Key:
+def _limit(name: str, kind: ValueKind, shown: str, meaning: str) -> PolicyKey:
     value: Any = int(shown) if kind is kinds.COUNT else kind.read(shown)
-    return Key(("limits", name), kind, shown, meaning, value, user=True)
+    return PolicyKey(("limits", name), kind, shown, meaning, value, user=True)
 
 
 KEYS = (
     _key("version", kinds.VERSION, "required", "of the policy's language"),
-    _key("sandbox.runtime", kinds.choice(Runtime), "bwrap",
-         "what runs the sandbox: bubblewrap, or a container of an engine",
-         default=Runtime.BWRAP),
+    _key("sandbox.runtime", kinds.choice(RuntimeName), "bwrap",
+         "bubblewrap, or a container of an engine",
+         default=RuntimeName.BWRAP),
     _key("sandbox.writable", kinds.PATHS, '`["."]`',
-         "on top of an empty home and read-only system trees; relative to the policy file",
+         "paths of the host, relative to the policy file",
          default=(".",)),
     _key("sandbox.readable", kinds.PATHS, "`[]`", "the same, read-only", default=()),
     _key("sandbox.unsafe_paths", kinds.PATHS, "`[]`",
-         "binds or files that the dangerous-path rules would refuse or mask", default=()),
-    _key("sandbox.env", kinds.ENV, "`{}`", "variables set inside, beyond TERM, LANG and the like",
+         "paths that would be refused or masked", default=()),
+    _key("sandbox.env", kinds.ENV, "`{}`", "variables set inside",
          default=()),
     _key("sandbox.pass_env", kinds.VARIABLES, "`[]`", "variables passed in from outside",
          default=()),
+    _key("sandbox.changes", kinds.choice(ChangesMode), "direct",
+         "whether changes go to your files, or are held until `keyhole apply`",
+         default=ChangesMode.DIRECT),
     _key("sandbox.git_hooks", kinds.BOOL, "false", "run repository hooks inside",
          default=False),
-    _key("sandbox.git_user", kinds.text('`"Name <mail>"`', Person.parse), "the host's",
-         "who commits inside; else `user.name` and `user.email` of your own git settings"),
+    _key("sandbox.git_user", kinds.text('`"Name <mail>"`', CommitIdentity.parse), "the host's",
+         "the author of commits inside"),
+    _key("sandbox.sign", kinds.text('`"ssh:~/KEY.pub"`', _signing_key), "–",
+         "the key that signs commits of `git_user`; it stays outside"),
     _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman"),
     _key("sandbox.volumes", kinds.VOLUMES, "`{}`",
-         "directories that the engine keeps under a name and that outlive a sandbox, "
-         "for docker and podman", default=()),
+         "directories that the engine keeps under a name, for docker and podman", default=()),
+    _key("sandbox.home", kinds.choice(HomeMode), "keep for agents by name, else fresh",
+         "whether the home stays for later runs of this project and policy; for bwrap"),
+    _key("sandbox.caches", _CACHES, "those of `egress.presets`",
+         "caches of package managers that stay for later runs of this project and policy; "
+         "for bwrap"),
+    _key("sandbox.publish", kinds.PUBLISHED, "`[]`",
+         "ports inside that a browser of this host can open, each under a name of its own",
+         default=()),
+    _key("sandbox.host_ports", kinds.HOST_PORTS, "`[]`",
+         "ports of this host's loopback that `localhost` inside leads to", default=()),
     _key("egress.allow", _PATTERNS, "`[]`",
-         "hosts that are tunnelled, never decrypted: `name[:port]`, port 443 unless given; "
-         "an overlap with a service's host is an error", default=()),
+         "tunnelled hosts, never decrypted: `name[:port]`, port 443 unless given", default=()),
     _key("egress.presets", _PRESETS, "`[]`",
-         "package indexes and download hosts, read at run time from the host's own "
-         "package-manager settings; inspected, and for reading alone", default=()),
+         "package indexes of this host's own package managers, for reading alone", default=()),
     _key("services.*.use", _CATALOGUE_NAME, "N",
          "the catalogue entry that gives hosts, header, paths and placeholder"),
     _key("services.*.hosts", _PATTERNS, "catalogue's",
@@ -290,33 +362,33 @@ KEYS = (
          "`store:`, `keyring:`, `file:`, `exec:`, `login:` or `unsafe-env:`; absent: inspected "
          "without a credential", user=True),
     _key("services.*.secret_life", kinds.DURATION, "–",
-         "how long what an `exec:` command printed is used before it is run again, where it does "
-         "not say so itself; absent: as long as the session lives"),
+         "how long the output of an `exec:` command is used; absent: as long as the session"),
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
-         "requests that are let through, on the hosts that get the credential; required for a "
-         "service of your own that is not a git service; `*` is any method, GET covers HEAD, and "
-         "neither covers a WebSocket or a body where HTTP defines none"),
+         "requests that pass; required for a service of your own that is not a git service"),
+    _key("services.*.allow_also", _RULES, "`[]`",
+         "further requests that pass, beside `allow` or the catalogue's list", default=()),
     _key("services.*.deny", _RULES, "`[]`",
-         "wins over `allow`; added to the catalogue's guarded endpoints, which an `allow` rule "
-         "opens only by naming them", default=()),
+         "wins over `allow`; added to the catalogue's guarded endpoints", default=()),
     _key("services.*.strip", _SLOTS, "catalogue's",
          "further places that are emptied of the client's own credentials"),
     _key("services.*.unsafe_keep", _KEPT, "`[]`",
-         "headers of the client that go on although their names say that they carry a credential "
-         "or claim who asks", default=()),
+         "client headers that pass although their names tell of a credential or a claim",
+         default=()),
     _key("services.*.env", kinds.VARIABLES, "catalogue's",
          "variables that are set to the placeholder inside"),
     _key("services.*.placeholder", _SHAPE, "catalogue's",
          "the shape of the placeholder, as in `ghp_{alnum:36}`"),
     _key("services.*.encoded_slash", kinds.BOOL, "catalogue's, else false",
-         "accept `%2F` in paths; such a path is judged in both readings and both must be allowed"),
+         "accept `%2F` in paths; both readings must be allowed"),
+    _key("services.*.http", kinds.choice(HttpVersion), "either, HTTP/2 rather",
+         "the one version of HTTP that clients may speak with its hosts"),
     _key("services.*.unsafe_passthrough", _PATTERNS, "`[]`",
          "hosts of the service that are tunnelled, for clients that pin; no credential",
          default=()),
     _key("services.*.unsafe_return", _RETURNED, "`[]`",
-         "cookies and header fields of answers that reach the sandbox although they hand out a "
-         "session or tell a digest; a cookie named here is also sent back", default=()),
+         "fields of answers that pass although they hand out a session or tell a digest",
+         default=()),
     _key("services.*.forge", kinds.choice(Forge), "catalogue's", "makes it a git service"),
     _key("services.*.repos", _REPOS, "`[]`", "repositories; nothing else exists",
          default=()),
@@ -334,8 +406,8 @@ KEYS = (
          default=tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
     _key("services.*.push_options", _PUSH_OPTIONS, "`[]`",
          "options that a push may carry (`git push -o`), as exact texts", default=()),
-    _key("services.*.api", kinds.choice(Api), "read", "how much of the forge's REST is open",
-         default=Api.READ),
+    _key("services.*.api", kinds.choice(ApiAccess), "read", "how much of the forge's REST is open",
+         default=ApiAccess.READ),
     _key("services.*.requests_per_second", kinds.COUNT, "–",
          "requests to this service, within `limits.requests_per_second`"),
     _key("services.*.concurrent_requests", kinds.COUNT, "–",
@@ -363,11 +435,16 @@ KEYS = (
     _limit("processes", kinds.COUNT, "2048", "in the sandbox"),
     _key("limits.cpus", kinds.CPUS, "–", "processors' worth of time for the whole sandbox, as 1.5",
          user=True),
+    _limit("home", kinds.SIZE, "16GiB",
+           "of the kept home and caches together"),
     _limit("ttl", kinds.DURATION, "1d", "a session's whole life"),
     _limit("idle", kinds.DURATION, "4h",
            "a session's life without an allowed request that used a credential"),
     _limit("audit_per_second", kinds.COUNT, "200",
            "audit lines; beyond it they are counted in one"),
+    _key("limits.on_decoy", kinds.choice(OnDecoy), "`note`",
+         "when a placeholder is sent to a host that is not its own: note it in the log, or freeze "
+         "the session until `keyhole resume`", default=OnDecoy.NOTE, user=True),
     _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
     _key("upstream.proxy", kinds.text("URL", _proxy), "–",
          "HTTP proxy for the gateway's own connections"),
@@ -378,13 +455,13 @@ KEYS = (
 )  # fmt: skip
 
 
-def _gateway(name: str, shown: str, meaning: str) -> Key:
+def _gateway(name: str, shown: str, meaning: str) -> PolicyKey:
     default = None if shown == UNBOUNDED else int(shown)
-    return Key(("gateway", name), kinds.COUNT, shown, meaning, default=default, user=True)
+    return PolicyKey(("gateway", name), kinds.COUNT, shown, meaning, default=default, user=True)
 
 
 UNBOUNDED = "–"
-"""How the default of a limit is shown that is only there where it is set."""
+"""The default of a limit that does not exist unless it is set, in the documents."""
 
 GATEWAY_KEYS = (
     _gateway("sessions", "1000", "sandboxes that are served at once"),
@@ -395,8 +472,8 @@ GATEWAY_KEYS = (
     _gateway("audit_per_second", UNBOUNDED,
              "audit lines of all sandboxes; beyond it they are counted"),
 )  # fmt: skip
-"""What holds over all sandboxes of one gateway. A policy speaks for one, so these stand in the
-user's own config.toml alone."""
+"""Limits of all sandboxes of one gateway together. A policy is for one sandbox, so these are only
+in the user's own config.toml."""
 
 BY_PATH = {key.path: key for key in (*KEYS, *GATEWAY_KEYS)}
 

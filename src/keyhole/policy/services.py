@@ -1,23 +1,24 @@
-"""One service: the policy's words over the catalogue's entry. Called by `build.py`."""
+"""Builds one service: the policy's settings over the catalogue's entry. Called by `build.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keyhole.inject.awsregion import region_for
-from keyhole.inject.catalogue import Catalogue, HostTemplate, Template
+from msgspec import Struct
+
+from keyhole.inject.aws_region import region_for
+from keyhole.inject.catalogue import Catalogue, HostTemplate, ServiceTemplate
 from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
-from keyhole.inject.slots import Place
+from keyhole.inject.slots import SlotLocation
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
-from keyhole.model.secret import Source
-from keyhole.model.value import dataclass, field_names
+from keyhole.model.secret import SecretScheme
 from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
-from keyhole.policy.schema import BY_PATH, SERVICE, Api
+from keyhole.policy.schema import BY_PATH, SERVICE, ApiAccess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import SecretRef
     from keyhole.policy.document import Path
-    from keyhole.policy.reader import Setting
+    from keyhole.policy.reader import PolicySetting
 
 REPO_SEGMENT = "{repo}"
-"""Stands in a catalogue rule for each repository that the policy grants."""
+"""A placeholder in a catalogue rule for each repository that the policy grants."""
 
 GIT_KEYS = (
     "repos", "push", "create", "force", "delete", "tags", "protect", "deny_paths", "push_options",
@@ -47,22 +48,21 @@ _GIT_USERS = {
 """The Basic user that each forge's git endpoint wants beside a token."""
 
 _REDIRECTING = frozenset({"hosts", "inject", "use"})
-"""Keys by which a policy says itself where a secret goes and how it is written."""
+"""Keys by which a policy itself chooses the hosts of a secret, or how it is written."""
 
 _NO_TEMPLATE = HostTemplate((), "", (), False, (), (), (), (), (), (), (), False, False)
 
 PLAIN_HTTP_PORT = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What was written about one service, and where to complain."""
+class ServiceSettings(Struct, frozen=True):
+    """The settings of one service, and where to report faults."""
 
     name: str
     attempted: frozenset[str]
-    """Keys that stand in the file, also those whose value was a fault."""
-    written: dict[str, Setting]
-    user_secret: Setting | None
+    """Keys present in the file, including those with a faulty value."""
+    written: dict[str, PolicySetting]
+    user_secret: PolicySetting | None
     complain: Callable[[Path, str, str | None], None]
 
     def get(self, key: str) -> Any:  # noqa: ANN401 - of the key's kind
@@ -79,7 +79,7 @@ class Words:
         self.complain(path, f"services.{self.name}: {message}", hint)
 
 
-def build_service(words: Words, catalogue: Catalogue) -> Service | None:
+def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | None:
     """The service, or None when a fault leaves nothing to build on."""
     template = _template(words, catalogue)
     if template is None and not _stands_alone(words, catalogue):
@@ -106,12 +106,13 @@ def build_service(words: Words, catalogue: Catalogue) -> Service | None:
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
         secret_life=_secret_life(words),
+        http=words.get("http"),
     )
     _check(words, service)
     return service
 
 
-def _template(words: Words, catalogue: Catalogue) -> Template | None:
+def _template(words: ServiceSettings, catalogue: Catalogue) -> ServiceTemplate | None:
     name = words.get("use") or words.name
     if name in catalogue:
         template = catalogue[name]
@@ -129,8 +130,8 @@ def _template(words: Words, catalogue: Catalogue) -> Template | None:
     return None
 
 
-def _stands_alone(words: Words, catalogue: Catalogue) -> bool:
-    """Whether a service without a catalogue entry says all that it must."""
+def _stands_alone(words: ServiceSettings, catalogue: Catalogue) -> bool:
+    """Check that a service without a catalogue entry has all required keys."""
     if "use" in words.attempted:
         return False
     if "hosts" not in words.attempted:
@@ -149,7 +150,9 @@ def _stands_alone(words: Words, catalogue: Catalogue) -> bool:
     return True
 
 
-def _entries(words: Words, template: Template | None) -> list[tuple[int, HostTemplate]]:
+def _entries(
+    words: ServiceSettings, template: ServiceTemplate | None
+) -> list[tuple[int, HostTemplate]]:
     if template is None:
         return [(0, _NO_TEMPLATE)]
     if "hosts" in words.attempted:
@@ -158,7 +161,11 @@ def _entries(words: Words, template: Template | None) -> list[tuple[int, HostTem
 
 
 def _host(
-    words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
+    words: ServiceSettings,
+    template: ServiceTemplate | None,
+    index: int,
+    entry: HostTemplate,
+    git: GitGrant | None,
 ) -> ServiceHost:
     inject = _injections(words, template, entry, git)
     returned: tuple[Slot, ...] = words.get("unsafe_return")
@@ -166,15 +173,17 @@ def _host(
         patterns=words.get("hosts") or entry.hosts,
         rules=_rules(words, template, index, entry, git),
         inject=inject,
-        # Forges refuse from git what their REST takes (facts: git protocol §10).
+        # Forges refuse from git what their REST takes.
         git_inject=(BasicInjection(git.user),) if git and template and inject else inject,
         strip=(*entry.strip, *(words.get("strip") or ())),
         keep=(
             *entry.keep,
             *words.get("unsafe_keep"),
-            *(slot for slot in returned if slot.place is Place.COOKIE),
+            *(slot for slot in returned if slot.place is SlotLocation.COOKIE),
         ),
         merge=entry.merge,
+        # The lines of a secret that the policy injects in its own way may all be secret (I7).
+        names=entry.names if inject == entry.inject else (),
         git=git is not None and (entry.git or template is None),
         encoded_slash=_either(words.get("encoded_slash"), entry.encoded_slash),
         ranges=entry.ranges,
@@ -186,18 +195,25 @@ def _host(
 
 
 def _injections(
-    words: Words, template: Template | None, entry: HostTemplate, git: GitGrant | None
+    words: ServiceSettings,
+    template: ServiceTemplate | None,
+    entry: HostTemplate,
+    git: GitGrant | None,
 ) -> tuple[Injection, ...]:
     own = words.get("inject")
     if own is None:
-        # A git host of the user's own needs no more words than its forge kind.
+        # For a git host of the user's own, the kind of forge is enough.
         return (BasicInjection(git.user),) if git and template is None else entry.inject
     # Hosts that the catalogue leaves without a credential take pre-signed addresses only.
     return (own,) if template is None or entry.inject else ()
 
 
 def _rules(
-    words: Words, template: Template | None, index: int, entry: HostTemplate, git: GitGrant | None
+    words: ServiceSettings,
+    template: ServiceTemplate | None,
+    index: int,
+    entry: HostTemplate,
+    git: GitGrant | None,
 ) -> tuple[RankedRule, ...]:
     origin = f"catalogue.{template.name if template else ''}.host[{index}]"
     rules = [
@@ -208,35 +224,36 @@ def _rules(
         RankedRule(rule, Tier.GUARD, f"{origin}.deny[{i}]", folds=True)
         for i, rule in enumerate(entry.deny)
     ]
-    own = words.get("allow")
-    if own is not None and template is not None and not _gets_credential(template, entry):
-        own = None  # what a policy opens of a service is not meant for its storage hosts
+    own, also = words.get("allow"), words.get("allow_also")
+    if template is not None and not _gets_credential(template, entry):
+        own, also = None, ()  # rules of a policy are not meant for the storage hosts of a service
     if own is None:
         rules += [
             RankedRule(rule, Tier.ALLOW, f"{origin}.allow[{i}]")
             for i, rule in enumerate(entry.allow)
         ]
-    for i, rule in enumerate(own or ()):
-        opens = any(guard.covers(rule) for guard in entry.deny)
-        tier = Tier.OPENING if opens else Tier.ALLOW
-        rules.append(RankedRule(rule, tier, f"services.{words.name}.allow[{i}]"))
+    for key, listed in (("allow", own or ()), ("allow_also", also)):
+        for i, rule in enumerate(listed):
+            opens = any(guard.covers(rule) for guard in entry.deny)
+            tier = Tier.OPENING if opens else Tier.ALLOW
+            rules.append(RankedRule(rule, tier, f"services.{words.name}.{key}[{i}]"))
     if git:
         rules += _api_rules(origin, entry, git)
     return tuple(rules)
 
 
-def _gets_credential(template: Template, entry: HostTemplate) -> bool:
-    """Whether this is one of the hosts that the service itself is; others are storage."""
+def _gets_credential(template: ServiceTemplate, entry: HostTemplate) -> bool:
+    """Whether this is one of the service's own hosts; others are storage."""
     return bool(entry.inject) or not any(other.inject for other in template.hosts)
 
 
 def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:
     """The forge's REST rules at the granted level, once for each granted repository."""
-    levels: list[tuple[str, Api, tuple[AccessRule, ...]]] = []
-    if git.api is not Api.OFF:
-        levels.append(("api_read", Api.READ, entry.api_read))
-    if git.api is Api.PULL_REQUESTS:
-        levels.append(("api_write", Api.PULL_REQUESTS, entry.api_write))
+    levels: list[tuple[str, ApiAccess, tuple[AccessRule, ...]]] = []
+    if git.api is not ApiAccess.OFF:
+        levels.append(("api_read", ApiAccess.READ, entry.api_read))
+    if git.api is ApiAccess.PULL_REQUESTS:
+        levels.append(("api_write", ApiAccess.PULL_REQUESTS, entry.api_write))
     folds = ignores_case(git.forge)
     return [
         RankedRule(expanded, Tier.ALLOW, f"{origin}.{key}[{i}]", folds=folds, level=level)
@@ -260,7 +277,7 @@ def _expand(rule: AccessRule, git: GitGrant, *, opaque: bool) -> list[AccessRule
     ]
 
 
-def _git_grant(words: Words, template: Template | None) -> GitGrant | None:
+def _git_grant(words: ServiceSettings, template: ServiceTemplate | None) -> GitGrant | None:
     forge: Forge | None = words.get("forge") or (template.forge if template else None)
     if forge is None:
         for key in GIT_KEYS:
@@ -287,7 +304,7 @@ def _git_grant(words: Words, template: Template | None) -> GitGrant | None:
     )
 
 
-def _repositories(words: Words, forge: Forge) -> frozenset[Repository]:
+def _repositories(words: ServiceSettings, forge: Forge) -> frozenset[Repository]:
     found: set[Repository] = set()
     for index, text in enumerate(words.get("repos")):
         try:
@@ -301,20 +318,20 @@ def _repositories(words: Words, forge: Forge) -> frozenset[Repository]:
     return frozenset(found)
 
 
-def _secret_life(words: Words) -> float | None:
+def _secret_life(words: ServiceSettings) -> float | None:
     life: float | None = words.get("secret_life")
     secret: SecretRef | None = words.get("secret")
-    if life is not None and (secret is None or secret.source is not Source.EXEC):
+    if life is not None and (secret is None or secret.source is not SecretScheme.EXEC):
         words.fault("secret_life", "only what an `exec:` command of this service prints has one")
     return life
 
 
-def _secret(words: Words) -> SecretRef | None:
+def _secret(words: ServiceSettings) -> SecretRef | None:
     own: SecretRef | None = words.get("secret")
     if own or words.user_secret is None:
         return own
-    # Attack: a cloned policy points the name of a service whose secret the user keeps as a
-    # default at a host of its own (I1). A default goes only where the catalogue sends it.
+    # Attack: a cloned policy names a service whose secret the user keeps as a default, and gives it
+    # a host of its own (I1). A default goes only where the catalogue sends it.
     changed = sorted(_REDIRECTING & words.attempted)
     if changed:
         words.fault(
@@ -327,21 +344,21 @@ def _secret(words: Words) -> SecretRef | None:
     return default
 
 
-def _limits(words: Words) -> ServiceLimits | None:
-    """Its own bounds, where the policy sets one."""
+def _limits(words: ServiceSettings) -> ServiceLimits | None:
+    """The service's own limits, if the policy sets one."""
     limits = ServiceLimits(
         requests_per_second=words.get("requests_per_second"),
         concurrent_requests=words.get("concurrent_requests"),
         bodies=words.get("bodies"),
-        budget=Budget(**{name: words.get(f"budget.{name}") for name in field_names(Budget)}),
+        budget=Budget(**{name: words.get(f"budget.{name}") for name in Budget.__struct_fields__}),
     )
     return None if limits == ServiceLimits() else limits
 
 
-def _check(words: Words, service: Service) -> None:
+def _check(words: ServiceSettings, service: Service) -> None:
     limits = service.limits
     if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
-        # Silence would be a budget that never ends (I10).
+        # If this were accepted, the budget would never be used up (I10).
         words.fault(
             "budget.tokens",
             "it is not known how its answers say their tokens",
@@ -362,9 +379,9 @@ def _check(words: Words, service: Service) -> None:
 
 
 def _check_regions(
-    words: Words, injection: SignatureInjection, patterns: tuple[HostPattern, ...]
+    words: ServiceSettings, injection: SignatureInjection, patterns: tuple[HostPattern, ...]
 ) -> None:
-    """Said here and not at the first request: which region, and that keys are not minted."""
+    """Checked here rather than at the first request: the region, and that keys are not minted."""
     for index, pattern in enumerate(patterns):
         try:
             region_for(injection, pattern.host.name)

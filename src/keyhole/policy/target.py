@@ -1,4 +1,4 @@
-"""What a person asks `keyhole why` about: a URL, a host, or a push.
+"""The target that a person asks `keyhole why` about: a URL, a host, or a push.
 
 Read by plain patterns: `urlsplit` drops tabs and newlines and takes `ok.test\\@evil.test` for
 evil.test, and an explanation must be of the target that the door would see.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import DEFAULT_PORT, Host, is_address, parse_port
 from keyhole.model.rule import WEBSOCKET, WORDS, spelled
-from keyhole.model.value import dataclass
-from keyhole.policy.push import Change
-from keyhole.policy.request import Request
+from keyhole.policy.push import RefChange
+from keyhole.policy.request import RequestFacts
 
 _URL = re.compile(
     r"(?P<scheme>https?|wss?)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?"
@@ -29,39 +30,35 @@ _FORCE = frozenset({"-f", "--force", "--force-with-lease"})
 _DELETE = frozenset({"-d", "--delete"})
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralTarget:
+class LiteralTarget(Struct, frozen=True):
     """An address instead of a name."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostTarget:
+class HostTarget(Struct, frozen=True):
     """A connection to a name and port."""
 
     host: Host
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTarget:
+class RequestTarget(Struct, frozen=True):
     """A request to a host."""
 
     host: Host
     port: int
-    request: Request
+    request: RequestFacts
 
 
-@dataclass(frozen=True, slots=True)
-class PushTarget:
+class PushTarget(Struct, frozen=True):
     """A push of one ref to a repository's address."""
 
     host: Host
     port: int
     path: str
     ref: str
-    change: Change
+    change: RefChange
 
 
 Target = LiteralTarget | HostTarget | RequestTarget | PushTarget
@@ -97,7 +94,7 @@ def _url(text: str, method: str) -> RequestTarget:
     scheme = found["scheme"]
     host, port = _authority(found["authority"], _PORTS[scheme])
     word = WEBSOCKET if scheme in _WEBSOCKETS else spelled(method)
-    return RequestTarget(host, port, Request(word, found["path"] or "/", found["query"] or ""))
+    return RequestTarget(host, port, RequestFacts(word, found["path"] or "/", found["query"] or ""))
 
 
 def _push(words: tuple[str, ...]) -> PushTarget:
@@ -110,16 +107,16 @@ def _push(words: tuple[str, ...]) -> PushTarget:
         raise Unparsable("a push is 'git push URL REF'")
     host, port, path = parse_repository_url(plain[0])
     source, colon, destination = plain[1].removeprefix("+").rpartition(":")
-    change = Change.FAST_FORWARD
+    change = RefChange.FAST_FORWARD
     if flags & _FORCE or plain[1].startswith("+"):
-        change = Change.FORCE
+        change = RefChange.FORCE
     if flags & _DELETE or (colon and not source):
-        change = Change.DELETE
+        change = RefChange.DELETE
     return PushTarget(host, port, path, _full_ref(destination), change)
 
 
 def parse_repository_url(text: str) -> tuple[Host, int, str]:
-    """Host, port and path of a remote, in any of the forms that git accepts."""
+    """Host, port and path of a remote, in any form that git accepts."""
     found = _URL.fullmatch(text)
     if found:
         host, port = _authority(found["authority"], _PORTS[found["scheme"]])

@@ -1,15 +1,16 @@
-"""The sandbox's environment: built from nothing, with what the policy names (I1). Pure.
+"""The sandbox's environment: built from scratch, with the variables that the policy names (I1).
+Pure.
 
-Called by whoever composes a run. Placeholders of services are added after, by their own room.
+Called by `app`, which adds the placeholders of services afterwards.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.errors import Refused
 from keyhole.model.text import visible
-from keyhole.sandbox.files.fileplan import Refused
-from keyhole.sandbox.files.looks import name_looks_secret, value_looks_secret
+from keyhole.sandbox.files.credential_patterns import name_looks_secret, value_looks_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ def build_environment(
     path: str = PATH,
     shell: str = "/bin/sh",
 ) -> dict[str, str]:
-    """What the command sees; Refused if the policy would hand it a credential."""
+    """The command's environment. Raises Refused if the policy would hand it a credential."""
     found = {
         name: value
         for name, value in outer.items()
@@ -49,10 +50,16 @@ def build_environment(
             found[name] = outer[name]
     for name, value in sandbox.env:
         _refuse_credential(name, value, "sandbox.env")
-        found[name] = value
-    # The policy may choose the PATH inside; who and where one is, is not its to say.
+        found[name] = _with_home(value, home)
+    # The policy may set PATH inside; it may not set the user or the home.
     found.setdefault("PATH", path)
     return found | {"HOME": home, "USER": user, "LOGNAME": user, "SHELL": shell}
+
+
+def _with_home(value: str, home: str) -> str:
+    """The value with `~` replaced at its start and after a colon, as a shell assigns it."""
+    parts = value.split(":")
+    return ":".join(home + p[1:] if p == "~" or p.startswith("~/") else p for p in parts)
 
 
 def _refuse_credential(name: str, value: str, key: str) -> None:

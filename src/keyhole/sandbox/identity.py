@@ -1,7 +1,7 @@
-"""Who the untrusted code is on the host. Never root (facts: traps).
+"""The user that the untrusted code runs as on the host. Never root.
 
-Run by an ordinary user, it is that user. Run by root, it is the project's owner; and where that is
-root too, an unprivileged user who sees the project as their own through an idmapped mount.
+If an ordinary user runs Keyhole, it is that user. If root does, it is the project's owner; and if
+that is root too, an unprivileged user, to whom an idmapped mount shows the project as their own.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 UNPRIVILEGED = 60777
-"""A uid and gid that no distribution hands out: above users, below the reserved and subordinate."""
+"""A uid and gid that no distribution assigns: above users, below reserved and subordinate ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The uid and gid behind the sandbox, and whether root's files are shown as theirs."""
 
     uid: int
@@ -27,7 +26,7 @@ class Identity:
     maps_root: bool = False
 
 
-def choose(project: Path) -> Identity:
+def choose_identity(project: Path) -> Identity:
     """The identity for a run of this project by this process."""
     if os.getuid() != 0:
         return Identity(os.getuid(), os.getgid())

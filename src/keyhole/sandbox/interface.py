@@ -1,10 +1,10 @@
-"""What a run asks of whatever makes its sandbox: bubblewrap, or an engine of containers."""
+"""The interface between a run and its runtime: bubblewrap, or a container engine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from keyhole.model.value import dataclass, field
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import socket
@@ -14,49 +14,52 @@ if TYPE_CHECKING:
     from keyhole.sandbox.launch import Launch
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that was done to a sandbox from outside."""
+class SandboxNotice(Struct, frozen=True):
+    """Something that was done to the sandbox from outside."""
 
     reason: str
-    """As the audit log has it."""
+    """The reason in the audit log."""
     line: str
-    """For the person."""
+    """The line for the person."""
     details: Mapping[str, str] = field(default_factory=dict)
     ends: bool = False
-    """Whether the sandbox was ended for it."""
+    """Whether the sandbox was ended because of it."""
 
 
-class Running(Protocol):
-    """A sandbox whose command runs."""
+class RunningSandbox(Protocol):
+    """A sandbox with its running command."""
 
     init: int | None
-    """A process in which its mounts are seen, as the host numbers it; None when it has ended."""
+    """The host's number of a process that sees the sandbox's mounts; None when it has ended."""
+    commands: socket.socket | None
+    """Leads to the sandbox's first process, which starts further commands; None for a container,
+    in which the engine does."""
 
     @property
     def lives_on(self) -> bool:
-        """Whether that process has not ended, nor does in a moment."""
+        """Whether that process still runs after a moment."""
 
     async def wait(self) -> int:
-        """The command's exit code, as a shell tells it; by then no process is left inside."""
+        """The command's exit code, as in a shell; by then no process is left inside."""
 
     def is_stopped(self) -> bool:
-        """Whether the command itself is stopped, as Ctrl-Z does it."""
+        """Whether the command itself is stopped, as by Ctrl-Z."""
 
-    def watch(self, told: Callable[[Notice], None]) -> AbstractContextManager[None]:
-        """Tell, from any thread, what is done to it from outside, for as long as it is entered."""
+    def watch(self, told: Callable[[SandboxNotice], None]) -> AbstractContextManager[None]:
+        """Report events from outside while the block lasts. The callback may be called from any
+        thread."""
 
     def forward(self, number: int) -> None:
-        """Give the command a signal that was meant for it."""
+        """Forward a signal to the command."""
 
     def resume(self) -> None:
-        """Let the command go on after Ctrl-Z."""
+        """Continue the command after Ctrl-Z."""
 
     def kill(self) -> None:
-        """End everything in the sandbox at once."""
+        """Kill everything in the sandbox at once."""
 
     def close(self) -> None:
-        """Let go of its processes."""
+        """Close the descriptors of its processes."""
 
 
 class Console(Protocol):
@@ -66,22 +69,28 @@ class Console(Protocol):
 
     @property
     def raw(self) -> bool:
-        """Whether the person's terminal now wants carriage returns spelled out."""
+        """Whether the person's terminal is in raw mode, in which a line needs a carriage return."""
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a program has the screen or the keyboard to itself, so that nothing else may be
+        printed."""
 
     def start(self, suspended: Callable[[], bool]) -> None:
-        """Begin to relay, once the command runs; `suspended`: did it stop?"""
+        """Begin to relay, once the command runs. `suspended` says whether it has stopped."""
 
     def resize(self) -> None:
         """Pass on the size of the person's terminal."""
 
     def close(self) -> None:
-        """Wait for the last output, and give the terminal back as it was."""
+        """Wait for the last output, and restore the terminal."""
 
     def make_room(self) -> None:
-        """After that: go to where lines can be read, whatever the command left on the screen."""
+        """After `close`, move the cursor to a new line, so that a message can be read after the
+        command's output."""
 
 
-class Runtime(Protocol):
+class SandboxRuntime(Protocol):
     """Makes one sandbox."""
 
     launch: Launch
@@ -91,10 +100,10 @@ class Runtime(Protocol):
         """The person's end of its streams."""
 
     async def ready(self) -> None:
-        """What must hold before a session begins. Raises SetupFailed."""
+        """Check what must hold before a session begins. Raises SetupFailed."""
 
-    async def start(self, admit: Callable[[list[socket.socket]], None]) -> Running:
+    async def start(self, admit: Callable[[list[socket.socket]], None]) -> RunningSandbox:
         """Make the walls, hand the door to `admit`, start the command. Raises SetupFailed."""
 
     def close(self) -> None:
-        """Leave nothing of it."""
+        """Remove everything."""

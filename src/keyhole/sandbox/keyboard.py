@@ -1,4 +1,4 @@
-"""The person's own terminal as the source of what is typed: raw mode, and job control.
+"""The user's terminal as a keyboard: raw mode, and job control.
 
 Used by `terminal.py` and `containers/console.py`. A shell stops a background job that changes the
 terminal's settings or reads from it. So this touches the terminal only while Keyhole's process
@@ -17,8 +17,8 @@ import time
 import tty
 
 BACKGROUND_SECONDS = 0.1
-"""Between two looks at whether a background job was brought to the foreground: a shell does not
-signal a job that runs already."""
+"""Seconds between two checks whether a background job was brought to the foreground: a shell does
+not signal a job that already runs."""
 
 
 class Keyboard:
@@ -32,10 +32,11 @@ class Keyboard:
         self._closed = False
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.raw = False
-        """Whether the terminal now wants carriage returns spelled out."""
+        """Whether the terminal is in raw mode, in which a line needs a carriage return."""
 
     def take(self) -> bool:
-        """Make the terminal raw, unless this is a background job; whether it may be read."""
+        """Make the terminal raw, unless this is a background job. Returns whether it may be
+        read."""
         with self._lock:
             if self._closed or self._paused or not self._in_foreground():
                 return False
@@ -47,7 +48,7 @@ class Keyboard:
             return True
 
     def read(self, size: int) -> bytes:
-        """What was typed next, once this is a foreground job; nothing at the end."""
+        """The next typed bytes, once this is a foreground job; empty at the end."""
         poll = select.poll()
         for each in (self._descriptor, self._woken):
             poll.register(each, select.POLLIN)
@@ -63,11 +64,11 @@ class Keyboard:
         return b""
 
     def suspend(self) -> None:
-        """Stop this process with the terminal as it was; returns when the person goes on."""
+        """Restore the terminal and stop this process; returns when the person continues it."""
         with self._lock:
             self._paused = True
             self._give_back(termios.TCSADRAIN)
-        # To this very thread, so that it does not run on into the next line before it stops.
+        # To this very thread, so that it stops before it executes the next line.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         with self._lock:
             self._paused = False
@@ -75,7 +76,7 @@ class Keyboard:
         os.eventfd_write(self._woken, 1)
 
     def close(self) -> None:
-        """Give the terminal back as it was, without what was typed and not read."""
+        """Restore the terminal, and drop input that was not read."""
         with self._lock:
             self._closed = True  # a thread that wakes from Ctrl-Z only now changes nothing
             self._give_back(termios.TCSAFLUSH)

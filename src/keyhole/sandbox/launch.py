@@ -1,24 +1,26 @@
-"""What is started, as one value that crosses to the helper as JSON.
+"""The launch: a command with its limits and mounts, which goes to the helper as JSON.
 
-Made outside by whoever composes a run; read by `enter.py` (all of it) and, in part, by `inside.py`.
-It holds no secret: the helper and everything after it is on the untrusted side of the wall.
-"""
+Made outside by `app`; read by `helper_main.py` (all of it) and, in part, by
+`sandbox_init.py`. It holds no secret: the helper and everything after it is on the untrusted side
+of the wall."""
 
 from __future__ import annotations
 
 import base64
 import json
 
-from keyhole.model.value import dataclass, field, field_names
-from keyhole.sandbox.files.fileplan import (
+from msgspec import Struct, field
+
+from keyhole.sandbox.files.mount_plan import (
+    BinaryFile,
     Bind,
-    Blob,
     Entry,
-    Kind,
+    KeptTree,
     Mask,
-    Seed,
+    MountKind,
+    SeedFile,
     Symlink,
-    Text,
+    TextFile,
     Tmpfs,
     Volume,
 )
@@ -28,25 +30,30 @@ FILTER_DESCRIPTOR = 4
 ARGUMENTS_DESCRIPTOR = 5
 INSIDE_DESCRIPTOR = 6
 CONFIG_DESCRIPTOR = 7
-FIRST_SEED_DESCRIPTOR = 8
-"""The descriptors that bubblewrap and `inside.py` find open; above them are those of the seeds, one
-each, which bubblewrap copies and closes, and nothing else is."""
+COMMANDS_DESCRIPTOR = 8
+FIRST_SEED_DESCRIPTOR = 9
+"""The first descriptor of the seeds. The lower ones are for bubblewrap and `sandbox_init.py`. Each
+seed has one descriptor, which bubblewrap copies and closes. No other is open."""
 
-MAX_SEEDS = 32
-"""Files that a sandbox begins with and owns; a few agents' settings."""
+MAX_SEEDS = 288
+"""Files that a sandbox starts with and owns: settings of a few agents, one's instructions, and the
+configs of repositories."""
 
 STEPS = ("namespaces", "network", "capture", "files", "handed-over", "acknowledged", "identity")
 """The helper's set-up steps, in order; tests make it die after each of them."""
 
 HALT = "halt:"
-"""Before a step's name: the helper halts there instead, so that a test can end the gateway."""
+"""The prefix of a step's name at which the helper halts instead, so that a test can end the
+gateway."""
 
 REFUSED = "refused:"
-"""Before what the system is to refuse the helper, for tests."""
+"""The prefix of a call that the system is to refuse the helper, for tests."""
+
+MEMORY_TREES = (("/tmp", 4 << 30), ("/dev/shm", 1 << 30))  # noqa: S108 - inside
+"""Writable trees in memory that every sandbox has, and how many bytes each may hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class ResourceLimits(Struct, frozen=True):
     """Resource limits of the sandbox (I9)."""
 
     processes: int
@@ -56,15 +63,22 @@ class Bounds:
     """Processors' worth of time; 0: not bounded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class ReviewView(Struct, frozen=True):
+    """A writable tree of which the sandbox gets a view: what it changes goes to a layer."""
+
+    tree: str
+    layer: str = ""
+    """The directory that holds the layer (`upper`, `work`). Without one the sandbox is not made."""
+
+
+class Launch(Struct, frozen=True):
     """A command and the walls around it."""
 
     command: tuple[str, ...]
     directory: str
     environment: dict[str, str]
     files: tuple[Entry, ...]
-    bounds: Bounds
+    bounds: ResourceLimits
     uid: int
     gid: int
     bwrap: str
@@ -74,17 +88,26 @@ class Launch:
     maps_root: bool = False
     """Whether the project belongs to root and is shown as the sandbox's user (idmapped)."""
     image: str = ""
-    """What its container is made from; empty for bubblewrap."""
+    """The image of its container; empty for bubblewrap."""
     lasting: bool = False
-    """Whether it outlives whoever started it: its terminal is there for any who attach."""
+    """Whether it outlives the process that started it, so that others may attach to its
+    terminal."""
+    ports: str = ""
+    """Its ports that are joined to the host's, as `empty_network.ports_text` writes them."""
     hostname: str = "keyhole"
+    kept_bytes: int = 0
+    """Bytes that its kept trees may hold together; 0: none is kept."""
+    views: tuple[ReviewView, ...] = ()
+    """The trees whose changes are held for review."""
     fault: str = field(default="")
-    """Steps after which the helper kills itself or halts, and refusals to be met; for tests."""
+    """For tests: steps after which the helper kills itself or halts, and simulated refusals."""
 
     def to_json(self) -> bytes:
-        """As the helper reads it; an entry of the file plan is told by the name of its class."""
+        """The launch as JSON, for the helper; an entry of the mount plan is tagged with the name of
+        its class."""
         table = _table(self)
         table["bounds"] = _table(self.bounds)
+        table["views"] = [_table(view) for view in self.views]
         table["files"] = [{"is": type(e).__name__, **_table(e)} for e in self.files]
         return json.dumps(table, default=_in_base64).encode("ascii")
 
@@ -94,21 +117,24 @@ class Launch:
         table = json.loads(data)
         table["command"] = tuple(table["command"])
         table["files"] = tuple(_entry(e) for e in table["files"])
-        table["bounds"] = Bounds(**table["bounds"])
+        table["views"] = tuple(ReviewView(**view) for view in table["views"])
+        table["bounds"] = ResourceLimits(**table["bounds"])
         return cls(**table)
 
 
 def refusals_of(fault: str) -> str:
-    """The refusals among the faults: what the host is like, and so the same for every sandbox."""
+    """The refusals among the faults: they are properties of the host, and so the same for every
+    sandbox."""
     return ",".join(word for word in fault.split(",") if word.startswith(REFUSED))
 
 
-def _table(value: object) -> dict[str, object]:
-    return {name: getattr(value, name) for name in field_names(type(value))}
+def _table(value: Struct) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 _ENTRIES: dict[str, type[Entry]] = {
-    e.__name__: e for e in (Bind, Mask, Text, Blob, Seed, Symlink, Tmpfs, Volume)
+    e.__name__: e
+    for e in (Bind, Mask, TextFile, BinaryFile, SeedFile, Symlink, Tmpfs, KeptTree, Volume)
 }
 
 
@@ -119,7 +145,7 @@ def _in_base64(content: bytes) -> str:
 def _entry(table: dict[str, object]) -> Entry:
     made = _ENTRIES[str(table.pop("is"))]
     if "kind" in table:
-        table["kind"] = Kind(str(table["kind"]))
-    if made is Blob:
+        table["kind"] = MountKind(str(table["kind"]))
+    if made is BinaryFile:
         table["content"] = base64.b64decode(str(table["content"]))
     return made(**table)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""Tries, from inside, every way out that is known; run as the command of a sandbox of its own.
+"""Tries every known way out from inside; run as the command of a sandbox of its own.
 
 Used by `keyhole doctor`, the self-test before a first run, and the tests. It runs on a bare
-interpreter and imports nothing of Keyhole's; in a container that is the holder's, which has few
-modules more than those named here. Each row says what was tried, whether the wall held, and what
-was seen; rows named `control-…` must succeed, so that a broken rig cannot pass.
+interpreter and imports nothing of Keyhole's; in a container that is the holder's interpreter, which
+has few modules more than those named here. Each row has the attempt, whether the wall held, and the
+observation; rows named `control-…` must succeed, so that a broken rig cannot pass.
 
 Foreign addresses are of the documentation ranges and are only tried after `lo` was seen to be the
 only interface.
@@ -45,7 +45,7 @@ _MANAGEMENT = {
     "xfs-bulkstat": 0x8040587F, "ext4-move-extent": 0xC028660F, "encryption-key": 0xC0506617,
     "f2fs-atomic-write": 0xF501, "bcachefs-subvolume": 0x4020BC10, "freeze": 0xC0045877,
 }  # fmt: skip
-"""Commands by which a file system is managed: the first shows the files that a mount hides."""
+"""Commands that manage a file system; the first would show the files that a mount hides."""
 _FIONREAD, _FICLONE = 0x541B, 0x40049409
 _PTRACE_SEIZE = 0x4206
 _PR_SET_DUMPABLE = 4
@@ -63,16 +63,16 @@ _KERNEL_FILES = (
     "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent",
     "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/rdma/release_agent",
 )  # fmt: skip
-"""Each makes the kernel run a program of the host's, or do something to all of it."""
+"""Files by which the kernel runs a program of the host, or changes the whole system."""
 _GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids")
-"""Of version 2, and of version 1."""
+"""The roots of control groups, of version 2 and version 1."""
 _PROCESSES_MAX = ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")
 
 Row = tuple[str, bool, str]
 
 
 def call(name: str, *args: int) -> str:
-    """The error's name that a system call ends with, or `done`."""
+    """The result of a system call: the name of its error, or `done`."""
     number = _NUMBERS[os.uname().machine][name]
     return _result(_libc.syscall(number, *args))
 
@@ -82,7 +82,7 @@ def _result(value: int) -> str:
 
 
 def in_child(work: Callable[[], None]) -> str:
-    """How a child that does this ends: `done`, `killed by N`, or the error it met."""
+    """The result of a child that does this: `done`, `killed by N`, or its error."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
@@ -101,7 +101,7 @@ def _done(seen: str) -> None:
 
 
 def open_family(family: int, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> str:
-    """What opening a socket of a family ends with."""
+    """The result of opening a socket of a family."""
     try:
         socket.socket(family, kind, protocol).close()
     except OSError as error:
@@ -110,7 +110,7 @@ def open_family(family: int, kind: int = socket.SOCK_STREAM, protocol: int = 0) 
 
 
 def connect(family: int, address: tuple[str, int] | str, kind: int = socket.SOCK_STREAM) -> str:
-    """What connecting ends with; a connection that is then cut counts as refused."""
+    """The result of connecting; a connection that is cut at once counts as refused."""
     try:
         with socket.socket(family, kind) as attempt:
             attempt.settimeout(SECONDS)
@@ -123,7 +123,7 @@ def connect(family: int, address: tuple[str, int] | str, kind: int = socket.SOCK
 
 
 def resolve(name: str) -> str:
-    """The address of a name, or the resolver's word."""
+    """The address of a name, or the resolver's error."""
     try:
         return str(socket.getaddrinfo(name, 443, socket.AF_INET)[0][4][0])
     except OSError as error:
@@ -131,7 +131,8 @@ def resolve(name: str) -> str:
 
 
 def ask(name: str, server: str = "127.0.0.1") -> str:
-    """The same without a resolver, which an image need not have: one question (RFC 1035)."""
+    """The address of a name without the system's resolver, which an image may lack: one question
+    (RFC 1035)."""
     labels = b"".join(bytes([len(x)]) + x for x in name.encode("ascii").split(b"."))
     question = struct.pack("!6H", 7, 0x100, 1, 0, 0, 0) + labels + struct.pack("!x2H", 1, 1)
     try:
@@ -156,8 +157,8 @@ def int80() -> None:
 
 
 def command(number: int) -> str:
-    """What a command to a descriptor that is not open ends with, whatever file systems there are:
-    the kernel says EBADF, and a filter has its say before that."""
+    """The result of a command to a descriptor that is not open, on any file system: the kernel
+    returns EBADF, and a filter decides before that."""
     return _result(_libc.ioctl(-1, ctypes.c_ulong(number), None))
 
 
@@ -181,7 +182,7 @@ def file_system_rows() -> list[Row]:
 
 
 def system_call_rows() -> list[Row]:
-    """What an empty namespace does not close and the filter must."""
+    """Rows for system calls that an empty network namespace does not stop and the filter must."""
     rows = []
 
     def refused(name: str, seen: str, *expected: str) -> None:
@@ -228,7 +229,7 @@ def system_call_rows() -> list[Row]:
 
 
 def network_rows(targets: dict[str, object]) -> list[Row]:
-    """Ways to an address that are not the door's."""
+    """Rows for ways to an address that do not go through the door."""
     rows: list[Row] = []
 
     def unreachable(name: str, seen: str) -> None:
@@ -261,14 +262,14 @@ def network_rows(targets: dict[str, object]) -> list[Row]:
 
 
 def first_process_rows() -> list[Row]:
-    """The one process inside that is not the sandbox's own, and whose end ends all others."""
+    """Rows for the first process, which alone is not the sandbox's own; all others end with it."""
     rows: list[Row] = []
     for name in ("mem", "maps", "fd/0", "environ", "root/", "cwd/"):
         seen = _tried(partial(os.open, f"/proc/1/{name}", os.O_RDONLY))
         rows.append((f"first-process {name}", seen in ("EACCES", "EPERM"), seen))
     seen = call("ptrace", _PTRACE_SEIZE, 1, 0, 0)
     rows.append(("first-process trace", seen in ("EPERM", "EACCES"), seen))
-    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as a program of the image is; ours are not
+    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # as in a program of the image; ours are not
     own = os.fork()
     if own == 0:
         signal.pause()
@@ -280,7 +281,7 @@ def first_process_rows() -> list[Row]:
 
 
 def limit_rows(*, contained: bool) -> list[Row]:
-    """Limits that hold for this process and all that come after it."""
+    """Rows for limits of this process and its children."""
     rows: list[Row] = []
     limits = {
         "processes": resource.RLIMIT_NPROC,
@@ -288,7 +289,7 @@ def limit_rows(*, contained: bool) -> list[Row]:
         "open-files": resource.RLIMIT_NOFILE,
         "core": resource.RLIMIT_CORE,
     }
-    # An engine counts processes, all of the sandbox's together; where it cannot, the kernel does.
+    # An engine counts all processes of the sandbox together; where it cannot, the kernel does.
     if contained and (seen := _first_line(_PROCESSES_MAX)) != _NONE:
         del limits["processes"]
         rows.append(("limit-processes", seen.isdigit(), f"{seen} at most"))
@@ -298,7 +299,7 @@ def limit_rows(*, contained: bool) -> list[Row]:
         rows.append((f"limit-{name}", bounded, f"{hard} at most"))
     for path in filter(os.path.isdir, ("/", "/dev", "/etc", "/usr")):  # an image may have no /usr
         seen = _tried(partial(os.mkdir, os.path.join(path, "keyhole-probe")))
-        # An engine's /dev is root's, and root is nobody inside.
+        # An engine's /dev belongs to root, which is not mapped inside.
         held = seen == "EROFS" or (contained and path == "/dev" and seen == "EACCES")
         rows.append((f"read-only {path}", held, seen))
     return rows
@@ -312,7 +313,7 @@ def _first_line(paths: tuple[str, ...]) -> str:
 
 
 def set_id_rows() -> list[Row]:
-    """Files that would run as their owner, by every call that sets a mode."""
+    """Rows for files that would run as their owner, by every call that sets a mode."""
     rows: list[Row] = []
     directory = _own_directory()
     path = os.path.join(directory, "plain")
@@ -339,8 +340,9 @@ def set_id_rows() -> list[Row]:
 
 
 def _own_directory() -> str:
-    """A new one in memory of the sandbox's own; an image's /tmp may be closed to its user."""
-    for top in (os.environ.get("HOME", "/tmp"), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+    """A new directory in the sandbox's own memory; an image's /tmp may be closed to its user. The
+    home comes last, because it may be kept."""
+    for top in ("/tmp", "/var/tmp", "/dev/shm", os.environ.get("HOME", "/")):  # noqa: S108
         path = f"{top}/keyhole-probe-{os.urandom(4).hex()}"
         if _tried(partial(os.mkdir, path, 0o700)) == "done":
             return path
@@ -356,7 +358,7 @@ def _tried(work: Callable[[], object]) -> str:
 
 
 def engine_rows() -> list[Row]:
-    """What a container has and bubblewrap does not: /sys, control groups, the holder."""
+    """Rows for what only a container has: /sys, control groups, the holder."""
     rows: list[Row] = []
 
     def closed(name: str, work: Callable[[], object]) -> None:
@@ -369,7 +371,7 @@ def engine_rows() -> list[Row]:
         if os.path.isdir(group):
             closed(f"new-group {group}", partial(os.mkdir, f"{group}/keyhole-probe"))
             closed(f"move-group {group}", partial(os.open, f"{group}/cgroup.procs", os.O_WRONLY))
-    # Its end would be everybody's; that it can be ended from outside is how a run ends.
+    # If it could be killed, the sandbox would end; a run ends it from outside.
     closed("first-process end", partial(os.kill, 1, signal.SIGKILL))
     own = os.fork()
     if own == 0:
@@ -384,13 +386,13 @@ def engine_rows() -> list[Row]:
 
 
 def file_rows(targets: dict[str, object]) -> list[Row]:
-    """Sockets, processes and kernel interfaces of the host."""
+    """Rows for sockets, processes and kernel interfaces of the host."""
     rows: list[Row] = []
     names = _network_of_sys() if targets.get("contained") else []
     if names:  # of the sandbox's own network: an engine mounts /sys
         rows.append(("path /sys/class/net", set(names) <= {"lo"}, ", ".join(names)))
     for path in _ENGINES:
-        # A socket is never opened, but connected to; that it is there at all is too much.
+        # A socket cannot be opened, only connected to; here it must not even exist.
         seen = _tried(partial(os.lstat, path))
         rows.append((f"path {path}", seen in ("ENOENT", "EACCES"), seen))
     for path in ("/dev/vsock", "/dev/net/tun", "/dev/kvm", "/proc/kcore",

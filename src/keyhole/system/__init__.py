@@ -1,5 +1,6 @@
-"""The floor that the shells share, and that none of them owns: the one dialler, and fault reports.
+"""The room that all shells share and that imports none of them.
 
-Every connection that Keyhole itself opens to another host is resolved, judged and dialled here. May
-import `policy` and `model`; knows nothing of sandboxes, services or the audit log.
+The one dialler (resolve, judge, race, proxy, verify) with the one client for HTTPS; walks over
+paths; programs of the host, run within bounds; the clock; system calls; fault reports. May import
+`policy`, `http` and `model`; knows nothing of sandboxes, services or the audit log.
 """

@@ -1,4 +1,5 @@
-"""Every connection of Keyhole's own to another host: resolve, judge, dial what was judged (I4).
+"""Makes every connection of Keyhole's own to another host: resolves, judges, dials what was judged
+(I4).
 
 Used by the gateway for a name and port that policy has allowed, and by the vault for its token
 endpoints; a test walks the tree and finds any other module that resolves or connects.
@@ -9,17 +10,25 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, cast
 
-from keyhole.model.decision import AddressDecision, Decision, Reason
-from keyhole.model.value import dataclass
+from aiohappyeyeballs import start_connection
+from msgspec import Struct
+
+from keyhole.model.decision import AddressDecision, Reason
+from keyhole.model.errors import OverLimit, UpstreamFailed
+from keyhole.model.reasons import sentence_of
 from keyhole.policy.address import decide_address
 from keyhole.system import proxy
-from keyhole.system.places import OverShare
-from keyhole.system.resolver import Resolver, SystemResolver, Unresolved
+from keyhole.system.resolver import Resolver, SystemResolver, unresolved
+from keyhole.system.tls import insist_on_verifying
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import ssl
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aiohappyeyeballs import AddrInfoType
 
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
@@ -32,97 +41,102 @@ ATTEMPT_DELAY = 0.25
 """Seconds before the next address is tried beside the first (RFC 8305 §5)."""
 
 _DISCARD = 9
-"""A port, since one is needed."""
+"""Any port: the kernel needs one to choose a route."""
 
 MAX_ADDRESSES = 8
 """Addresses of a name that are tried."""
 
 
-OVER = Decision(reason=Reason.OVER_SHARE, rule="shares.lookups")
-"""A session asks for more names at a time than it may."""
-
-
-class AddressRefused(Exception):
-    """Every address that the name resolved to is one that policy does not let the gateway dial."""
-
-    def __init__(self, decision: AddressDecision) -> None:
-        super().__init__(decision.reason)
-        self.decision = decision
-
-
-class Unreachable(Exception):
-    """The network's or the origin's fault, or the session's share is used up, which is then the
-    `decision`; `reason` is a stable code."""
-
-    def __init__(self, reason: str, message: str, decision: Decision | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.decision = decision
-
-
-@dataclass(frozen=True, slots=True)
-class Dialled:
-    """A connected socket and what allowed it. `early` came behind a proxy's answer."""
+class Dialled(Struct, frozen=True):
+    """A connected socket, and the decision that allowed it. `early` has bytes that came after a
+    proxy's answer."""
 
     sock: socket.socket
     decision: AddressDecision
     early: bytes = b""
 
 
+class VerifiedStream(Struct, frozen=True):
+    """TLS with the host that was dialled, its certificate verified for that name."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    decision: AddressDecision
+
+
 class Dialler:
-    """Dials for one session; those of a process share a resolver."""
+    """Dials for one session; all diallers of a process share a resolver."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver) -> None:
         self._loop = loop
         self._resolver = resolver
 
     def for_session(self) -> Dialler:
-        """Another, with a share of its own of the same resolver (I12)."""
+        """A dialler for another session, with its own share of the same resolver (I12)."""
         return Dialler(self._loop, self._resolver)
 
     async def dial(self, book: Rulebook, host: Host, port: int) -> Dialled:
-        """A connection to an address that was judged for this name and port."""
+        """A connection to an address that was judged for this name and port.
+
+        Raises UpstreamFailed.
+        """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await self._dial(book, host, port)
         except TimeoutError:
-            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, "timed out") from None
-        except Unresolved as error:
-            raise Unreachable(Reason.NAME_UNRESOLVED, str(error)) from None
-        except OverShare as error:
-            raise Unreachable(Reason.OVER_SHARE, f"lookups: {error}", OVER) from None
-        except proxy.ProxyFailed as error:
-            raise Unreachable(Reason.PROXY_FAILED, str(error)) from None
+            raise UpstreamFailed(Reason.UPSTREAM_UNREACHABLE, "timed out") from None
+        except OverLimit as error:
+            raise UpstreamFailed(error.reason, f"lookups: {error}", error.decision) from None
         except OSError as error:
-            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, str(error)) from None
+            raise UpstreamFailed(Reason.UPSTREAM_UNREACHABLE, str(error)) from None
+
+    async def dial_verified(
+        self, book: Rulebook, host: Host, port: int, trust: ssl.SSLContext
+    ) -> VerifiedStream:
+        """The same, with TLS for the name, whatever address was dialled (I4).
+
+        Raises OSError, too: the handshake's.
+        """
+        insist_on_verifying(trust)
+        dialled = await self.dial(book, host, port)
+        if dialled.early:
+            dialled.sock.close()
+            raise proxy.proxy_failed("the proxy answers for the host before it was asked")
+        # The loop closes the socket when the handshake fails.
+        reader, writer = await asyncio.open_connection(
+            sock=dialled.sock,
+            ssl=trust,
+            server_hostname=host.name,
+            ssl_handshake_timeout=CONNECT_TIMEOUT,
+        )
+        return VerifiedStream(reader, writer, dialled.decision)
 
     async def _dial(self, book: Rulebook, host: Host, port: int) -> Dialled:
         override = book.connect.get((host, port))
         if override is not None:
-            # The policy says where, so neither DNS nor the proxy has a say.
+            # The policy names the address, so neither DNS nor the proxy is used.
             decision = decide_address(book, host, port, override.address)
-            return Dialled(await self._connect(decision), decision)
+            return Dialled(*await self._race([decision]))
         resolved = await self._resolver.resolve(host, self)
         judged = [decide_address(book, host, port, a, own=is_own(a)) for a in resolved]
-        allowed = interleave([d for d in judged if d.allowed])[:MAX_ADDRESSES]
+        allowed = first_of([d for d in judged if d.allowed])
         if not allowed:
-            raise AddressRefused(judged[0]) if judged else Unresolved("no address")
+            raise _refused(judged[0]) if judged else unresolved("no address")
         url = book.policy.upstream.proxy
         if url is not None:
             return await self._through_proxy(url, allowed[0])
-        sock, decision = await self._race(allowed)
-        return Dialled(sock, decision)
+        return Dialled(*await self._race(allowed))
 
     async def _through_proxy(self, url: str, decision: AddressDecision) -> Dialled:
-        """The proxy is told the judged address, not the name: it must not resolve anew."""
+        """The proxy gets the judged address, not the name: it must not resolve again."""
         where = proxy.parse(url)
         # The proxy's own address is the person's choice and may be private: not judged.
         addresses = await self._resolver.resolve(where.host, self)
         hops = [AddressDecision(address=address, port=where.port) for address in addresses]
         try:
-            sock, _ = await self._race(hops[:MAX_ADDRESSES])
+            sock, _ = await self._race(first_of(hops))
         except OSError as error:
-            raise proxy.ProxyFailed(f"{where.host}:{where.port}: {error}") from None
+            raise proxy.proxy_failed(f"{where.host}:{where.port}: {error}") from None
         try:
             early = await proxy.connect(self._loop, sock, decision)
         except BaseException:
@@ -133,45 +147,30 @@ class Dialler:
     async def _race(
         self, candidates: Sequence[AddressDecision]
     ) -> tuple[socket.socket, AddressDecision]:
-        """The first address that answers; a slow one gets company, a refused one a successor."""
-        if len(candidates) == 1:
-            return await self._connect(candidates[0]), candidates[0]
-        waiting = list(reversed(candidates))
-        attempts: dict[asyncio.Task[socket.socket], AddressDecision] = {}
-        failure: OSError = OSError("no address")
-        try:
-            while waiting or attempts:
-                if waiting:
-                    candidate = waiting.pop()
-                    attempts[self._loop.create_task(self._connect(candidate))] = candidate
-                delay = ATTEMPT_DELAY if waiting else None
-                done, _ = await asyncio.wait(
-                    attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    candidate = attempts.pop(task)
-                    error = task.exception()
-                    if error is None:
-                        return task.result(), candidate
-                    failure = error if isinstance(error, OSError) else failure
-            raise failure
-        finally:
-            await _abandon(list(attempts))
+        """The first address that answers. If one is slow, the next is tried beside it; if one
+        refuses, the next is tried at once.
 
-    async def _connect(self, decision: AddressDecision) -> socket.socket:
-        """Dial exactly what the decision says."""
-        address = decision.address
-        if address is None:
-            raise OSError("no address was judged")
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            await self._reach(sock, (str(address), decision.port))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        The library gets judged addresses as numbers, and every socket that it connects is made here
+        for one of them: nothing else is dialled.
+        """
+        if not candidates:
+            raise OSError("no address")
+        judged = {_by_number(decision): decision for decision in candidates}
+        made: dict[socket.socket, AddressDecision] = {}
+
+        def make(where: AddrInfoType) -> socket.socket:
+            sock = socket.socket(where[0], socket.SOCK_STREAM)
+            made[sock] = judged[where]
+            return sock
+
+        sock = await start_connection(
+            list(judged),
+            happy_eyeballs_delay=ATTEMPT_DELAY,
+            # The library calls only `sock_connect` of the loop.
+            loop=cast("asyncio.AbstractEventLoop", _Connecting(self._reach)),
+            socket_factory=make,
+        )
+        return sock, made[sock]
 
     async def _reach(self, sock: socket.socket, where: tuple[str, int]) -> None:
         """Connect. uvloop's `sock_connect` would ask getaddrinfo, in a thread, for an address."""
@@ -189,25 +188,14 @@ class Dialler:
                 raise OSError(error, os.strerror(error)) from None
 
 
-def dial_blocking(book: Rulebook, host: Host, port: int, patience: float) -> Dialled:
-    """The same for a thread that runs no loop; the socket that comes back does not block either.
-
-    Raises AddressRefused and Unreachable, as `Dialler.dial` does.
-    """
-
-    async def dial() -> Dialled:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(patience):
-                return await Dialler(loop, SystemResolver(loop)).dial(book, host, port)
-        except TimeoutError:
-            raise Unreachable(Reason.UPSTREAM_UNREACHABLE, "timed out") from None
-
-    return asyncio.run(dial())
+def own_dialler() -> Dialler:
+    """A dialler for the running loop, with a resolver of its own."""
+    loop = asyncio.get_running_loop()
+    return Dialler(loop, SystemResolver(loop))
 
 
 def still_allowed(book: Rulebook, host: Host, port: int, dialled: AddressDecision) -> bool:
-    """Whether what was dialled under another policy would be dialled under this one, too."""
+    """Whether a connection of another policy would also be dialled under this one."""
     address = dialled.address
     if address is None:
         return False
@@ -218,7 +206,7 @@ def still_allowed(book: Rulebook, host: Host, port: int, dialled: AddressDecisio
 def is_own(address: Address) -> bool:
     """Whether an address is one of this host's, by the kernel's routes; nothing is sent.
 
-    Only then is the source that the kernel chooses the destination itself. Asked for every
+    For those alone, the kernel chooses the destination itself as the source. Checked for every
     connection: addresses come and go.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -230,27 +218,38 @@ def is_own(address: Address) -> bool:
         return str(probe.getsockname()[0]) == str(address)
 
 
+def _refused(decision: AddressDecision) -> UpstreamFailed:
+    """The error if policy permits none of the addresses that the name resolved to."""
+    return UpstreamFailed(decision.reason, sentence_of(decision.reason), decision)
+
+
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
-async def _abandon(tasks: list[asyncio.Task[socket.socket]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, socket.socket):
-            result.close()
+def first_of(decisions: list[AddressDecision]) -> list[AddressDecision]:
+    """The addresses to try, in the resolver's order; the race alternates between families.
+
+    Each family gets half of the places, and those that the other does not use.
+    """
+    versions = {d: d.address.version for d in decisions if d.address is not None}
+    families = [[d for d in versions if versions[d] == version] for version in (4, 6)]
+    turns = zip_longest(*families)
+    tried = [d for turn in turns for d in turn if d is not None][:MAX_ADDRESSES]
+    return sorted(tried, key=decisions.index)
 
 
-def interleave(decisions: list[AddressDecision]) -> list[AddressDecision]:
-    """Families in turn, beginning with the resolver's first choice (RFC 8305 §4)."""
-    if not decisions:
-        return []
-    first = decisions[0].address
-    version = 0 if first is None else first.version
-    same = [d for d in decisions if d.address is not None and d.address.version == version]
-    others = [d for d in decisions if d not in same]
-    turns = [each for pair in zip(same, others, strict=False) for each in pair]
-    longer = same if len(same) > len(others) else others
-    return turns + longer[len(turns) // 2 :]
+class _Connecting:
+    """The part of a loop that the race uses."""
+
+    def __init__(self, reach: Callable[[socket.socket, tuple[str, int]], Awaitable[None]]) -> None:
+        self.sock_connect = reach
+
+
+def _by_number(decision: AddressDecision) -> AddrInfoType:
+    """The address in the form of `getaddrinfo`."""
+    if decision.address is None:
+        raise OSError("no address was judged")
+    family = socket.AF_INET if decision.address.version == 4 else socket.AF_INET6
+    return family, socket.SOCK_STREAM, 0, "", (str(decision.address), decision.port)

@@ -1,20 +1,22 @@
 """Unexpected exceptions: described for a person and for a report, never shown as a traceback.
 
-`cli` installs a handler for its process; `app/companion.py` guards the processes beside a gateway.
-An exception's own words may quote a request or a secret, so a description leaves them out, except
-for types whose words name code and nothing else.
+`cli` installs a handler for its process; `app/processes/child.py` guards the processes beside a
+gateway. An exception's message may quote a request or a secret, so a description leaves it out,
+except for types whose message names code and nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from keyhole.system.startup import leave
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable
-    from traceback import FrameSummary
 
 EXIT_FAULT = 125
 """The exit code of a process of Keyhole that failed by a fault of its own."""
@@ -23,21 +25,21 @@ MAX_FRAMES = 60
 """Frames of one exception that a report lists: a recursion has a thousand alike."""
 
 _NAMING_CODE = (NameError, AttributeError, ImportError, NotImplementedError, RecursionError)
-"""Types whose words name code, and never a value. KeyError and ValueError quote values."""
+"""Types whose message names code, never a value. KeyError and ValueError quote values."""
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _handler: Callable[[BaseException], object] | None = None
 
 
-class LoopFault(Exception):
-    """An event loop complained of something that is not an exception."""
+_Frame: TypeAlias = tuple[str, int, str]
+"""The file, line and function of a frame."""
 
 
 def describe(error: BaseException) -> str:
     """The type, and the place in Keyhole's own code where it came from."""
     frames = _frames(error)
-    own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)]
+    own = [frame for frame in frames if frame[0].startswith(_PACKAGE)]
     if not frames:
         return type(error).__name__
     frame = (own or frames)[-1]
@@ -61,7 +63,7 @@ def explain(error: BaseException) -> str:
         left_out = len(frames) - MAX_FRAMES
         if left_out > 0:
             told.append(f"  ({left_out} outer frames are left out)")
-        told += [f"  {_place(frame)}, in {frame.name}" for frame in frames[-MAX_FRAMES:]]
+        told += [f"  {_place(frame)}, in {frame[2]}" for frame in frames[-MAX_FRAMES:]]
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
         if link is not None:
             told.append("after")
@@ -69,10 +71,8 @@ def explain(error: BaseException) -> str:
 
 
 def install(handler: Callable[[BaseException], object]) -> None:
-    """Have `handler` hear of every exception that no code of this process expects."""
+    """Have `handler` called for every unexpected exception of this process."""
     global _handler
-    import threading  # not every process that describes a fault has threads
-
     _handler = handler
     sys.excepthook = lambda _, error, __: handler(error)
     sys.unraisablehook = lambda caught: _unless_ended(caught.exc_value)
@@ -80,7 +80,7 @@ def install(handler: Callable[[BaseException], object]) -> None:
 
 
 def report(error: BaseException) -> None:
-    """Hand an unexpected exception to the handler; where none is installed, as Python does."""
+    """Hand an unexpected exception to the handler; without one, print it as Python does."""
     if _handler is not None:
         _handler(error)
     else:
@@ -88,20 +88,20 @@ def report(error: BaseException) -> None:
 
 
 def describe_loop_fault(context: dict[str, Any]) -> str:
-    """What an event loop complains of, without the words of the exception."""
+    """An event loop's complaint, without the message of the exception."""
     error = context.get("exception")
     what = describe(error) if isinstance(error, BaseException) else "unknown"
     return f"an error in Keyhole itself: {context.get('message')}: {what}"
 
 
 def report_loop_fault(_: AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Hand on what an event loop complains of: set it as the loop's exception handler."""
+    """Report an event loop's complaint; set it as the loop's exception handler."""
     error = context.get("exception")
-    report(error if error is not None else LoopFault(context.get("message", "")))
+    report(error if error is not None else RuntimeError(context.get("message", "")))
 
 
 def run_guarded(main: Callable[[], int | None], name: str) -> NoReturn:
-    """Be a process that says one line of an unexpected exception on standard error."""
+    """Run `main`; report an unexpected exception in one line on standard error."""
 
     def say(error: BaseException) -> None:
         line = f"keyhole: an error in Keyhole itself, in {name}: {describe(error)}\n"
@@ -113,8 +113,7 @@ def run_guarded(main: Callable[[], int | None], name: str) -> NoReturn:
     except Exception as error:  # noqa: BLE001 - the last frame of the process
         say(error)
         code = EXIT_FAULT
-    sys.stdout.flush()
-    os._exit(code)
+    leave(code)
 
 
 def _unless_ended(error: BaseException | None) -> None:
@@ -122,20 +121,25 @@ def _unless_ended(error: BaseException | None) -> None:
         report(error)
 
 
-def _frames(error: BaseException) -> list[FrameSummary]:
-    import traceback  # it takes a moment, and nearly no process needs it
+def _frames(error: BaseException) -> list[_Frame]:
+    # Not by `traceback`, which reads source lines: files may have changed under a long-lived
+    # process.
+    found: list[_Frame] = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        found.append((code.co_filename, trace.tb_lineno, code.co_name))
+        trace = trace.tb_next
+    return found
 
-    # Without source lines: files may have changed under a long-lived process.
-    return list(traceback.extract_tb(error.__traceback__)) if error.__traceback__ else []
 
-
-def _place(frame: FrameSummary) -> str:
-    path = frame.filename
+def _place(frame: _Frame) -> str:
+    path, line, _ = frame
     if path.startswith(_PACKAGE):
         path = os.path.relpath(path, os.path.dirname(_PACKAGE))
     else:
         path = os.path.join(*path.split(os.sep)[-2:])
-    return f"{path}:{frame.lineno}"
+    return f"{path}:{line}"
 
 
 def _words(error: BaseException) -> str:

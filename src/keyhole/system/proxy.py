@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from keyhole.model.decision import Reason
+from keyhole.model.errors import UpstreamFailed
 from keyhole.model.host import Host, HostPattern
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from keyhole.model.decision import AddressDecision
 
 MAX_REPLY = 16 * 1024
-"""Bytes of a proxy's answer; an HTML page of apology stands behind the head and is not read."""
+"""Bytes of a proxy's answer; an HTML page after the head is not read."""
 
 MAX_WORDS = 100
 """Characters of a proxy's reason that are repeated."""
@@ -28,23 +31,18 @@ _READ = 4096
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([\x20-\x7e]*))?")
 
 
-class ProxyFailed(Exception):
-    """The proxy's fault, in words for the person who configured it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyAddress:
-    """Where the proxy is."""
+class ProxyAddress(Struct, frozen=True):
+    """The address of the proxy."""
 
     host: Host
     port: int
 
 
 def parse(url: str) -> ProxyAddress:
-    """Read what the policy's schema has let through."""
+    """Parse a URL that the policy's schema has accepted."""
     scheme, _, rest = url.partition("://")
     if scheme != "http":
-        raise ProxyFailed("a proxy that is itself reached by https is not supported yet")
+        raise proxy_failed("a proxy that is itself reached by https is not supported yet")
     pattern = HostPattern.parse(rest.rstrip("/"))
     return ProxyAddress(pattern.host, pattern.port if ":" in rest else _HTTP_PORT)
 
@@ -52,7 +50,7 @@ def parse(url: str) -> ProxyAddress:
 async def connect(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, decision: AddressDecision
 ) -> bytes:
-    """Ask for the judged address; what the origin already sent behind the answer is returned."""
+    """Request a tunnel to the judged address; returns bytes that the origin has already sent."""
     address = decision.address
     ip = f"[{address}]" if address is not None and address.version == 6 else str(address)
     where = f"{ip}:{decision.port}"
@@ -62,12 +60,17 @@ async def connect(
         more = await loop.sock_recv(sock, _READ)
         reply += more
         if not more or len(reply) > MAX_REPLY:
-            raise ProxyFailed("the proxy's answer has no end")
+            raise proxy_failed("the proxy's answer has no end")
     head, _, early = reply.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:
-        raise ProxyFailed("the proxy does not speak HTTP")
+        raise proxy_failed("the proxy does not speak HTTP")
     if not status[1].startswith(b"2"):
         words = (status[2] or b"")[:MAX_WORDS].decode("ascii")
-        raise ProxyFailed(f"the proxy answered {status[1].decode('ascii')} {words}".rstrip())
+        raise proxy_failed(f"the proxy answered {status[1].decode('ascii')} {words}".rstrip())
     return early
+
+
+def proxy_failed(why: str) -> UpstreamFailed:
+    """The message is for the person who configured it."""
+    return UpstreamFailed(Reason.PROXY_FAILED, why)

@@ -1,11 +1,11 @@
-"""From a name that policy allowed to addresses, by the host's own resolver.
+"""Resolves names that the policy allowed, by the host's own resolver.
 
 Called by `dialler.py` alone. The addresses are not judged here.
 
-getaddrinfo cannot be cancelled, and a name whose servers never answer keeps a thread for as long as
-resolv.conf says: half a minute, or more. Attack: a sandbox asks for such names until no thread is
-left, and nobody else's name resolves (I12). So each session has a share of the threads, and one
-that has none gets one whatever the others hold.
+getaddrinfo cannot be cancelled, and a name whose servers never answer keeps a thread for the
+timeout in resolv.conf: half a minute, or more. Attack: a sandbox uses such names until no thread is
+left, and no other sandbox can resolve a name (I12). So each session has a share of the threads, and
+one that has none gets one whatever the others hold.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from keyhole.model.decision import Reason
+from keyhole.model.errors import UpstreamFailed
 from keyhole.system.faults import mention
-from keyhole.system.places import Bounds, Places
+from keyhole.system.share_pool import ShareBounds, SharePool
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -28,33 +30,29 @@ if TYPE_CHECKING:
     from keyhole.model.host import Host
 
 CACHE_TTL = 30.0
-"""Seconds that an answer is used again. getaddrinfo tells no TTL; this is what load balancers
-that move their names use, and what judged an address judges it anew for every connection."""
+"""Seconds that a result is cached. getaddrinfo reports no TTL; load balancers use about this one,
+and an address is judged again for every connection."""
 
 MAX_CACHED = 4096
 """Names remembered; under a wildcard the sandbox chooses them."""
 
 HOSTS_FILE = Path("/etc/hosts")
 
-PLACES = Bounds(total=32, each=4, waiting=64, first_always=True)
-"""Lookups at work. For one session: programs ask for a few names at a time, and the answers are
-cached. Each that waits is a connection that waits, too."""
+PLACES = ShareBounds("shares.lookups", total=32, each=4, waiting=64, first_always=True)
+"""Lookups at a time. For one session: programs ask for a few names at a time, and the answers are
+cached. For each lookup that waits, a connection waits."""
 
 PLACE_WAIT = 5.0
 """Seconds that a name waits for a thread of its session's: half of the time for dialling."""
 
 
-class Unresolved(Exception):
-    """The name has no address, or no resolver answered: nobody's decision."""
-
-
 class Resolver(Protocol):
-    """Where addresses come from."""
+    """A source of addresses."""
 
     async def resolve(self, host: Host, who: Hashable) -> Sequence[Address]:
-        """The name's addresses in the order to try; raises Unresolved or OverShare.
+        """The name's addresses in the order to try; raises UpstreamFailed or OverLimit.
 
-        `who` has a share of what lookups take: a session.
+        `who` is the session that the lookup is charged to.
         """
 
 
@@ -63,7 +61,7 @@ class SystemResolver:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._places = Places(PLACES)
+        self._places = SharePool(PLACES)
         self._cache: dict[Host, tuple[float, tuple[Address, ...]]] = {}
         self._lookups: dict[Host, asyncio.Future[tuple[Address, ...]]] = {}
 
@@ -74,7 +72,7 @@ class SystemResolver:
             return found
         if host not in self._lookups:
             await self._places.take(who, PLACE_WAIT)
-            # Somebody else may have asked for the same name meanwhile.
+            # Another caller may have resolved the same name meanwhile.
             found = self._known(host)
             if found is None and host not in self._lookups:
                 self._start(host, who)
@@ -93,28 +91,30 @@ class SystemResolver:
         self._lookups[host] = self._loop.create_future()
 
         def work() -> None:
-            found: tuple[Address, ...] | Unresolved
+            found: tuple[Address, ...] | UpstreamFailed
             try:
                 found = _lookup(host.name)
-            except Unresolved as error:
+            except UpstreamFailed as error:
                 found = error
             except Exception as error:  # noqa: BLE001 - without an answer, its place is never free
-                found = Unresolved(mention(error))
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                found = unresolved(mention(error))
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
                 self._loop.call_soon_threadsafe(self._answered, host, who, found)
 
         try:
             # A daemon: the process may end while a server is still waited for.
             threading.Thread(target=work, name="resolve", daemon=True).start()
         except RuntimeError:
-            error = Unresolved("this host has no thread left for a resolver")
+            error = unresolved("this host has no thread left for a resolver")
             self._loop.call_soon(self._answered, host, who, error)
 
-    def _answered(self, host: Host, who: Hashable, found: tuple[Address, ...] | Unresolved) -> None:
+    def _answered(
+        self, host: Host, who: Hashable, found: tuple[Address, ...] | UpstreamFailed
+    ) -> None:
         lookup = self._lookups.pop(host)
-        if isinstance(found, Unresolved):
+        if isinstance(found, UpstreamFailed):
             lookup.set_exception(found)
-            lookup.exception()  # seen, also where nobody waits any more
+            lookup.exception()  # retrieved, also when no caller is left
         else:
             lookup.set_result(found)
             if len(self._cache) >= MAX_CACHED:
@@ -132,13 +132,13 @@ def _lookup(name: str) -> tuple[Address, ...]:
         # The dot at the end: no search list may turn an allowed name into another.
         found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Unresolved(str(error)) from None
+        raise unresolved(str(error)) from None
     addresses = (ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found)
     return tuple(dict.fromkeys(addresses))
 
 
 def _from_hosts_file(name: str) -> tuple[Address, ...]:
-    """What the host's own table says; glibc does not look there for a name that ends in a dot."""
+    """Addresses in the host's own table; glibc does not use it for a name that ends in a dot."""
     found: list[Address] = []
     try:
         lines = HOSTS_FILE.read_text("utf-8", "replace").split("\n")
@@ -151,3 +151,8 @@ def _from_hosts_file(name: str) -> tuple[Address, ...]:
         with contextlib.suppress(ValueError):
             found.append(ipaddress.ip_address(address.partition("%")[0]))
     return tuple(dict.fromkeys(found))
+
+
+def unresolved(why: str) -> UpstreamFailed:
+    """The name has no address, or no resolver answered. Not a decision of the policy."""
+    return UpstreamFailed(Reason.NAME_UNRESOLVED, why)

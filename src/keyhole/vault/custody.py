@@ -1,7 +1,7 @@
-"""Bytes become a Secret here and nowhere else, or are refused with a flaw in words.
+"""Makes a Secret of bytes, here and nowhere else, or describes why they cannot be one.
 
-Called by every source with what it read, and by `keyhole secret set`. Nothing here raises while it
-has the characters at hand.
+Called by every source with the bytes that it read, and by `keyhole secret set`. Nothing here raises
+while the characters are in scope.
 """
 
 from __future__ import annotations
@@ -12,43 +12,47 @@ from keyhole.inject.injection import MAX_PARTS
 from keyhole.inject.renderings import MIN_SCRUBBED
 from keyhole.model.secret import Secret
 from keyhole.model.text import visible
-from keyhole.vault.interface import Given, Reading, Unavailable
+from keyhole.vault.interface import FetchedSecret, SecretReading, SecretUnavailable
 
 if TYPE_CHECKING:
     from keyhole.model.secret import SecretRef
 
 MAX_SIZE = 64 * 1024
-"""Bytes of a secret: a service account's key file has 2,500; servers take headers of 16 KiB."""
+"""Bytes of a secret: a service account's key file has 2,500; servers accept headers of 16 KiB."""
 
 
-def seal(data: bytes) -> Reading:
+def seal_secret(data: bytes) -> SecretReading:
     """The characters as a Secret, without the line end that editors and `echo` add."""
     if len(data) > MAX_SIZE:
-        return Reading(flaw=f"the secret is larger than {MAX_SIZE} bytes")
+        return SecretReading(flaw=f"the secret is larger than {MAX_SIZE} bytes")
     try:
         text = data.decode("utf-8").replace("\r\n", "\n").strip("\n")
     except UnicodeDecodeError:
-        return Reading(flaw="the secret is not UTF-8 text")
+        return SecretReading(flaw="the secret is not UTF-8 text")
     if not text:
-        return Reading(flaw="the secret is empty")
+        return SecretReading(flaw="the secret is empty")
     lines = text.split("\n")
     # A line end or NUL in a header's value starts a header, or a request, of its own.
     if not all(line.isprintable() for line in lines):
-        return Reading(flaw="the secret has control or invisible characters")
-    # Servers trim a header's value: what they reflect would not be what is searched for (I7).
+        return SecretReading(flaw="the secret has control or invisible characters")
+    # Servers trim a header's value: the reflected text would differ from the needle (I7).
     if text[0] == " " or text[-1] == " ":
-        return Reading(flaw="the secret begins or ends with a space")
-    return Reading(Secret(text), short=_is_short(lines))
+        return SecretReading(flaw="the secret begins or ends with a space")
+    return SecretReading(Secret(text), short=_is_short(lines))
 
 
-def admit(ref: SecretRef, reading: Reading, *, unsafe_short: bool = False) -> Given:
-    """What was read, if it may be used; else Unavailable with the reason."""
+def admit_reading(
+    ref: SecretRef, reading: SecretReading, *, unsafe_short: bool = False
+) -> FetchedSecret:
+    """The secret, if it may be used. Raises SecretUnavailable with the reason otherwise."""
     if reading.secret is None:
-        raise Unavailable(ref, reading.flaw or "nothing was read")
+        raise SecretUnavailable(ref, reading.flaw or "nothing was read")
     if not reading.short:
-        return Given(reading.secret, reading.warning, life=reading.life, hidden=reading.hidden)
+        return FetchedSecret(
+            reading.secret, reading.warning, life=reading.life, hidden=reading.hidden
+        )
     if not (unsafe_short or reading.insisted):
-        raise Unavailable(
+        raise SecretUnavailable(
             ref,
             f"the secret, or a line of it, is shorter than {MIN_SCRUBBED} characters, so it cannot "
             "be told from ordinary text when a service sends it back. Use a longer one; if you "
@@ -58,11 +62,14 @@ def admit(ref: SecretRef, reading: Reading, *, unsafe_short: bool = False) -> Gi
     warning = f"{name} is shorter than {MIN_SCRUBBED} characters and is not removed from answers"
     if reading.warning:
         warning = f"{reading.warning}; {warning}"
-    return Given(reading.secret, warning, unscrubbed=True, life=reading.life, hidden=reading.hidden)
+    return FetchedSecret(
+        reading.secret, warning, unscrubbed=True, life=reading.life, hidden=reading.hidden
+    )
 
 
 def _is_short(lines: list[str]) -> bool:
-    """Few lines are parts that are written each by itself; many are one document, as JSON is."""
+    """Whether it is too short. A few lines are parts, each of which must be long enough; many lines
+    are one document, such as JSON."""
     if len(lines) <= MAX_PARTS:
         return min(map(len, lines)) < MIN_SCRUBBED
     return sum(map(len, lines)) < MIN_SCRUBBED

@@ -1,8 +1,9 @@
-"""The form in which a stored secret leaves memory: encrypted by a key that a passphrase opens.
+"""Encrypts stored secrets with a key that a passphrase opens.
 
-scrypt makes a key of the passphrase, which opens the store's own random key, which encrypts each
-secret (AES-256-GCM); so one passphrase is stretched once for all, and can be changed. Used by the
-store, and the one module of this room that reveals a secret: it makes the bytes that are written.
+scrypt derives a key from the passphrase; it opens the store's own random key, which encrypts each
+secret (AES-256-GCM). So the passphrase is stretched once for all secrets, and can be changed. Used
+by the store, and the one module of this room that reveals a secret: it makes the bytes that are
+written.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from keyhole.model.errors import ResourceUnusable
+
 if TYPE_CHECKING:
     from keyhole.model.secret import Secret
 
 COST = 17
 """log2 of scrypt's N, with r = 8: 128 MiB and a few tenths of a second for each guess."""
 COSTS = range(10, 21)
-"""What is believed of a key file: 1 GiB at most (I9), and less only as tests have it."""
+"""Costs that are accepted from a key file: 1 GiB at most (I9); tests use less."""
 
 _BLOCK = 8
 _SALT_BYTES = 16
@@ -34,12 +37,8 @@ _NONCE_BYTES = 12
 _PURPOSE: Final = b"keyhole store key 1\n"
 
 
-class Damaged(Exception):
-    """A key file that is none."""
-
-
 class StoreKey:
-    """The store's key, opened. It has no repr to speak of."""
+    """The store's key, opened. Its repr shows nothing."""
 
     __slots__ = ("__cipher",)
 
@@ -47,13 +46,14 @@ class StoreKey:
         self.__cipher = AESGCM(key)
 
     def encrypt(self, secret: Secret, header: bytes) -> bytes:
-        """Bound to the header: what was stored under one name does not open under another."""
+        """Encrypt, bound to the header: a secret stored under one name cannot be opened under
+        another."""
         nonce = os.urandom(_NONCE_BYTES)
         sealed = self.__cipher.encrypt(nonce, secret.reveal().encode("utf-8"), header)
         return base64.b64encode(nonce + sealed)
 
     def decrypt(self, body: bytes, header: bytes) -> bytes | None:
-        """The characters, or None where key, header or body are not those of `encrypt`."""
+        """The characters; None if key, header and body do not belong together."""
         try:
             data = base64.b64decode(body, validate=True)
             return self.__cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], header)
@@ -61,13 +61,13 @@ class StoreKey:
             return None
 
 
-def plain(secret: Secret) -> bytes:
-    """Not encrypted at all, for who said so."""
+def unencrypted(secret: Secret) -> bytes:
+    """The bytes unencrypted, on the user's explicit request."""
     return secret.reveal().encode("utf-8")
 
 
 def make_key(passphrase: Secret, cost: int = COST) -> tuple[StoreKey, bytes]:
-    """A new key, and the key file by which the passphrase opens it again."""
+    """A new key, and the key file from which the passphrase opens it."""
     salt, nonce, key = (os.urandom(n) for n in (_SALT_BYTES, _NONCE_BYTES, _KEY_BYTES))
     wrapped = _stretched(passphrase, salt, cost).encrypt(nonce, key, _PURPOSE)
     fields = {"salt": salt, "nonce": nonce, "key": wrapped}
@@ -77,7 +77,7 @@ def make_key(passphrase: Secret, cost: int = COST) -> tuple[StoreKey, bytes]:
 
 
 def open_key(file: bytes, passphrase: Secret) -> StoreKey | None:
-    """The store's key; None where the passphrase is another. Raises Damaged."""
+    """The store's key; None if the passphrase is wrong. Raises ResourceUnusable."""
     try:
         document = json.loads(file)
         cost = document["cost"]
@@ -86,9 +86,9 @@ def open_key(file: bytes, passphrase: Secret) -> StoreKey | None:
         )
         known = document["version"] == 1 and document["kdf"] == "scrypt" and type(cost) is int
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged from None
+        raise ResourceUnusable("the store's key file is damaged") from None
     if not known or cost not in COSTS or len(nonce) != _NONCE_BYTES:
-        raise Damaged
+        raise ResourceUnusable("the store's key file is damaged")
     try:
         return StoreKey(_stretched(passphrase, salt, cost).decrypt(nonce, wrapped, _PURPOSE))
     except (InvalidTag, ValueError):

@@ -1,72 +1,71 @@
-"""What a source of secrets is, what it hands out, and how it says that it cannot.
+"""The interface of a source of secrets: what it returns, and how it reports a failure.
 
-Every source reads into a `Reading`, never into an exception: the frames of a traceback hold their
-locals, so whoever raises must not have the characters at hand.
-"""
+Every source reads into a `SecretReading`, never into an exception: the frames of a traceback hold
+their locals, so code that raises must not have the characters in scope."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
+from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
-from keyhole.model.value import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.model.secret import Secret, SecretRef
-    from keyhole.vault.lives import Life
+    from keyhole.vault.secret_lifetime import SecretLifetime
 
 
-class Unavailable(Exception):
-    """A secret that cannot be had: which one, why and what to do; never what was read."""
+class SecretUnavailable(KeyholeError):
+    """A secret that is not available: which one, why and what to do; never its characters."""
 
-    def __init__(self, ref: SecretRef, why: str) -> None:
-        super().__init__(f"{visible(str(ref))}: {why}")
+    reason = "secret-unavailable"
 
-
-class SeveralUnavailable(Unavailable):
-    """More than one, told together, so that a person mends them at one go."""
-
-    def __init__(self, errors: tuple[Unavailable, ...]) -> None:
-        Exception.__init__(self, "; ".join(map(str, errors)))
+    def __init__(self, ref: SecretRef, why: str, *others: SecretUnavailable) -> None:
+        """`others` are reported with it, so that a person can fix all of them at once."""
+        self.ref = ref
+        self.why = why
+        super().__init__("; ".join((f"{visible(str(ref))}: {why}", *map(str, others))))
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a source read, or the flaw for which it cannot be used; no secret is the zero."""
+class SecretReading(Struct, frozen=True):
+    """A secret that a source read, or the flaw for which it cannot be used. The zero value has no
+    secret."""
 
     secret: Secret | None = None
     flaw: str = ""
     short: bool = False
-    """Too short to be told from ordinary text in an answer."""
+    """Too short to be distinguished from ordinary text in a response."""
     insisted: bool = False
-    """The person who stored it wants it all the same."""
+    """The user stored it in spite of that."""
     warning: str = ""
-    life: Life | None = None
-    """As its source declared it; None: as long as whoever asked wants it."""
+    life: SecretLifetime | None = None
+    """The lifetime that its source declared; None: no limit."""
     hidden: tuple[Secret, ...] = ()
-    """What lies beside it and is never sent, such as a refresh token: it must not come back."""
+    """Secrets beside it that are never sent, such as a refresh token. They must not come back in a
+    response."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A secret, and what the person should know of it."""
+class FetchedSecret(Struct, frozen=True):
+    """A secret, and notes about it for the person."""
 
     secret: Secret
     warning: str = ""
     unscrubbed: bool = False
-    """Too short to be searched for in answers: the one who scrubs must leave it out (I7)."""
-    life: Life | None = None
+    """Too short to be searched for in responses: the scrubber must leave it out (I7)."""
+    life: SecretLifetime | None = None
     mark: object = None
-    """Its source's mark when it was read; another one means that the secret may have changed."""
+    """The source's mark when it was read; another mark means that the secret may have changed."""
     hidden: tuple[Secret, ...] = ()
-    """Searched for in answers like the secret itself, and written into no request (I7)."""
+    """Responses are searched for these as for the secret itself; no request gets them (I7)."""
 
 
 def mark_of(path: Path | str) -> object:
-    """Of the file that a path leads to, over links: which one it is, and when it changed."""
+    """The mark of the target of a path: its identity, and when it changed."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -77,11 +76,11 @@ def mark_of(path: Path | str) -> object:
 class SecretSource(Protocol):
     """One place where secrets are kept."""
 
-    def read(self, ref: SecretRef) -> Reading:
-        """Read anew; Unavailable where there is nothing to read."""
+    def read(self, ref: SecretRef) -> SecretReading:
+        """Read now. Raises SecretUnavailable if there is nothing to read."""
 
     def mark(self, ref: SecretRef) -> object:
-        """What is another value once the secret may have changed; None: that cannot be seen.
+        """A value that changes when the secret may have changed; None: changes cannot be seen.
 
-        Cheap, since it is asked for several times a second; it opens nothing and raises nothing.
+        Cheap, since it is called several times a second; it opens nothing and raises nothing.
         """

@@ -1,20 +1,24 @@
-"""`keyring:SERVICE/NAME`: a secret of the desktop's keyring, by way of the `keyring` library.
+"""`keyring:SERVICE/NAME`: a secret of the desktop's keyring, through the `keyring` library.
 
-Asked by the vault, and by the store for what it keeps there. The library would also take backends
-from a variable, a settings file or any installed package; here none of them has a say, because each
-names code that would run in the process which holds the secrets (I11), and some keep plain text or
-nothing. It is imported when a keyring is first asked: that takes longer than most runs' start.
+Used by the vault, and by the store for its entries there. The library would also load backends from
+a variable, a settings file or any installed package. None of them is used here, because each names
+code that would run in the process that holds the secrets (I11), and some store plain text or
+nothing. The library is imported at the first use: that takes longer than most runs' start.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from keyhole.model.value import dataclass, field
-from keyhole.vault.custody import seal
-from keyhole.vault.interface import Reading, Unavailable
+from msgspec import Struct
+
+from keyhole.model.errors import ResourceUnusable
+from keyhole.model.redacted import redacted_repr
+from keyhole.vault.custody import seal_secret
+from keyhole.vault.interface import SecretReading, SecretUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,37 +33,40 @@ BACKENDS = (
 """Keyrings that a desktop has, and that encrypt what they keep: GNOME's, KeePassXC's, KDE's."""
 
 MIN_PRIORITY = 1.0
-"""From here on the library itself recommends a backend."""
+"""The lowest priority of a backend that the library itself recommends."""
 
 MAX_SECONDS = 60.0
-"""A locked keyring asks a person for its password; where nobody sees that, it asks for ever."""
+"""Seconds for an answer: a locked keyring prompts for its password, and without a visible desktop
+the prompt never ends."""
 
 NONE_HERE = "there is no keyring here: no Secret Service or KWallet answers on the session bus"
+
+NOT_INSTALLED = (
+    "the desktop's keyring needs the Python package keyring, which is not installed here: "
+    "pip install 'keyhole[keyring]'"
+)
 
 
 class Backend(Protocol):
     """The library's interface, as far as it is used."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        """The text, None where there is none."""
+        """The text; None if there is none."""
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        """Keep it."""
+        """Store it."""
 
     def delete_password(self, service: str, username: str) -> None:
-        """Forget it."""
+        """Remove it."""
 
 
-class KeyringUnusable(Exception):
-    """The keyring cannot be asked, or would not do it; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What an act came to: a failure in words, or none."""
+class _Answer(Struct, frozen=True):
+    """The result of an action: a failure in words, or none."""
 
     failure: str = ""
-    text: str | None = field(default=None, repr=False)
+    text: str | None = None
+
+    __repr__ = redacted_repr("text")
 
 
 def find_backend() -> Backend | None:
@@ -77,7 +84,7 @@ def find_backend() -> Backend | None:
 
 
 class Keyrings:
-    """This host's keyring, looked for when it is first asked."""
+    """This host's keyring, found at the first use."""
 
     def __init__(
         self, find: Callable[[], Backend | None] = find_backend, seconds: float = MAX_SECONDS
@@ -90,30 +97,31 @@ class Keyrings:
 
     @property
     def usable(self) -> bool:
-        """Whether there is one."""
+        """Whether a keyring was found."""
         return self._opened() is not None
 
-    def read(self, service: str, name: str) -> Reading:
-        """The secret, or why it cannot be had; nothing is raised with the characters at hand."""
+    def read(self, service: str, name: str) -> SecretReading:
+        """The secret, or why it cannot be read; nothing is raised while the characters are in
+        scope."""
         answer = self._ask(lambda backend: backend.get_password(service, name))
         if answer.failure:
-            return Reading(flaw=answer.failure)
+            return SecretReading(flaw=answer.failure)
         if answer.text is None:
-            return Reading(flaw="the keyring has none of this name")
-        return seal(answer.text.encode("utf-8", "surrogatepass"))
+            return SecretReading(flaw="the keyring has none of this name")
+        return seal_secret(answer.text.encode("utf-8", "surrogatepass"))
 
     def keep(self, service: str, name: str, secret: Secret) -> None:
-        """Keep or replace; raises KeyringUnusable."""
-        from keyhole.vault.envelope import plain
+        """Store or replace an entry. Raises ResourceUnusable."""
+        from keyhole.vault.envelope import unencrypted
 
         answer = self._ask(
-            lambda backend: backend.set_password(service, name, plain(secret).decode())
+            lambda backend: backend.set_password(service, name, unencrypted(secret).decode())
         )
         if answer.failure:
-            raise KeyringUnusable(answer.failure)
+            raise ResourceUnusable(answer.failure)
 
     def forget(self, service: str, name: str) -> None:
-        """See that it is not there; raises KeyringUnusable."""
+        """Remove the entry if it is there. Raises ResourceUnusable."""
 
         def forget(backend: Backend) -> None:
             if backend.get_password(service, name) is not None:
@@ -121,7 +129,7 @@ class Keyrings:
 
         answer = self._ask(forget)
         if answer.failure:
-            raise KeyringUnusable(answer.failure)
+            raise ResourceUnusable(answer.failure)
 
     def _opened(self) -> Backend | None:
         with self._lock:
@@ -136,14 +144,15 @@ class Keyrings:
     def _ask(self, act: Callable[[Backend], str | None]) -> _Answer:
         backend = self._opened()
         if backend is None:
-            return _Answer(NONE_HERE)
+            installed = importlib.util.find_spec("keyring") is not None
+            return _Answer(NONE_HERE if installed else NOT_INSTALLED)
         answers: list[_Answer] = []
         self._within(lambda: answers.append(_acted(act, backend)))
         late = f"the keyring did not answer within {self._seconds:.0f} seconds; unlock it first"
         return answers[0] if answers else _Answer(late)
 
     def _within(self, act: Callable[[], None]) -> None:
-        """In a thread that is left behind when the time is over."""
+        """Run it in a thread, which is abandoned when the time is over."""
         thread = threading.Thread(target=act, daemon=True)
         thread.start()
         thread.join(self._seconds)
@@ -154,7 +163,7 @@ def _acted(act: Callable[[Backend], str | None], backend: Backend) -> _Answer:
         return _Answer(text=act(backend))
     except Exception as error:  # noqa: BLE001 - backends raise what their buses raise
         kind = type(error).__name__
-    # The text of a foreign error is not shown: it may quote what was to be kept (I8).
+    # The text of a foreign error is not shown: it may quote the secret (I8).
     if kind in ("KeyringLocked", "LockedException"):
         return _Answer("the keyring is locked, and was not unlocked")
     return _Answer(f"the keyring failed ({kind})")
@@ -166,14 +175,14 @@ class KeyringSource:
     def __init__(self, keyrings: Keyrings) -> None:
         self._keyrings = keyrings
 
-    def read(self, ref: SecretRef) -> Reading:
+    def read(self, ref: SecretRef) -> SecretReading:
         """The entry, by service and name."""
         service, _, name = ref.locator.partition("/")
         reading = self._keyrings.read(service, name)
         if reading.secret is None:
-            raise Unavailable(ref, reading.flaw)
+            raise SecretUnavailable(ref, reading.flaw)
         return reading
 
     def mark(self, ref: SecretRef) -> object:
-        """None: to ask might show a person a question, several times a second."""
+        """None: reading might show a prompt to the person, several times a second."""
         return None

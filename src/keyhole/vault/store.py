@@ -1,8 +1,8 @@
 """Keyhole's own store: a directory of the user's alone, one file for each secret.
 
-`keyhole secret` keeps and lists entries; the vault reads them by `store:NAME`. Each is in the
-desktop's keyring, of which the file only tells; or encrypted; or, when a person said so, plain. A
-replacement is atomic: whoever reads meanwhile has the old one or the new one.
+`keyhole secret` keeps and lists entries; the vault reads them by `store:NAME`. Each is in
+the desktop's keyring, which the file points to; or encrypted; or, on explicit request, plain. A
+replacement is atomic: a concurrent reader gets the old secret or the new one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
-from keyhole.model.secret import SecretRef, Source
+from keyhole.model.errors import ResourceUnusable
+from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.model.text import visible
-from keyhole.vault.custody import admit
+from keyhole.vault.custody import admit_reading
 from keyhole.vault.interface import mark_of
-from keyhole.vault.keyrings import Keyrings, KeyringUnusable
-from keyhole.vault.storefile import (
+from keyhole.vault.keyrings import Keyrings
+from keyhole.vault.store_file import (
     MAX_FILE,
     MAX_HEADER,
-    Entry,
-    Kept,
+    StorageForm,
+    StoredSecret,
     read_entry,
     read_file,
     write_header,
@@ -37,17 +38,17 @@ if TYPE_CHECKING:
 
     from keyhole.model.secret import Secret
     from keyhole.vault.envelope import StoreKey
-    from keyhole.vault.interface import Reading
+    from keyhole.vault.interface import SecretReading
 
 DIRECTORY = "secrets"
-"""Its name in Keyhole's state directory."""
+"""The directory's name in Keyhole's state directory."""
 
 SERVICE = "keyhole"
-"""Under which the desktop's keyring has the store's secrets."""
+"""The service name of the store's entries in the desktop's keyring."""
 
 MAX_NAME = 64
-"""Characters of a name: no file system's limit is near, and most keys that someone pastes in the
-place of the name are longer."""
+"""Characters of a name: far below the limit of any file system, and most keys that someone pastes
+instead of a name are longer."""
 
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 _SUFFIX = ".secret"
@@ -56,83 +57,85 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class StoreUnusable(Exception):
-    """The store cannot be read or written here; the message says why and what to do."""
-
-
 class Store:
-    """The directory. It is opened anew for each act, and nothing of it is held in memory."""
+    """The store's directory. It is opened for each action, and nothing of it is kept in memory."""
 
     def __init__(self, path: Path, keyrings: Keyrings | None = None) -> None:
         self.path = path
         self.keyrings = keyrings or Keyrings()
 
-    def entries(self) -> tuple[Entry, ...]:
-        """All that is stored, by name."""
+    def entries(self) -> tuple[StoredSecret, ...]:
+        """All stored secrets, by name."""
         with self._opened() as directory:
             names = os.listdir(directory) if directory is not None else []
         found = (self.find(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
         return tuple(sorted((entry for entry in found if entry), key=lambda entry: entry.name))
 
-    def find(self, name: str) -> Entry | None:
-        """What is stored under a name."""
+    def find(self, name: str) -> StoredSecret | None:
+        """The secret that is stored under a name."""
         data = self._read(name + _SUFFIX, MAX_HEADER) if is_name(name) else None
         return read_entry(name, data) if data is not None else None
 
     def mark(self, name: str) -> object:
-        """What is another value once the secret was replaced or removed."""
+        """A mark that changes when the secret is replaced or removed."""
         return mark_of(self.path / (name + _SUFFIX))
 
-    def load(self, name: str, key: StoreKey | None) -> Reading:
-        """The secret, or why it cannot be used; an encrypted one wants the key."""
+    def load(self, name: str, key: StoreKey | None) -> SecretReading:
+        """The secret, or why it cannot be used; an encrypted one needs the key."""
         data = self._read(name + _SUFFIX, MAX_FILE + 1) if is_name(name) else None
         return read_file(name, data or b"", key, lambda: self.keyrings.read(SERVICE, name))
 
-    def keep_plain(self, name: str, reading: Reading, *, unsafe_short: bool = False) -> None:
-        """Store it in a file that only its owner can read; Unavailable where it must not be."""
-        from keyhole.vault.envelope import plain
+    def keep_plain(self, name: str, reading: SecretReading, *, unsafe_short: bool = False) -> None:
+        """Store it in a file that only its owner reads; SecretUnavailable where it must not be."""
+        from keyhole.vault.envelope import unencrypted
 
         secret = self._admitted(name, reading, unsafe_short=unsafe_short)
-        header = write_header(Entry(name, Kept.PLAIN, int(time.time())), insisted=reading.short)
-        self._move_in(name, lambda: header + plain(secret))
+        header = write_header(
+            StoredSecret(name, StorageForm.PLAIN, int(time.time())), insisted=reading.short
+        )
+        self._move_in(name, lambda: header + unencrypted(secret))
 
-    def keep_in_keyring(self, name: str, reading: Reading, *, unsafe_short: bool = False) -> None:
-        """Store it in the desktop's keyring; Unavailable where it must not be."""
+    def keep_in_keyring(
+        self, name: str, reading: SecretReading, *, unsafe_short: bool = False
+    ) -> None:
+        """Store it in the desktop's keyring; SecretUnavailable where it must not be."""
         secret = self._admitted(name, reading, unsafe_short=unsafe_short)
-        entry = Entry(name, Kept.KEYRING, int(time.time()))
+        entry = StoredSecret(name, StorageForm.KEYRING, int(time.time()))
         header = write_header(entry, insisted=reading.short)
         with self._opened(create=True):
             pass  # a store that cannot be used is known before the keyring has it
         try:
             self.keyrings.keep(SERVICE, name, secret)
-        except KeyringUnusable as error:
+        except ResourceUnusable as error:
             message = f"{error}; --encrypted keeps it without the keyring"
-            raise StoreUnusable(message) from None
-        # After it: whoever sees the new file reads the new secret.
+            raise ResourceUnusable(message) from None
+        # Written last: a process that sees the new file reads the new secret.
         self._write(name + _SUFFIX, lambda: header)
 
     def keep_encrypted(
-        self, name: str, reading: Reading, key: StoreKey, *, unsafe_short: bool = False
+        self, name: str, reading: SecretReading, key: StoreKey, *, unsafe_short: bool = False
     ) -> None:
-        """Store it encrypted; Unavailable where it must not be."""
+        """Store it encrypted; SecretUnavailable where it must not be."""
         secret = self._admitted(name, reading, unsafe_short=unsafe_short)
-        entry = Entry(name, Kept.ENCRYPTED, int(time.time()))
+        entry = StoredSecret(name, StorageForm.ENCRYPTED, int(time.time()))
         header = write_header(entry, insisted=reading.short)
         body = key.encrypt(secret, header)
         self._move_in(name, lambda: header + body + b"\n")
 
     def remove(self, name: str) -> bool:
-        """Forget a secret, and with the last encrypted one the passphrase; False: there is none."""
+        """Remove a secret, and with the last encrypted one the passphrase's key file. Returns
+        whether it was there."""
         if self._in_keyring(name):
             self._forget(name)
         if not is_name(name) or not self._unlink(name + _SUFFIX):
             return False
-        if not any(entry.kept is Kept.ENCRYPTED for entry in self.entries()):
+        if not any(entry.kept is StorageForm.ENCRYPTED for entry in self.entries()):
             self._unlink(_KEY_FILE)
         return True
 
     def _move_in(self, name: str, compose: Callable[[], bytes]) -> None:
-        """Write a file which holds its secret; the keyring holds an old one no longer."""
+        """Write a file that contains its secret itself, and remove an old value from the
+        keyring."""
         moved = self._in_keyring(name)
         self._write(name + _SUFFIX, compose)
         if moved:
@@ -141,35 +144,40 @@ class Store:
     def _in_keyring(self, name: str) -> bool:
         try:
             entry = self.find(name)
-        except StoreUnusable:
-            return False  # what lies there is no entry, and is replaced or removed as it is
-        return entry is not None and entry.kept is Kept.KEYRING
+        except ResourceUnusable:
+            return False  # the file there is no entry, and is replaced or removed
+        return entry is not None and entry.kept is StorageForm.KEYRING
 
     def _forget(self, name: str) -> None:
         try:
             self.keyrings.forget(SERVICE, name)
-        except KeyringUnusable as error:
-            raise StoreUnusable(f"{name} is still in the keyring: {error}") from None
+        except ResourceUnusable as error:
+            raise ResourceUnusable(f"{name} is still in the keyring: {error}") from None
 
     @property
     def key_file(self) -> bytes | None:
-        """By which the passphrase opens the store's key; None while nothing is encrypted."""
+        """The file from which the passphrase opens the store's key; None while nothing is
+        encrypted."""
         return self._read(_KEY_FILE, MAX_HEADER)
 
     def keep_key_file(self, file: bytes) -> None:
-        """Written before the first encrypted secret, and never over another."""
+        """Write the key file, before the first encrypted secret and never over another."""
         self._write(_KEY_FILE, lambda: file, replace=False)
 
-    def _admitted(self, name: str, reading: Reading, *, unsafe_short: bool) -> Secret:
+    def _admitted(self, name: str, reading: SecretReading, *, unsafe_short: bool) -> Secret:
         if not is_name(name):
-            raise StoreUnusable(f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-'")
-        return admit(SecretRef(Source.STORE, name), reading, unsafe_short=unsafe_short).secret
+            raise ResourceUnusable(
+                f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-'"
+            )
+        return admit_reading(
+            SecretRef(SecretScheme.STORE, name), reading, unsafe_short=unsafe_short
+        ).secret
 
     # ── the directory ─────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[int | None]:
-        """The directory, the user's alone; None where there is none."""
+        """Open the directory, which must be the user's alone; None if there is none."""
         try:
             if create:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -195,7 +203,7 @@ class Store:
                 with os.fdopen(descriptor, "rb", buffering=0) as file:
                     found = os.fstat(descriptor)
                     if not stat.S_ISREG(found.st_mode):
-                        raise StoreUnusable(f"{self._shown}/{visible(name)} is no regular file")
+                        raise ResourceUnusable(f"{self._shown}/{visible(name)} is no regular file")
                     self._refuse_shared(found, f"{self._shown}/{visible(name)}", "600")
                     return file.read(limit)
             except FileNotFoundError:
@@ -205,19 +213,19 @@ class Store:
 
     def _refuse_shared(self, found: os.stat_result, path: str, mode: str) -> None:
         if found.st_uid != os.geteuid():
-            raise StoreUnusable(f"{path} belongs to uid {found.st_uid}; move it away")
+            raise ResourceUnusable(f"{path} belongs to uid {found.st_uid}; move it away")
         if found.st_mode & 0o077:
-            raise StoreUnusable(f"others can reach {path}: chmod {mode} {path}")
+            raise ResourceUnusable(f"others can reach {path}: chmod {mode} {path}")
 
     def _write(self, name: str, compose: Callable[[], bytes], *, replace: bool = True) -> None:
-        """`compose` makes what is written where nothing raises."""
+        """Write a file. `compose` makes the content where nothing raises."""
         with self._opened(create=True) as directory:
             if directory is None:
-                raise StoreUnusable(f"{self._shown} vanished while it was opened")
+                raise ResourceUnusable(f"{self._shown} vanished while it was opened")
             fcntl.flock(directory, fcntl.LOCK_EX)
             error = _write_file(directory, name, compose, replace=replace)
         if error:
-            raise StoreUnusable(f"{self._shown}: {error}")
+            raise ResourceUnusable(f"{self._shown}: {error}")
 
     def _unlink(self, name: str) -> bool:
         with self._opened() as directory:
@@ -231,8 +239,8 @@ class Store:
                 raise self._unusable(error) from None
         return True
 
-    def _unusable(self, error: OSError) -> StoreUnusable:
-        return StoreUnusable(f"{self._shown}: {(error.strerror or 'cannot be used').lower()}")
+    def _unusable(self, error: OSError) -> ResourceUnusable:
+        return ResourceUnusable(f"{self._shown}: {(error.strerror or 'cannot be used').lower()}")
 
     @property
     def _shown(self) -> str:
@@ -240,12 +248,12 @@ class Store:
 
 
 def is_name(text: str) -> bool:
-    """Whether a secret can be stored under it."""
+    """Whether a secret can have this name."""
     return _NAME.fullmatch(text) is not None
 
 
 def _write_file(directory: int, name: str, compose: Callable[[], bytes], *, replace: bool) -> str:
-    """Written whole beside its place, then moved there; returns what went wrong."""
+    """Write the whole file beside its place and rename it. Returns an error message."""
     temporary = f".{secrets.token_hex(8)}"
     try:
         if not replace and name in os.listdir(directory):

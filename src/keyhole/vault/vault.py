@@ -1,8 +1,8 @@
-"""The vault: every source behind one `fetch`, and all that a session needs fetched at once.
+"""The vault: every source behind one `fetch`, and all secrets of a session fetched at once.
 
-Made by `app` for one policy from what `cli` hands over; it reads neither argv nor environment. It
-keeps nothing but what a command printed for a declared time: what it gives is the caller's to hold,
-and only what was asked for is read.
+Made by `app` for one policy; it reads neither argv nor environment. It caches only the output of
+commands, for the time that they declare. The caller holds the secrets, and only requested ones are
+read.
 """
 
 from __future__ import annotations
@@ -10,65 +10,71 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from keyhole.model.secret import SecretRef, Source
-from keyhole.model.value import dataclass, field, replace
-from keyhole.vault.child import Children
-from keyhole.vault.command import CommandSource
-from keyhole.vault.custody import admit
-from keyhole.vault.files import FileSource
-from keyhole.vault.interface import Given, SeveralUnavailable, Unavailable
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from keyhole.model.redacted import redacted_repr
+from keyhole.model.secret import SecretRef, SecretScheme
+from keyhole.system.child import Children
+from keyhole.vault.command_source import CommandSource
+from keyhole.vault.custody import admit_reading
+from keyhole.vault.file_source import FileSource
+from keyhole.vault.interface import FetchedSecret, SecretUnavailable
 from keyhole.vault.keyrings import Keyrings, KeyringSource
-from keyhole.vault.logins import Failures, LoginSource
+from keyhole.vault.login_source import LoginSource, RenewalFailures
 from keyhole.vault.store import Store
-from keyhole.vault.stored import Ask, StoreSource
-from keyhole.vault.variable import VariableSource
+from keyhole.vault.store_source import Ask, StoreSource
+from keyhole.vault.variable_source import VariableSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from keyhole.vault.interface import SecretSource
-    from keyhole.vault.tokenendpoint import Reach
+    from keyhole.vault.token_endpoint import EndpointAccess
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What the sources stand on, as values."""
+class VaultContext(Struct, frozen=True):
+    """The values that the sources need."""
 
     home: Path
     directory: Path
-    """The policy's, which relative paths start from."""
+    """The policy's directory, to which paths are relative."""
     store: Path
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold tokens
+    env: Mapping[str, str] = field(default_factory=dict)  # it may hold tokens
     programs: Mapping[SecretRef, Path] = field(default_factory=dict)
-    """For each `exec:` reference the program that was accepted with the policy."""
+    """The accepted program of each `exec:` reference."""
     lives: Mapping[SecretRef, float] = field(default_factory=dict)
-    """For each `exec:` reference the seconds that it lives, where the command does not say."""
+    """The lifetime in seconds of each `exec:` reference, where the command does not print one."""
     writable: tuple[Path, ...] = ()
     """Trees that the sandbox can write."""
     ask: Ask | None = None
     """Asks for the store's passphrase; None without a terminal."""
     keyrings: Keyrings = field(default_factory=Keyrings)
-    reach: Reach | None = None
-    """By which a login is renewed; None: it is used as it is, while it lasts."""
-    failures: Failures = field(default_factory=Failures)
-    """Of renewals. One for all vaults of a process."""
+    reach: EndpointAccess | None = None
+    """How a login is renewed; None: it is used without renewal, while it lasts."""
+    failures: RenewalFailures = field(default_factory=RenewalFailures)
+    """Recent failures of renewals; one for all vaults of a process."""
     changed: Callable[[SecretRef], Path | None] = lambda _: None
-    """For an `exec:` reference a file of its command that is not as it was accepted."""
+    """Returns a file of an `exec:` command that has changed since it was accepted."""
+
+    __repr__ = redacted_repr("env")
 
 
 class Vault:
     """Fetches secrets by reference. Make one for each session's policy."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: VaultContext) -> None:
         self._children = Children()
         self._stored = StoreSource(Store(ground.store, ground.keyrings), ground.ask)
         self._logins = LoginSource(
             ground.home, ground.env, ground.writable, ground.reach, ground.failures
         )
-        self._sources: dict[Source, SecretSource] = {
-            Source.FILE: FileSource(ground.directory, ground.home, ground.writable, ground.env),
-            Source.EXEC: CommandSource(
+        self._sources: dict[SecretScheme, SecretSource] = {
+            SecretScheme.FILE: FileSource(
+                ground.directory, ground.home, ground.writable, ground.env
+            ),
+            SecretScheme.EXEC: CommandSource(
                 ground.programs,
                 ground.directory,
                 ground.home,
@@ -77,48 +83,57 @@ class Vault:
                 ground.lives,
                 ground.changed,
             ),
-            Source.UNSAFE_ENV: VariableSource(dict(ground.env)),
-            Source.STORE: self._stored,
-            Source.KEYRING: KeyringSource(ground.keyrings),
-            Source.LOGIN: self._logins,
+            SecretScheme.UNSAFE_ENV: VariableSource(dict(ground.env)),
+            SecretScheme.STORE: self._stored,
+            SecretScheme.KEYRING: KeyringSource(ground.keyrings),
+            SecretScheme.LOGIN: self._logins,
         }
 
-    def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> Given:
-        """One secret, read now; Unavailable says why not."""
+    def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> FetchedSecret:
+        """Read one secret now; raises SecretUnavailable with the reason."""
         source = self._sources[ref.source]
         # Before it is read: a change in between is seen as one, not missed.
         mark = source.mark(ref)
-        return replace(admit(ref, source.read(ref), unsafe_short=unsafe_short), mark=mark)
+        return replace(admit_reading(ref, source.read(ref), unsafe_short=unsafe_short), mark=mark)
 
     def mark(self, ref: SecretRef) -> object:
-        """What differs from `Given.mark` once the secret may have changed; None: never."""
+        """A mark that differs from `FetchedSecret.mark` once the secret may have changed; None:
+        never."""
         return self._sources[ref.source].mark(ref)
 
     def hush(self) -> None:
-        """Ask nobody for a passphrase from here on."""
+        """Do not prompt for a passphrase any more."""
         self._stored.hush()
 
     def close(self) -> None:
-        """End the commands that are under way; none is started any more. The renewal of a login is
-        waited for."""
+        """End the commands under way and start no others. Waits for the renewal of a login."""
         self._children.close()
         self._logins.close()
 
     def fetch_all(
         self, refs: Iterable[SecretRef], *, unsafe_short: bool = False
-    ) -> dict[SecretRef, Given]:
-        """Each once, all commands and logins at the same time; Unavailable names all that cannot
-        be had."""
+    ) -> dict[SecretRef, FetchedSecret]:
+        """Fetch each secret once. SecretUnavailable names all that failed."""
+        found = self.fetch_each(refs, unsafe_short=unsafe_short)
+        if found.missing:
+            first, *others = found.missing.values()
+            raise SecretUnavailable(first.ref, first.why, *others)
+        return dict(found.given)
+
+    def fetch_each(
+        self, refs: Iterable[SecretRef], *, unsafe_short: bool = False
+    ) -> FetchedSecrets:
+        """Fetch each secret once, all commands and logins in parallel."""
         wanted = tuple(dict.fromkeys(refs))
-        found: dict[SecretRef, Given | Unavailable] = {}
+        found: dict[SecretRef, FetchedSecret | SecretUnavailable] = {}
 
         def fetch(ref: SecretRef) -> None:
             try:
                 found[ref] = self.fetch(ref, unsafe_short=unsafe_short)
-            except Unavailable as error:
+            except SecretUnavailable as error:
                 found[ref] = error
 
-        slow = [ref for ref in wanted if ref.source in (Source.EXEC, Source.LOGIN)]
+        slow = [ref for ref in wanted if ref.source in (SecretScheme.EXEC, SecretScheme.LOGIN)]
         threads = [threading.Thread(target=fetch, args=(ref,)) for ref in slow]
         try:
             for thread in threads:
@@ -132,24 +147,28 @@ class Vault:
         except BaseException:
             self._children.close()  # a person who gave up does not wait for a time limit
             raise
-        return _all(wanted, found)
+        return _parted(wanted, found)
 
 
-def _all(
-    wanted: tuple[SecretRef, ...], found: Mapping[SecretRef, Given | Unavailable]
-) -> dict[SecretRef, Given]:
-    given: dict[SecretRef, Given] = {}
-    missing: list[Unavailable] = []
+class FetchedSecrets(Struct, frozen=True):
+    """The secrets that could be read, and why the others could not."""
+
+    given: Mapping[SecretRef, FetchedSecret]
+    missing: Mapping[SecretRef, SecretUnavailable]
+
+
+def _parted(
+    wanted: tuple[SecretRef, ...], found: Mapping[SecretRef, FetchedSecret | SecretUnavailable]
+) -> FetchedSecrets:
+    given: dict[SecretRef, FetchedSecret] = {}
+    missing: dict[SecretRef, SecretUnavailable] = {}
     for ref in wanted:
         match found.get(ref):
-            case Given() as one:
+            case FetchedSecret() as one:
                 given[ref] = one
-            case Unavailable() as error:
-                missing.append(error)
+            case SecretUnavailable() as error:
+                missing[ref] = error
             case None:
-                missing.append(Unavailable(ref, "it was not read: an error in Keyhole itself"))
-    if len(missing) == 1:
-        raise missing[0]
-    if missing:
-        raise SeveralUnavailable(tuple(missing))
-    return given
+                why = "it was not read: an error in Keyhole itself"
+                missing[ref] = SecretUnavailable(ref, why)
+    return FetchedSecrets(given, missing)

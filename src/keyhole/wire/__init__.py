@@ -1,5 +1,5 @@
-"""Parsers for bytes that someone else chose: ClientHello, DNS, HTTP heads.
+"""Parsers for bytes that a client or an origin chose: TLS hellos, DNS, git, LFS, WebSocket.
 
-Pure: bytes in, values out, and nothing that the bytes hold makes a parser raise. Called by
-`gateway/`, which owns the sockets. A parser never repairs: what it does not understand it refuses.
+Pure: bytes in, values out. Called by `gateway/`, which owns the sockets. A parser never repairs
+input: it refuses everything that it does not understand.
 """

@@ -1,7 +1,8 @@
-"""DNS messages: a question out of bytes, bytes out of a decision (RFC 1035, 2308, 6891, 9619).
+"""DNS messages: parses a question from bytes, and writes a decision as bytes (RFC 1035, 2308, 6891,
+9619).
 
-Called by the gateway's name server. Messages are read and written by dnspython; here stands only
-what a server that forwards nothing has to say.
+Called by the gateway's name server, which forwards nothing. dnspython reads and writes the
+messages; this module decides which response a message gets.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import dns.opcode
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+from msgspec import Struct
 
 from keyhole.model.decision import DnsAnswer
-from keyhole.model.value import dataclass, field
+from keyhole.model.redacted import redacted_repr
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address
 
 ANSWER_TTL = 60
-"""Seconds. An address stays its name's for the whole session; short, so that a client asks again
-and the log shows that it is still used."""
+"""Seconds that an answer is valid. An address belongs to its name for the whole session; the time
+is short so that a client asks again and the log shows that the name is still used."""
 
 NEGATIVE_TTL = 5
 """Seconds that "no" may be remembered: a person may allow the name while the sandbox runs."""
@@ -38,7 +40,7 @@ MAX_MESSAGE = 4096
 
 MAX_ADDITIONAL = 2
 """Records behind a question: EDNS, and a signature. Each may point to one name of 127 labels, which
-is read anew: 4 KiB of such records would take 20 ms of the loop (I12)."""
+is read again: 4 KiB of such records would take 20 ms of the loop (I12)."""
 
 _HEADER = 12
 _QR = 0x8000
@@ -46,22 +48,23 @@ _MIN_UDP = 512
 _EDNS_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """Not one question. `reply` is what the RFCs say to answer, None where they say nothing."""
+class DnsMalformed(Struct, frozen=True):
+    """Not one question. `reply` is the response that the RFCs require, None where they require
+    none."""
 
     reason: str
     reply: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class DnsQuestion(Struct, frozen=True):
     """One question. `name` is in presentation form, with odd bytes escaped."""
 
     name: str
     record_type: int
     record_class: int
-    query: dns.message.Message = field(repr=False, compare=False)
+    query: dns.message.Message
+
+    __repr__ = redacted_repr("query")
 
     @property
     def type_name(self) -> str:
@@ -69,37 +72,37 @@ class Question:
         return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(self.record_type))
 
 
-def parse(data: bytes) -> Question | Malformed:
+def parse(data: bytes) -> DnsQuestion | DnsMalformed:
     """Read one message of a client."""
     if len(data) < _HEADER:
-        return Malformed("too short for a header")
+        return DnsMalformed("too short for a header")
     flags = int.from_bytes(data[2:4], "big")
     if flags & _QR:
-        # Answering an answer is how two servers are made to talk for ever.
-        return Malformed("not a query")
+        # If an answer were answered, two servers could be made to talk for ever.
+        return DnsMalformed("not a query")
     if dns.opcode.from_flags(flags) != dns.opcode.QUERY:
-        return Malformed("opcode", _bare(data, dns.rcode.NOTIMP))
+        return DnsMalformed("opcode", _bare(data, dns.rcode.NOTIMP))
     form_error = _bare(data, dns.rcode.FORMERR)
     if len(data) > MAX_MESSAGE:
-        return Malformed("too long", form_error)
+        return DnsMalformed("too long", form_error)
     questions, answers, authorities, additional = (
         int.from_bytes(data[i : i + 2], "big") for i in (4, 6, 8, 10)
     )
     if questions != 1 or answers or authorities or additional > MAX_ADDITIONAL:
         # RFC 9619: a QUERY with more than one question is answered with FORMERR.
-        return Malformed("not one question", form_error)
+        return DnsMalformed("not one question", form_error)
     try:
         query = dns.message.from_wire(data)
     except (dns.exception.DNSException, ValueError):
-        # A signature that nobody here can check (UnknownTSIGKey) is among these.
-        return Malformed("unreadable", form_error)
+        # Includes a signature by a key that this server does not have (UnknownTSIGKey).
+        return DnsMalformed("unreadable", form_error)
     if query.edns > _EDNS_VERSION:
-        return Malformed("EDNS version", _render(_response(query, dns.rcode.BADVERS)))
+        return DnsMalformed("EDNS version", _render(_response(query, dns.rcode.BADVERS)))
     asked = query.question[0]
-    return Question(asked.name.to_text(omit_final_dot=True), asked.rdtype, asked.rdclass, query)
+    return DnsQuestion(asked.name.to_text(omit_final_dot=True), asked.rdtype, asked.rdclass, query)
 
 
-def answer(question: Question, decided: DnsAnswer, address: IPv4Address | None) -> bytes:
+def answer(question: DnsQuestion, decided: DnsAnswer, address: IPv4Address | None) -> bytes:
     """The message that carries a decision; an address that is missing is a failure (I3)."""
     match decided:
         case DnsAnswer.REFUSED:
@@ -117,7 +120,7 @@ def answer(question: Question, decided: DnsAnswer, address: IPv4Address | None) 
             return failure(question)
 
 
-def failure(question: Question) -> bytes:
+def failure(question: DnsQuestion) -> bytes:
     """SERVFAIL: the server, not the name, is at fault."""
     return _render(_response(question.query, dns.rcode.SERVFAIL))
 
@@ -129,7 +132,7 @@ def _response(query: dns.message.Message, rcode: dns.rcode.Rcode) -> dns.message
     return reply
 
 
-def _negative(question: Question, rcode: dns.rcode.Rcode) -> bytes:
+def _negative(question: DnsQuestion, rcode: dns.rcode.Rcode) -> bytes:
     """No such name, or no such record; the SOA says for how long (RFC 2308 §3)."""
     reply = _response(question.query, rcode)
     reply.authority.append(_AUTHORITY)

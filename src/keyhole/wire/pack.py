@@ -1,12 +1,12 @@
-"""A pack: where its objects are, and the commits, trees and tags among them (gitformat-pack).
+"""A pack: the positions of its objects, and its commits, trees and tags (gitformat-pack).
 
-Made by the judge, of what was pushed and of what upstream answered. One pass finds every object's
-end, as git does by inflating; commits, trees and tags are named by what is in them, through deltas
-if need be. Blobs are inflated to find their end and dropped. They are named only if somebody asks
-(`is_blob`), since that takes a second pass.
+The judge makes one of the pushed pack and one of each pack that upstream sends. One pass finds
+every object's end, as git does by inflating; commits, trees and tags are named by their content,
+through deltas if need be. Blobs are inflated to find their end and dropped. They are named only on
+demand (`is_blob`), since that takes a second pass.
 
-What is not found here may still be in the pack for git: a delta on an object that only the server
-has. So absence proves nothing, and callers must treat it as not shown.
+An object that is not found here may still be in the pack for git: as a delta on an object that only
+the server has. So absence proves nothing, and callers must not rely on it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
-from keyhole.wire.gitdelta import apply_delta
-from keyhole.wire.gitobject import OID_BYTES, Kind, object_id, start_object_id
-from keyhole.wire.httpfield import Malformed
+from msgspec import Struct
+
+from keyhole.model.errors import Malformed
+from keyhole.wire.git_delta import apply_delta
+from keyhole.wire.git_object import OID_BYTES, ObjectKind, object_id, start_object_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
         def read(self, at: int, size: int, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a pack may make its reader do (I9). Beyond it, it is refused."""
+class PackBounds(Struct, frozen=True):
+    """Limits on the work that a pack may cause (I9). A pack beyond them is refused."""
 
     objects: int = 1_000_000
     """Objects in all: the whole history of git itself has 400,000. Each costs 10 bytes here."""
@@ -47,7 +47,8 @@ class Bounds:
     depth: int = 250
     """Deltas on deltas: what `git gc --aggressive` once made; by default git makes 50."""
     counted: int = 400_000
-    """Commits, trees, tags, and deltas that may be one: each takes 200 bytes as long as we live."""
+    """Commits, trees, tags, and deltas that may be one: each takes 200 bytes for the whole
+    judgement."""
 
 
 _HEADER_BYTES = 12
@@ -56,13 +57,13 @@ _REF_DELTA = 7
 _HIDDEN = 0
 """The kind of an object whose delta is on something that was not found."""
 
-_KINDS = frozenset(kind.value for kind in Kind)
+_KINDS = frozenset(kind.value for kind in ObjectKind)
 _WINDOW = 256 * 1024
 """Bytes read at a time."""
 _LEAST_READ = 4096
 """Bytes fed at least to an object that did not end where it should: it may be padded for long."""
 _OUTPUT = 128 * 1024
-"""Bytes inflated at a time of what is not kept; more is slower, and held only for a moment."""
+"""Bytes of a dropped object inflated at a time; larger pieces are slower."""
 _MOST_HEAD = 64
 """Bytes before an object's data: type and size in 10 at most, and an offset or an oid."""
 _MAX_SIZE_SHIFT = 60
@@ -73,7 +74,7 @@ HELD = 32 * 1024 * 1024
 """Bytes of objects that are kept for being read again, as the base of a delta or by the caller."""
 
 
-class Held:
+class MemorySource:
     """A source that is in memory."""
 
     __slots__ = ("_data", "size")
@@ -87,9 +88,8 @@ class Held:
         return bytes(self._data[at : at + size])
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What stands before an object's data, and where that begins."""
+class _Head(Struct, frozen=True):
+    """The header before an object's data, and where the data begins."""
 
     code: int
     size: int
@@ -105,14 +105,16 @@ class Pack:
         self,
         source: Source,
         object_format: str,
-        wanted: frozenset[Kind] = frozenset((Kind.COMMIT, Kind.TREE, Kind.TAG)),
-        bounds: Bounds | None = None,
+        wanted: frozenset[ObjectKind] = frozenset(
+            (ObjectKind.COMMIT, ObjectKind.TREE, ObjectKind.TAG)
+        ),
+        bounds: PackBounds | None = None,
     ) -> None:
         self._source = source
         self._format = object_format
         self._oid_bytes = OID_BYTES[object_format]
-        self._wanted = frozenset(kind.value for kind in wanted - {Kind.BLOB})
-        self._bounds = bounds or Bounds()
+        self._wanted = frozenset(kind.value for kind in wanted - {ObjectKind.BLOB})
+        self._bounds = bounds or PackBounds()
         self._work = self._counted = 0
         self._window, self._window_at = b"", 0
         self._starts = array("Q")
@@ -122,7 +124,7 @@ class Pack:
         self._held: dict[int, bytes] = {}
         self._held_bytes = 0
         self._blobs: dict[bytes, int] | None = None
-        """Where each blob is, once one was asked for."""
+        """The position of each blob; None until one is asked for."""
         # Deltas whose base has not been seen yet, by its oid, or by its number in the pack.
         self._awaiting_oid: dict[bytes, list[int]] = {}
         self._awaiting: dict[int, list[int]] = {}
@@ -131,10 +133,10 @@ class Pack:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def kind(self, oid: bytes) -> Kind | None:
-        """What an object is; None for blobs and what is not found."""
+    def kind(self, oid: bytes) -> ObjectKind | None:
+        """The kind of an object; None for blobs and for objects that are not found."""
         at = self._places.get(oid)
-        return None if at is None else Kind(self._kinds[self._number(at)])
+        return None if at is None else ObjectKind(self._kinds[self._number(at)])
 
     def read(self, oid: bytes) -> bytes:
         """The content of an object that has a `kind`."""
@@ -162,7 +164,7 @@ class Pack:
         at = _HEADER_BYTES
         for _ in range(count):
             at = self._object(at)
-        # What the sum at the end says of the rest is for the server to check; its place is not.
+        # The server checks the checksum at the end; its position is checked here.
         if at + self._oid_bytes != self._source.size:
             raise Malformed("a pack does not end behind its last object")
         self._window, self._window_at = b"", self._source.size
@@ -170,7 +172,7 @@ class Pack:
             self._release(self._awaiting_oid.pop(oid))
 
     def _object(self, at: int) -> int:
-        """Read the object at `at`, and say where the next one is."""
+        """Read the object at `at`, and return the position of the next one."""
         head = self._head(at)
         number, kind, depth, base = len(self._starts), head.code, 0, -1
         if head.code == _OFS_DELTA:
@@ -201,7 +203,7 @@ class Pack:
         return end
 
     def _release(self, numbers: list[int]) -> None:
-        """Deltas whose base is known by now, and those on them: without recursion, however deep."""
+        """Apply the deltas whose base is known by now, and those on them, without recursion."""
         while numbers:
             number = numbers.pop()
             at = self._starts[number]
@@ -215,13 +217,13 @@ class Pack:
             numbers += self._awaiting_oid.pop(oid, ())
 
     def _name(self, number: int, kind: int, depth: int, data: bytes) -> bytes:
-        """Know an object by its oid from now on."""
+        """Record an object by its oid."""
         if depth > self._bounds.depth:
             raise Malformed(f"a pack has more than {self._bounds.depth} deltas on one another")
         self._depths[number] = depth
-        oid = object_id(Kind(kind), data, self._format)
+        oid = object_id(ObjectKind(kind), data, self._format)
         if oid in self._places:
-            # Git makes no such pack; of two contents with one name, who knows which is taken.
+            # Git makes no such pack, and it is open which of two contents a server would take.
             raise Malformed("a pack has one object twice")
         self._count()
         at = self._places[oid] = self._starts[number]
@@ -230,15 +232,15 @@ class Pack:
 
     def _name_blobs(self, found: dict[bytes, int]) -> None:
         """Name all blobs, and those whose delta is on one of them by its name."""
-        numbers = [number for number, kind in enumerate(self._kinds) if kind == Kind.BLOB]
+        numbers = [number for number, kind in enumerate(self._kinds) if kind == ObjectKind.BLOB]
         for number in numbers:  # it grows meanwhile
             at = self._starts[number]
             head = self._head(at)
             try:
-                if head.code == Kind.BLOB:
+                if head.code == ObjectKind.BLOB:
                     oid = self._hash_blob(head)
                 else:
-                    oid = object_id(Kind.BLOB, self._content(at), self._format)
+                    oid = object_id(ObjectKind.BLOB, self._content(at), self._format)
             except Malformed:
                 continue  # beyond a bound: it counts as not found
             found[oid] = at
@@ -247,7 +249,7 @@ class Pack:
 
     def _hash_blob(self, head: _Head) -> bytes:
         """The name of a blob of any size, which is not kept."""
-        digest = start_object_id(Kind.BLOB, head.size, self._format)
+        digest = start_object_id(ObjectKind.BLOB, head.size, self._format)
         self._inflate(head, each=digest.update)
         return digest.digest()
 
@@ -282,7 +284,7 @@ class Pack:
         return content
 
     def _hold(self, at: int, content: bytes) -> None:
-        """Keep it, and let go of what was not used for longest."""
+        """Keep it, and drop the least recently used ones."""
         old = self._held.pop(at, None)
         self._held[at] = content
         self._held_bytes += len(content) - (len(old) if old is not None else 0)
@@ -348,13 +350,14 @@ class Pack:
         keep: bool = False,
         each: Callable[[bytes], object] | None = None,
     ) -> tuple[bytes, int]:
-        """An object's own data (if it is to be kept), and where it ends; `each` piece is told."""
+        """An object's own data (if it is to be kept), and its end; `each` is called with every
+        piece."""
         size, at = head.size, head.start
         if keep and size > self._bounds.size:
             raise Malformed(f"a commit, tree or tag has more than {self._bounds.size} bytes")
         self._spend(size)
         inflate = zlib.decompressobj()
-        # Deflate makes what it cannot shrink about a thousandth larger.
+        # Deflate makes data that it cannot shrink about a thousandth larger.
         piece = self._read(at, min(size + (size >> 8) + 32, _WINDOW))
         # One byte more than is said, so that one too many shows.
         left = size + 1

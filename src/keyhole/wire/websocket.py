@@ -1,4 +1,4 @@
-"""WebSocket as far as the gateway has to know it: handshake, and the origin's frames (RFC 6455).
+"""The parts of WebSocket that the gateway reads: handshake and the origin's frames (RFC 6455).
 
 Called by the gateway's interception. No extension is ever offered to the origin, so every payload
 is in the clear and can be searched; frames pass as they came, or the connection is cut. The
@@ -12,7 +12,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from keyhole.wire.httpfield import Malformed
+from keyhole.model.errors import Malformed
 
 MAX_CONTROL = 125
 """Bytes in a control frame (RFC 6455 §5.5)."""
@@ -33,7 +33,7 @@ _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 
 
 class _Kind(NamedTuple):
-    """What the first byte of a frame says."""
+    """The meaning of a frame's first byte."""
 
     control: bool
     final: bool
@@ -61,25 +61,25 @@ def accept_for(key: bytes) -> bytes:
     return base64.b64encode(digest)
 
 
-class Piece(NamedTuple):
+class FramePiece(NamedTuple):
     """A part of a frame, as much as has come. Control frames come whole."""
 
     data: bytes
     """The bytes on the wire, to be passed unchanged."""
     payload: bytes
-    """What of them is payload."""
+    """The payload in them."""
     ends_message: bool
-    """The message that this is part of is whole; always so for control frames."""
+    """Whether the message ends with it; always so for control frames."""
     control: bool
-    """Of a control frame, which may stand between the frames of a message."""
+    """Whether it is a control frame, which may come between the frames of a message."""
 
 
 _new_piece = tuple.__new__
-"""Makes a `Piece` in a third of the time."""
+"""Makes a `FramePiece` in a third of the time."""
 
 
 class FrameReader:
-    """Reads what an origin sends after the handshake."""
+    """Reads an origin's frames after the handshake."""
 
     __slots__ = ("_final", "_held", "_in_message", "_left", "closed")
 
@@ -89,11 +89,11 @@ class FrameReader:
         self._final = False
         self._in_message = False
         self.closed = False
-        """The origin has said that nothing more comes."""
+        """The origin has sent a close frame."""
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Take the next bytes: all that is whole enough to pass."""
-        pieces: list[Piece] = []
+    def feed(self, data: bytes) -> list[FramePiece]:
+        """Take the next bytes and return the pieces that may pass."""
+        pieces: list[FramePiece] = []
         if self._held:
             data, self._held = self._held + data, b""
         at, size = 0, len(data)
@@ -101,7 +101,7 @@ class FrameReader:
             if self._left:
                 part = data[at : at + self._left]
                 self._left -= len(part)
-                pieces.append(Piece(part, part, self._final and not self._left, control=False))
+                pieces.append(FramePiece(part, part, self._final and not self._left, control=False))
                 at += len(part)
                 continue
             at = self._short_frames(data, at, pieces)
@@ -114,8 +114,8 @@ class FrameReader:
             at = end
         return pieces
 
-    def _short_frames(self, data: bytes, at: int, pieces: list[Piece]) -> int:
-        """Take short frames that have come whole; where the first one is that takes more care.
+    def _short_frames(self, data: bytes, at: int, pieces: list[FramePiece]) -> int:
+        """Take short frames that are complete, and return the position of the first other frame.
 
         A loop of its own, since 256 KiB can hold 130,000 frames (I12).
         """
@@ -133,12 +133,12 @@ class FrameReader:
                 in_message = not final
             else:
                 break
-            pieces.append(_new_piece(Piece, (data[at:end], data[start:end], final, control)))
+            pieces.append(_new_piece(FramePiece, (data[at:end], data[start:end], final, control)))
             at = end
         self._in_message = in_message
         return at
 
-    def _frame(self, data: bytes, at: int, pieces: list[Piece]) -> int:
+    def _frame(self, data: bytes, at: int, pieces: list[FramePiece]) -> int:
         """Read the start of a frame, or all of a control frame; `at` while that is not there."""
         if self.closed:
             raise Malformed("a frame comes after the one that closes")
@@ -157,7 +157,9 @@ class FrameReader:
             part = data[start:end]
             left = self._left = length - len(part)
             self._final, self._in_message = final, not final
-            pieces.append(Piece(data[at : end - left], part, final and not left, control=False))
+            pieces.append(
+                FramePiece(data[at : end - left], part, final and not left, control=False)
+            )
             return end - left
         closes = data[at] == _FIN | _CLOSE
         if not final or length > MAX_CONTROL or (closes and length == 1):
@@ -165,7 +167,7 @@ class FrameReader:
         if end > len(data):
             return at
         self.closed = closes
-        pieces.append(Piece(data[at:end], data[start:end], ends_message=True, control=True))
+        pieces.append(FramePiece(data[at:end], data[start:end], ends_message=True, control=True))
         return end
 
 

@@ -1,4 +1,5 @@
-"""Sandboxes that are containers of an engine: Docker, or what speaks as Docker does.
+"""Sandboxes that are containers of an engine: Docker, or Podman over its Docker-compatible API.
 
-`holder.py` and `entry.py` run inside, in a holder and a sandbox; all else runs outside.
+`holder.py` and `entrypoint.py` run inside, in a holder and a sandbox; all other modules run
+outside.
 """

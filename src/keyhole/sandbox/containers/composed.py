@@ -1,32 +1,32 @@
-"""The first process of a sandbox that another file describes, as compose does: asserts, becomes.
+"""The first process of a sandbox that a compose file describes: asserts, then becomes the command.
 
-As `entry.py`, for a container that Keyhole did not ask an engine for: user, limits, mounts and the
-command are in that file. What the gateway knows (the network, what stands for secrets, the filter)
-it wrote where this reads it, and takes away when the door is closed, so that a sandbox which is
-started too early, or again behind another door, runs nothing (I2).
+Like `entrypoint.py`, for a container that the compose file defines with its user, limits, mounts
+and command. The gateway writes its part (the network, placeholders, the filter) to a file that this
+program reads, and removes the file when the door is closed. So a sandbox that is started too early,
+or again behind another door, runs nothing (I2).
 """
 
-# On the way of every start: it imports no `json`, `socket` or `typing`, as `inside.py` does not.
+# Runs at every start, so it imports no `json`, `socket` or `typing`; nor does `sandbox_init.py`.
 import _socket
 import marshal
 import os
 import stat
 import sys
 
-from keyhole.sandbox import inside
-from keyhole.sandbox.containers import entry
-from keyhole.sandbox.containers.guarded import Guarded
+from keyhole.sandbox import sandbox_init
+from keyhole.sandbox.containers import entrypoint
+from keyhole.sandbox.containers.guarded_main import GuardedMain
 
 TREE, PLACE = "/.keyhole", "/etc/keyhole"
-"""Where our programs are mounted, and what the gateway wrote."""
+"""The mount points of our programs, and of the gateway's files."""
 TERMS = f"{PLACE}/entry"
 
 _SO_NETNS_COOKIE = 71
 _OF_THE_LOADER = ("LD_", "GLIBC_TUNABLES")
 
 
-class Terms:
-    """What the gateway knows of the sandbox."""
+class ComposeTerms:
+    """The gateway's facts about the sandbox."""
 
     def __init__(
         self,
@@ -44,38 +44,40 @@ class Terms:
     ) -> None:
         self.namespace = namespace
         self.cookie = cookie
-        """The same, by what the kernel gives to no other one until the next boot."""
+        """The cookie of the network namespace, which the kernel does not reuse before the next
+        boot."""
         self.boot = boot
-        """Of the kernel: the next one begins to count anew."""
+        """The boot id: cookies are counted from the start again after a boot."""
         self.holder = holder
-        """The user whom the first process here is, whose end is the end of all others."""
+        """The uid of the first process in this process namespace. When that process ends, all
+        others end."""
         self.environment = environment
         self.seeds = seeds
-        """Files of the sandbox's own: path, content, mode."""
+        """Files to write for the sandbox: path, content, mode."""
         self.program = program
-        """The filter."""
+        """The system-call filter."""
         self.open_files = open_files
         self.memory = memory
         self.kept = kept
-        """By device and inode: what is the gateway's alone, and must not be mounted here."""
+        """Device and inode of files that belong to the gateway and must not be mounted here."""
 
     def packed(self) -> bytes:
-        """As `main` reads it, in the same interpreter."""
+        """Serialise it for `main`, which runs on the same interpreter."""
         return marshal.dumps(vars(self))
 
 
-@Guarded
+@GuardedMain
 def main() -> int:
-    """Run it: `composed TERMS COMMAND…`; the first is a file."""
+    """Run as `composed TERMS COMMAND…`; TERMS is a file."""
     try:
         with open(sys.argv[1], "rb") as file:
-            terms = Terms(**marshal.load(file))  # noqa: S302 - the gateway's, mounted read-only
+            terms = ComposeTerms(**marshal.load(file))  # noqa: S302 - the gateway's, mounted read-only
     except OSError as error:
         return _refuse(f"the gateway has no open door for this sandbox ({error.strerror})")
     command = tuple(sys.argv[2:])
     if not command:
         return _refuse("the service names no command, and that of its image is not taken")
-    config = entry.Config(
+    config = entrypoint.EntrypointConfig(
         namespace=terms.namespace,
         command=command,
         directory=os.getcwd(),
@@ -91,23 +93,21 @@ def main() -> int:
         open_files=terms.open_files,
         memory=terms.memory,
     )
-    return entry.enter(config, failures(terms))
+    return entrypoint.enter(config, failures(terms))
 
 
-def failures(terms: Terms) -> list[str]:
+def failures(terms: ComposeTerms) -> list[str]:
     """Every wall that does not stand."""
-    found = inside.wall_failures(terms.namespace)
+    found = sandbox_init.wall_failures(terms.namespace)
     if (_cookie(), boot()) != (terms.cookie, terms.boot):
         found.append("the network is not the one whose door is open")
     if _first_users() != {terms.holder}:
         found.append("the processes are not the door's, with which they are to end")
-    # What else is mounted is whoever's wrote the file, so every point is known.
-    found += inside.mount_failures((TREE, PLACE), ("/", TREE, PLACE), ("",))
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        points = [line.split(" ")[4] for line in file]
-    for point in points:
+    # The author of the file chose the other mounts, so every mount point is known.
+    found += sandbox_init.mount_failures((TREE, PLACE), ("/", TREE, PLACE), ("",))
+    for point in sandbox_init.mount_table(sandbox_init.read_mounts()):
         try:
-            status = os.stat(point.encode().decode("unicode_escape") if "\\" in point else point)
+            status = os.stat(point)
         except OSError:
             continue  # covered by another
         if (status.st_dev, status.st_ino) in terms.kept:
@@ -118,7 +118,7 @@ def failures(terms: Terms) -> list[str]:
 
 
 def boot() -> str:
-    """Which boot of the kernel this is."""
+    """The kernel's boot id."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read()
 
@@ -137,15 +137,15 @@ def _cookie() -> bytes:
 
 
 def surrounding(environment: dict[str, str]) -> dict[str, str]:
-    """The container's own variables, without what was emptied to keep it from our loader, and what
-    is ours alone."""
+    """The container's own variables, without those that were emptied to protect our loader and
+    those of our own process."""
     return {
         name: value
         for name, value in environment.items()
-        if (value or not name.startswith(_OF_THE_LOADER)) and entry.PLAIN.get(name) != value
+        if (value or not name.startswith(_OF_THE_LOADER)) and entrypoint.PLAIN.get(name) != value
     }
 
 
 def _refuse(why: str) -> int:
     sys.stderr.write(f"keyhole: nothing was run: {why}\n")
-    return inside.FAILED
+    return sandbox_init.FAILED

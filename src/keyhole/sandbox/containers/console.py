@@ -1,8 +1,8 @@
-"""The person's end of a container's standard streams.
+"""The user's end of a container's standard streams.
 
-The engine makes the pty, so the person's own terminal is never inside; here bytes are copied
-between the streams that Keyhole was started with and the connection that the engine gives. On a
-terminal, that is made raw meanwhile; what the keys mean is decided inside, Ctrl-Z included.
+The engine makes the pty, so the user's own terminal is never inside. This module copies bytes
+between the streams that Keyhole was started with and the engine's connection. A terminal is in raw
+mode meanwhile; the sandbox interprets the keys, Ctrl-Z included.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ import threading
 from typing import TYPE_CHECKING
 
 from keyhole.sandbox.keyboard import Keyboard
-from keyhole.sandbox.softreset import SoftReset
+from keyhole.sandbox.screen_modes import ScreenModes
+from keyhole.sandbox.soft_reset import SoftReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK = 65536
 _HEADER = struct.Struct(">BxxxI")
-"""Before each piece of output when there is no terminal: 1 for output or 2 for errors, its size."""
+"""The header of each piece of output without a terminal: 1 for output or 2 for errors, and the
+size."""
 _DRAIN_SECONDS = 5.0
-"""How long output that is still in flight is waited for after the sandbox has ended."""
+"""How long to wait for output in flight after the sandbox has ended."""
 
 
 _USUAL_SIZE = (24, 80)
-"""Rows and columns of a terminal that nobody looks at."""
+"""Rows and columns of a terminal that no person looks at."""
 _MAX_SAID = 4096
-"""Bytes that are kept of what a command says to nobody."""
+"""Bytes of output that are kept while no terminal is attached."""
 
 
-class Console:
-    """Owns the copying of one run. `close` gives the terminal back as it was."""
+class ContainerConsole:
+    """Copies one run's streams. `close` restores the terminal."""
 
     def __init__(self, stdin: int, stdout: int, stderr: int) -> None:
         self._outer = (stdin, stdout, stderr)
@@ -42,6 +44,7 @@ class Console:
         """Whether the command gets a terminal: its output is then one stream."""
         self._keyboard = Keyboard(stdin) if self.interactive else None
         self._reset = SoftReset()
+        self._modes = ScreenModes()
         self._stream: socket.socket | None = None
         self._resized: Callable[[int, int], None] = lambda *_: None
         self._unread: Callable[[], None] = lambda: None
@@ -49,8 +52,14 @@ class Console:
 
     @property
     def raw(self) -> bool:
-        """Whether the user's terminal now wants carriage returns spelled out."""
+        """Whether the user's terminal is in raw mode, in which a line needs a carriage return."""
         return self._keyboard is not None and self._keyboard.raw
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a program inside draws the screen or reads single keys: its output tells, since
+        the pty is the engine's."""
+        return self._keyboard is not None and self._modes.taken
 
     def connect(
         self,
@@ -58,8 +67,9 @@ class Console:
         resized: Callable[[int, int], None],
         unread: Callable[[], None],
     ) -> None:
-        """Whom to copy from and to. From any thread, `resized` is told rows and columns, and
-        `unread` that nobody reads the output any more."""
+        """Set the connection to copy from and to. Both callbacks may come from any thread:
+        `resized` gets rows and columns, `unread` is called when the output has no reader any
+        more."""
         self._stream, self._resized, self._unread = stream, resized, unread
 
     def start(self, suspended: Callable[[], bool]) -> None:
@@ -73,12 +83,12 @@ class Console:
         self.resize()
 
     def wait(self) -> None:
-        """Until there is no more to copy: the command has ended, or its terminal was left."""
+        """Wait until there is no more to copy: the command has ended, or the person detached."""
         if self._output is not None:
             self._output.join()
 
     def hang_up(self) -> None:
-        """Leave the command's streams; `wait` returns."""
+        """Detach from the command's streams; `wait` returns."""
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.shutdown(socket.SHUT_RDWR)
@@ -91,7 +101,7 @@ class Console:
                 self._resized(rows, columns)
 
     def close(self) -> None:
-        """Wait for the last output, and give the terminal back as it was."""
+        """Wait for the last output, and restore the terminal."""
         if self._output is not None:
             self._output.join(_DRAIN_SECONDS)
         if self._keyboard is not None:
@@ -103,7 +113,8 @@ class Console:
             self._stream = None
 
     def make_room(self) -> None:
-        """Go to where lines can be read, whatever the command left on the screen."""
+        """Move the cursor to a new line, so that a message can be read after the command's
+        output."""
         if self.interactive:
             self._write(self._reset.room())
 
@@ -112,7 +123,7 @@ class Console:
             _write_all(self._outer[1], data)
 
     def _type(self) -> None:
-        """What the person types, or a pipe brings, to its end."""
+        """Copy what the person types, or a pipe delivers, until its end."""
         stream, keyboard = self._stream, self._keyboard
         if stream is None:
             return
@@ -127,6 +138,7 @@ class Console:
         with contextlib.suppress(OSError):
             while stream is not None and (data := stream.recv(_CHUNK)):
                 self._reset.passed(data)
+                self._modes.passed(data)
                 _write_all(self._outer[1], data)
 
     def _show_streams(self) -> None:
@@ -152,13 +164,15 @@ class Console:
         return data
 
 
-class Unattended:
-    """Nobody's end: what the command says is read, so that it need not wait, and the last of it
-    kept, for whoever asks why it ended at once. Those who attach have streams of their own."""
+class UnattendedConsole:
+    """The console of a sandbox without a user. It reads the output, so that the command does not
+    block, and keeps the last of it to explain an early end. Attached terminals have streams of
+    their own."""
 
     interactive = True
-    """The command has a terminal, to which people come and go."""
+    """The command has a terminal, to which people attach and from which they detach."""
     raw = False
+    occupied = False
 
     def __init__(self) -> None:
         self._stream: socket.socket | None = None
@@ -172,7 +186,7 @@ class Unattended:
         resized: Callable[[int, int], None],
         unread: Callable[[], None],
     ) -> None:
-        """What to read."""
+        """Set the connection to read from."""
         self._stream, self._resized = stream, resized
 
     def start(self, suspended: Callable[[], bool]) -> None:
@@ -182,13 +196,13 @@ class Unattended:
         self._reader.start()
 
     def resize(self) -> None:
-        """There is nobody whose size it could have."""
+        """Do nothing: there is no terminal to take the size from."""
 
     def make_room(self) -> None:
-        """There is nobody to read."""
+        """Do nothing: there is no reader."""
 
     def close(self) -> None:
-        """Read no longer."""
+        """Stop reading."""
         if self._reader is not None:
             self._reader.join(_DRAIN_SECONDS)
         if self._stream is not None:
@@ -197,7 +211,7 @@ class Unattended:
 
     @property
     def last_line(self) -> str:
-        """What was said last, of what fits."""
+        """The last line of the output that was kept."""
         lines = self._said.decode("utf-8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

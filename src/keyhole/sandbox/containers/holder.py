@@ -1,14 +1,14 @@
-"""The holder: makes an empty network with a door, hands the door out, and holds the rest.
+"""The holder: makes an empty network with a door, hands over the door, and keeps the network.
 
-The first process of a container of its own, whose network and process numbers the sandbox's
-container shares. It runs before that exists, has given up everything by the time the door leaves
-it, and ends with the connection over which the door went. Its end is the end of every process in
-the sandbox: the kernel sees to that, so a run that is killed leaves nothing that goes on.
+It is the first process of a container whose network and process numbers the sandbox's container
+shares. It runs before the sandbox exists, gives up every right before it hands over the door, and
+ends when the connection closes over which the door went. The kernel then ends every process in the
+sandbox, so a killed run leaves nothing running.
 """
 
 from __future__ import annotations
 
-# On the way of every start, as `inside.py` is: no `json`, and nothing that imports `typing`.
+# Runs at every start: no `json`, and nothing that imports `typing`, as in `sandbox_init.py`.
 import os
 import signal
 import socket
@@ -16,53 +16,60 @@ import struct
 import sys
 import time
 
-from keyhole.sandbox import emptynet, syscalls
-from keyhole.sandbox.containers.guarded import Guarded
+from keyhole.sandbox import empty_network
+from keyhole.sandbox.containers.guarded_main import GuardedMain
+from keyhole.system import syscalls
+from keyhole.system.namespaces import own_network
 
 REGISTRATION = "/registration.sock"
-"""Where the one socket of the host is mounted, in the holder alone. It answers once."""
+"""The mount point of one socket of the host, in the holder alone. It answers once."""
 
 UID = 60778
-"""Who the holder is from then on: no user of the host, and never the sandbox's own, who could
-else trace or end it."""
+"""The holder's uid after it gave up root: no user of the host, and not the sandbox's, which could
+otherwise trace or kill it."""
 
 PATIENCE = 60.0
-"""Seconds that it waits for a gateway that comes later, or still has the holder before this one;
-then it ends, and whoever starts it again decides."""
+"""Seconds to wait for a gateway that starts later, or that still has the previous holder. Then the
+holder ends, and may be restarted."""
 _LOOK_SECONDS = 0.05
 
 
 HELD = "--held"
+PORTS = "--ports="
+"""The beginning of a word with the ports that are joined to the host's."""
 
 
-@Guarded
+@GuardedMain
 def main() -> int:
-    """Run the holder: `holder SOCKET NFT…`, where to register, and how nft is started.
+    """Run as `holder SOCKET [--ports=…] NFT…`: where to register, the ports that are joined to the
+    host's, and the command that starts nft.
 
-    Or `holder --held`, which an engine asks in the same container: whether the first process is one
-    that has given up everything.
+    Or as `holder --held`, an engine's health check in the same container: whether the first process
+    has given up every right.
     """
     if sys.argv[1:] == [HELD]:
         return 0 if _is_held() else 1
     try:
-        control = _registered(sys.argv[1])
+        place, *nft = sys.argv[1:]
+        ports = nft.pop(0).removeprefix(PORTS) if nft[0].startswith(PORTS) else ""
+        control = _registered(place)
     except OSError as error:
         sys.stderr.write(f"keyhole: no gateway takes a door here: {error.strerror}\n")
         return 1
     try:
-        # 1. Every address leads to the door. An interface is there when we look, or is told of.
-        links = emptynet.watch_links()
-        emptynet.raise_loopback()
-        emptynet.make_everything_local()
-        emptynet.capture(*sys.argv[2:])
-        door = emptynet.listen()
-        namespace = os.readlink("/proc/self/ns/net")
+        # 1. Every address leads to the door. An interface is found now, or is reported later.
+        links = empty_network.watch_interfaces()
+        empty_network.bring_up_loopback()
+        empty_network.make_everything_local()
+        empty_network.load_ruleset(*nft)
+        door = [*empty_network.open_door_sockets(), *empty_network.open_port_sockets(ports)]
+        namespace = own_network()
         # 2. Nothing is left that could change it.
         _give_up()
     except (OSError, RuntimeError) as error:
         control.sendall(_framed("error", str(error)))
         return 1
-    # 3. The door goes out.
+    # 3. The door is handed over.
     handed = [*door, links]
     socket.send_fds(control, [_framed("door", namespace)], [each.fileno() for each in handed])
     for each in handed:
@@ -78,7 +85,7 @@ def _registered(path: str) -> socket.socket:
             control.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
             control.close()
-            # A run listens before its holder is started: who does not has been killed.
+            # A run listens before its holder is started: if it does not, it was killed.
             if path == REGISTRATION or time.monotonic() > deadline:
                 raise
             time.sleep(_LOOK_SECONDS)
@@ -105,8 +112,8 @@ def _is_held() -> bool:
 
 
 def _hold(control: socket.socket) -> int:
-    """Until whoever has the door hangs up, or the engine asks us to end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans of the sandbox come to us; none is kept
+    """Wait until the owner of the door closes the connection, or the engine ends us."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the sandbox's orphans are ours: reap them
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while control.recv(1):
         pass
@@ -114,7 +121,7 @@ def _hold(control: socket.socket) -> int:
 
 
 def _framed(key: str, text: str) -> bytes:
-    """A message of one member, as JSON has it (RFC 8259, section 7)."""
+    """A JSON message with one member (RFC 8259, section 7)."""
     plain = "".join(c if " " <= c <= "~" and c not in '"\\' else _escaped(c) for c in text)
     data = f'{{"{key}": "{plain}"}}'.encode("ascii")
     return struct.pack("=I", len(data)) + data

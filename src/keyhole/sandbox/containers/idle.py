@@ -1,15 +1,14 @@
-"""What a sandbox does that was given no command: nothing, until it is ended.
+"""The command of a sandbox that was given none: it waits until it is ended.
 
-A program of the kit, so that it is there in any image. A terminal that is attached to it does not
-end it by its keys.
+It is one of our programs, so every image has it. Keys on an attached terminal do not end it.
 """
 
 import _signal as signal  # type: ignore[import-not-found]
 
-from keyhole.sandbox.containers.guarded import Guarded
+from keyhole.sandbox.containers.guarded_main import GuardedMain
 
 
-@Guarded
+@GuardedMain
 def main() -> int:
     """Wait for SIGTERM, or for the end of the holder."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP):

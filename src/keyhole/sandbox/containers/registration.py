@@ -1,23 +1,25 @@
-"""Where one holder hands over the door that it made, and nobody else can.
+"""The socket on which exactly one holder registers and hands over its door.
 
-A socket for each holder, mounted in that holder alone, that answers one connection. Who connects is
-known by the kernel: the peer's process, held by a descriptor, is in the control group of the
-container that we made, and is what the engine says is that container's first process (I5).
+Each holder has one, mounted in that holder alone, that accepts one connection. The kernel
+identifies the peer: its process, held by a pidfd, is in the control group of the container that we
+made, and the engine reports that it is the first process of that container (I5).
 
-A holder is begun before there is a loop, which takes a while to import.
+A holder is started before the event loop is imported, which takes a while.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import struct
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
-from keyhole.sandbox.helper import DoorReader, SetupFailed
+from msgspec import Struct
+
+from keyhole.model.errors import SetupFailed
+from keyhole.sandbox.handover import DoorReader
+from keyhole.system.processes import has_ended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +33,27 @@ _SO_NETNS_COOKIE = 71
 NAME = "registration.sock"
 
 
-class Registration:
+class DoorRegistration:
     """One socket, for one holder."""
 
     def __init__(self, directory: Path) -> None:
-        """`directory` is ours alone, or also the holder's, who cannot write in it."""
+        """`directory` is ours alone, or readable by the holder, which cannot write in it."""
         self.path = directory / NAME
-        self.path.unlink(missing_ok=True)  # of one that was killed
+        self.path.unlink(missing_ok=True)  # left by a run that was killed
         self._listener = socket.socket(socket.AF_UNIX)
-        # By a short name: that of a socket has at most 107 bytes.
+        # A short name: the path of a socket has at most 107 bytes.
         place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._listener.bind(f"/proc/self/fd/{place}/{self.path.name}")
         finally:
             os.close(place)
-        # The holder is another user, who sees this file and nothing of the directory.
+        # The holder is another user, which sees this file and not the directory.
         os.chmod(self.path, 0o666)  # noqa: S103 - in a directory that is ours alone
         self._listener.listen(1)
         self._listener.setblocking(False)
 
     async def accept(self) -> socket.socket:
-        """Whoever connects first; nobody can after that."""
+        """Accept the first peer that connects; after that no other can."""
         import asyncio
 
         try:
@@ -61,24 +63,23 @@ class Registration:
         return connection
 
     def close(self) -> None:
-        """Answer nobody."""
+        """Close the socket without accepting a peer."""
         self._listener.close()
         self.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """What a holder hands over."""
+class RegisteredDoor(Struct, frozen=True):
+    """The sockets and the network that a holder hands over."""
 
     door: list[socket.socket]
     links: socket.socket
-    """On which the kernel tells of new interfaces."""
+    """The socket on which the kernel reports new interfaces."""
     namespace: str
-    """The name of its network."""
+    """The name of its network namespace."""
 
 
-async def receive(control: socket.socket) -> Handed:
-    """All that comes over this connection."""
+async def receive_door(control: socket.socket) -> RegisteredDoor:
+    """Receive the door over this connection."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -99,26 +100,27 @@ async def receive(control: socket.socket) -> Handed:
         for each in handed:
             each.close()
         raise
-    return Handed(handed[:-1], handed[-1], reader.namespace)
+    return RegisteredDoor(handed[:-1], handed[-1], reader.namespace)
 
 
 def cookie_of(sock: socket.socket) -> bytes:
-    """Which network it is of: what the kernel gives to no other one until the next boot."""
+    """The cookie of its network namespace, which the kernel never reuses before the next boot."""
     return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
 
 
-def refuse_elsewhere(control: socket.socket, door: list[socket.socket]) -> None:
-    """SetupFailed unless who registered is in the very network that the door leads to.
+def refuse_other_network(control: socket.socket, door: list[socket.socket]) -> None:
+    """Raise SetupFailed unless the peer is in the network of the door.
 
-    The kernel makes our end of a connection in the namespace of the socket that connected to it. It
-    is all that is known of a peer whose process numbers are not ours (I5).
+    The kernel makes our end of a connection in the namespace of the socket that connected to it.
+    Nothing else is known of a peer in another process namespace (I5).
     """
     if len({cookie_of(each) for each in (control, *door)}) != 1:
         raise SetupFailed("who registered a door is not in the network that it leads to")
 
 
 def _refuse_strange(handed: list[socket.socket]) -> None:
-    """The sockets are all of one namespace, and that is not ours; the last alone is netlink's."""
+    """Refuse sockets unless all are of one namespace that is not ours, and only the last is
+    netlink's."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
         cookies = [cookie_of(each) for each in (own, *handed)]
     of_netlink = [s.family == socket.AF_NETLINK for s in handed]
@@ -130,19 +132,19 @@ def _refuse_strange(handed: list[socket.socket]) -> None:
 def check_peer(
     control: socket.socket, engine: Engine, container: str, *, grouped: bool = True
 ) -> None:
-    """SetupFailed unless the process behind this connection is that container's first.
+    """Raise SetupFailed unless the process behind this connection is the first of that container.
 
-    A rootless engine may be unable to make control groups, so of it a group is not demanded
-    (`grouped`); one that is another container's is refused all the same.
+    A rootless engine may be unable to make control groups, so none is required there (`grouped`);
+    the group of another container is refused all the same.
     """
     pidfd = _peer(control)
     try:
         pid = _pid_of(pidfd)
         groups = _groups_of(pid)
-        # We may be in a container ourselves, and what has no group of its own is then in ours.
+        # We may be in a container ourselves; a process without a group of its own is then in ours.
         member = container in groups or not (grouped or groups - _groups_of(os.getpid()))
         state = engine.state(container)
-        lives = not select.select([pidfd], [], [], 0)[0]  # so its number was not another's
+        lives = not has_ended(pidfd)  # so its number still is this process's
     finally:
         os.close(pidfd)
     if not (member and lives and state.running and state.id == container and state.pid == pid):
@@ -154,8 +156,8 @@ def _peer(control: socket.socket) -> int:
         data = control.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4)
         return int(struct.unpack("=i", data)[0])
     except OSError:
-        # Before Linux 6.5. A number could be another's by now; that the engine names the same
-        # number for a container which runs is then what counts.
+        # Before Linux 6.5. The number may belong to another process by now; then it counts that the
+        # engine names the same number for a running container.
         data = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid = int(struct.unpack("=3i", data)[0])
         try:

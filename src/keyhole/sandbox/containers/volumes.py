@@ -1,10 +1,10 @@
-"""The volumes that outlive a sandbox: made once, given to its user, known again, and tidied.
+"""The volumes that outlive a sandbox: created once, given to its user, recognised, and tidied.
 
-Called before a sandbox is made. A volume of the name that somebody else made is not taken. That one
-was given to its user is remembered outside, by a word that only that volume carries; whoever was
-killed in between finds it unfinished. What code that is not trusted left in a volume would lead the
-engine's mounts below it anywhere, over our own programs among them: so that is looked at first,
-while no sandbox has the volume (I11).
+Called before a sandbox is made. A volume of that name that Keyhole did not make is not used. Each
+volume has a unique label, and a file outside records that the volume with this label was given to
+its user; after a kill in between it counts as unfinished. Links that untrusted code left in a
+volume could redirect the engine's mounts, even over our own programs. So the volume is tidied
+first, while no sandbox uses it (I11).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import fcntl
 import secrets
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
-from keyhole.sandbox.containers import spec
-from keyhole.sandbox.containers.engine import EngineFailed, NoSuchThing
-from keyhole.sandbox.files.fileplan import Bind, Kind, Mask, Tmpfs, Volume
+from msgspec import Struct
+
+from keyhole.sandbox.containers import container_spec
+from keyhole.sandbox.containers.engine_client import EngineFailed, NotInEngine
+from keyhole.sandbox.files.mount_plan import Bind, Mask, MountKind, Tmpfs, Volume
 from keyhole.sandbox.files.paths import is_below
 
 if TYPE_CHECKING:
@@ -25,73 +26,75 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.sandbox.containers.engine import Engine
-    from keyhole.sandbox.containers.nature import Nature
-    from keyhole.sandbox.files.fileplan import Entry
+    from keyhole.sandbox.containers.engine_traits import EngineTraits
+    from keyhole.sandbox.files.mount_plan import Entry
     from keyhole.sandbox.launch import Launch
 
 WHAT = "volume"
-"""What they are labelled as."""
+"""The label's value for these volumes."""
 MADE = "keyhole.made"
-"""By what one is told from another that had its name before."""
+"""The label that distinguishes it from an earlier volume of the same name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Giving:
-    """Who gives them away: our own image with its kit, and where is remembered what was given."""
+class VolumeGiver(Struct, frozen=True):
+    """Our own image with its programs, and the directory of records of volumes."""
 
     image: str
     kit: str
-    nature: Nature
-    """Of the engine: whose ids it has."""
+    traits: EngineTraits
+    """The engine's traits, for the ids of its containers."""
     marks: Path
 
 
-def marks_of(at: Path) -> Path:
-    """Where that is remembered, beside the files of this user's sandboxes."""
+def volume_marks(at: Path) -> Path:
+    """The directory of these records, beside the files of this user's sandboxes."""
     return at.parent / "volumes"
 
 
-def ensure(engine: Engine, launch: Launch, giving: Giving) -> None:
-    """Have every volume of the launch. EngineFailed when one cannot be had."""
+def ensure_volumes(engine: Engine, launch: Launch, giving: VolumeGiver) -> None:
+    """Create, and tidy, every volume of the launch. Raises EngineFailed."""
     who = (launch.uid, launch.gid)
-    shown = [entry for _, entry in spec.visible(launch.files)]
+    shown = [entry for _, entry in container_spec.visible_entries(launch.files)]
     for volume in shown:
         if not isinstance(volume, Volume) or _ensure(engine, volume.name, who, giving):
             continue
         below = [_place(e, volume) for e in _mounted_in(volume, shown)]
         if below:
-            kit, nature = giving.kit, giving.nature
-            _run(engine, spec.tidier(giving.image, kit, volume.name, who, below, nature))
+            kit, traits = giving.kit, giving.traits
+            _run(
+                engine, container_spec.tidy_spec(giving.image, kit, volume.name, who, below, traits)
+            )
 
 
 def _mounted_in(volume: Volume, shown: list[Entry]) -> list[Entry]:
-    """What is mounted in it, and not in something that is."""
+    """The entries that are mounted directly in the volume, not in another of its mounts."""
     below = [entry for entry in shown if is_below(entry.target, volume.target)]
     return [e for e in below if not any(is_below(e.target, other.target) for other in below)]
 
 
 def _place(entry: Entry, volume: Volume) -> str:
-    """Where something is mounted, as `tidy.py` reads it: a directory ends with a slash."""
-    kind = entry.kind if isinstance(entry, Bind | Mask) else Kind.FILE
-    directory = isinstance(entry, Tmpfs | Volume) or kind is Kind.DIR
+    """The path of a mount in the form of `tidy_volume.py`: a directory ends with a slash."""
+    kind = entry.kind if isinstance(entry, Bind | Mask) else MountKind.FILE
+    directory = isinstance(entry, Tmpfs | Volume) or kind is MountKind.DIR
     return entry.target.removeprefix(f"{volume.target}/") + ("/" if directory else "")
 
 
-def forget(engine: Engine, name: str, marks: Path) -> None:
-    """Remove a volume of ours with all that is in it, and whoever was killed while using it.
+def remove_volume(engine: Engine, name: str, marks: Path) -> None:
+    """Remove one of our volumes with its content, and containers of killed runs that used it.
 
-    By who holds the sandbox that it is the home of. EngineFailed while somebody else uses it.
+    The caller holds the sandbox whose home it is. Raises EngineFailed while it is in
+    use.
     """
-    with contextlib.suppress(NoSuchThing):
-        if engine.volume(name).get(spec.LABEL) == WHAT:
+    with contextlib.suppress(NotInEngine):
+        if engine.volume(name).get(container_spec.LABEL) == WHAT:
             for container in engine.containers(volume=name):
                 engine.remove(container.id)
             engine.remove_volume(name)
     (marks / name).unlink(missing_ok=True)
 
 
-def _ensure(engine: Engine, name: str, who: tuple[int, int], giving: Giving) -> bool:
-    """Have one; whether it is new, so that there is nothing in it."""
+def _ensure(engine: Engine, name: str, who: tuple[int, int], giving: VolumeGiver) -> bool:
+    """Create the volume, if it is missing, and give it to the user. Returns whether it is new."""
     mark = giving.marks / name
     found = _find(engine, name)
     if found and _said(mark) == _words(found, who):
@@ -102,11 +105,11 @@ def _ensure(engine: Engine, name: str, who: tuple[int, int], giving: Giving) -> 
         found = _find(engine, name)
         new = found is None
         if found is None:
-            engine.create_volume(name, {spec.LABEL: WHAT, MADE: secrets.token_hex(8)})
+            engine.create_volume(name, {container_spec.LABEL: WHAT, MADE: secrets.token_hex(8)})
             found = engine.volume(name)
         elif _said(mark) == _words(found, who):
             return False
-        _run(engine, spec.owner(giving.image, giving.kit, name, who, giving.nature))
+        _run(engine, container_spec.chown_spec(giving.image, giving.kit, name, who, giving.traits))
         mark.write_text(_words(found, who), "utf-8")
     return new
 
@@ -114,9 +117,9 @@ def _ensure(engine: Engine, name: str, who: tuple[int, int], giving: Giving) -> 
 def _find(engine: Engine, name: str) -> Mapping[str, str] | None:
     try:
         found = engine.volume(name)
-    except NoSuchThing:
+    except NotInEngine:
         return None
-    if found.get(spec.LABEL) != WHAT:
+    if found.get(container_spec.LABEL) != WHAT:
         raise EngineFailed(f"the engine has a volume {name} that Keyhole did not make")
     return found
 

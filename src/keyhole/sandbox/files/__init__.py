@@ -1,5 +1,5 @@
-"""What the sandbox sees of the host's files: the plan, and the comparison after the run.
+"""The host's files that the sandbox sees: the mount plan, and the comparison after the run.
 
-`planning.plan_files` is called outside, as the user; `walk` also in the helper, so that this
+`mount_planning.plan_mounts` is called outside, as the user; `walk` also in the helper, so this
 package imports nothing by itself.
 """

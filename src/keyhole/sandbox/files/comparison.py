@@ -1,7 +1,7 @@
-"""What a run left behind that the host may execute: looked at before and after, and compared (I11).
+"""Compares the files that the host may execute before and after a run (I11).
 
-Called outside, around the run. It reads what hostile code has just written: every walk and all
-reading is bounded, no link is followed, and what could not be compared is said.
+Called outside, around the run. It reads files that hostile code has just written: every walk and
+all reading is bounded, no link is followed, and files that could not be compared are reported.
 """
 
 from __future__ import annotations
@@ -10,51 +10,58 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from keyhole.model.redacted import redacted_repr
 from keyhole.model.text import visible
-from keyhole.model.value import dataclass, field
-from keyhole.sandbox.files.digests import Digests, Mark, digest_of, is_same
-from keyhole.sandbox.files.executed import Finder, Fold, Found, Group
-from keyhole.sandbox.files.fileplan import Kind, Scope
+from keyhole.sandbox.files.digests import Digests, FileStamp, digest_of, is_same
+from keyhole.sandbox.files.executable_finder import (
+    ExecutableEntry,
+    ExecutableFinder,
+    FindingFold,
+    FindingGroup,
+)
+from keyhole.sandbox.files.mount_plan import ComparisonScope, MountKind
 from keyhole.sandbox.files.paths import is_below, is_within
-from keyhole.sandbox.files.survey import Budget, Listing, TooLarge, walk
+from keyhole.sandbox.files.tree_walk import DirectoryListing, TreeTooLarge, WalkBudget, walk_tree
 from keyhole.sandbox.files.triggers import GIT_DATA, SEARCHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_LINES = 40
-"""Findings that are named; the rest is counted."""
+"""Findings that are listed; the others are counted."""
 MAX_SIGHTS = 100_000
-"""Things that are compared; a large project with its packages has a few thousand."""
+"""Entries that are compared; a large project with its packages has a few thousand."""
 MAX_ALONE = 4
-"""Changes in one directory that are told one by one; more are told in one line."""
+"""Changes in one directory that are reported one by one; more are reported in one line."""
 _NAMED = 3
-"""Of those, how many that line names."""
+"""How many of those that line names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """One thing that the host may execute: why, what it belongs to, and its content at the time."""
+class SnapshotEntry(Struct, frozen=True):
+    """One file that the host may execute: the reason, its group, and its content at the time."""
 
     why: str
-    mark: Mark
-    group: Group | None = None
+    mark: FileStamp
+    group: FindingGroup | None = None
     link: str = ""
-    """What a link says."""
+    """The target of a link."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All of them, by path."""
+class Snapshot(Struct, frozen=True):
+    """All entries, by path."""
 
-    sights: dict[str, Sight] = field(repr=False)
+    sights: dict[str, SnapshotEntry]
     unseen: tuple[str, ...] = ()
-    """Trees and directories that could not be looked through."""
-    scope: Scope = Scope(())
-    """What was to be looked through."""
+    """Trees and directories that could not be searched."""
+    scope: ComparisonScope = ComparisonScope(())
+    """The trees that were to be searched."""
+
+    __repr__ = redacted_repr("sights")
 
     def digests(self) -> dict[str, str]:
-        """Of each thing, and of each group with all that belongs to it."""
+        """The digest of each entry, and of each group with all its entries."""
         texts: dict[str, list[str]] = defaultdict(list)
         for path, sight in sorted(self.sights.items()):
             texts[path].append(sight.mark.text)
@@ -63,7 +70,7 @@ class Snapshot:
         return {path: digest_of("\0".join(parts)) for path, parts in texts.items()}
 
     def knows(self, path: str, why: str) -> bool:
-        """Whether it was looked for, so that it is gone if it is not among the sights."""
+        """Whether the path was searched, so that a missing entry is gone."""
         if why == SEARCHED:  # only for a shell that has it on its PATH
             return any(path == watched for watched, _ in self.scope.watched)
         return any(is_within(path, root) for root in self.scope.writable) and not any(
@@ -71,59 +78,57 @@ class Snapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that the host may execute and that appeared or changed."""
+class Finding(Struct, frozen=True):
+    """A file that the host may execute and that appeared or changed."""
 
     path: str
     change: str
     """`new` or `changed`."""
     why: str
     detail: str = ""
-    """What of it, where it is more than one thing."""
+    """The part of it that changed, if it has several."""
     before: str = ""
-    """The digest that it had; empty if it is new."""
+    """The digest from before; empty if it is new."""
     now: str = ""
 
     @property
     def line(self) -> str:
-        """For the person; no byte in it is a control character."""
+        """The line for the person, without control characters."""
         reasons = f"{self.detail}; {self.why}" if self.detail else self.why
         return f"{self.change}: {visible(self.path)} ({visible(reasons)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Everything that a run left behind, as far as it could be compared."""
+class Comparison(Struct, frozen=True):
+    """All findings of a run, as far as it could be compared."""
 
     findings: tuple[Finding, ...] = ()
     uncompared: tuple[str, ...] = ()
-    """Places that were not looked through, and files of which nobody can say."""
+    """Directories that were not searched, and files that could not be compared."""
 
 
-def snapshot(
-    scope: Scope, budget: Budget | None = None, digests: Digests | None = None
+def take_snapshot(
+    scope: ComparisonScope, budget: WalkBudget | None = None, digests: Digests | None = None
 ) -> Snapshot:
-    """Look through the trees that the sandbox can write."""
-    looking = _Looking(scope, digests or Digests())
-    budget = budget or Budget()
+    """Search the trees that the sandbox can write."""
+    looking = _SnapshotBuilder(scope, digests or Digests())
+    budget = budget or WalkBudget()
     for tree in scope.writable:
         if any(is_below(tree, other) for other in scope.writable):
             continue
         if not os.path.isdir(tree):
             where, name = os.path.split(tree)
-            looking.look_at(Listing(where, files=[name]), where)
+            looking.look_at(DirectoryListing(where, files=[name]), where)
             continue
         looking.walk(tree, tree, budget)
     looking.walk_detours(budget)
     return Snapshot(looking.sights, tuple(looking.unseen), scope)
 
 
-def compare(before: Snapshot, after: Snapshot) -> Comparison:
-    """What appeared or changed: *files your host may execute*."""
+def compare_snapshots(before: Snapshot, after: Snapshot) -> Comparison:
+    """The entries that appeared or changed: *files your host may execute*."""
     was, now = before.digests(), after.digests()
     alone: list[Finding] = []
-    groups: dict[Group, list[Finding]] = defaultdict(list)
+    groups: dict[FindingGroup, list[Finding]] = defaultdict(list)
     unsure = [path for path in after.unseen if path not in before.unseen] or list(after.unseen)
     for path, sight in sorted(after.sights.items()):
         earlier = before.sights.get(path)
@@ -145,20 +150,24 @@ def compare(before: Snapshot, after: Snapshot) -> Comparison:
     found = {finding.path: finding for finding in alone}
     for group, changes in groups.items():
         path = group.path
-        many = len(changes) > MAX_ALONE and group.fold is Fold.MANY
-        if group.fold is Fold.ALWAYS or many or (group.fold is Fold.NEW and path not in was):
+        many = len(changes) > MAX_ALONE and group.fold is FindingFold.MANY
+        if (
+            group.fold is FindingFold.ALWAYS
+            or many
+            or (group.fold is FindingFold.NEW and path not in was)
+        ):
             change = "changed" if path in was else "new"
-            detail = "" if group.fold is Fold.NEW else _several(group, changes)
+            detail = "" if group.fold is FindingFold.NEW else _several(group, changes)
             found[path] = Finding(path, change, group.why, detail, was.get(path, ""), now[path])
         else:
             found |= {finding.path: finding for finding in changes}
-    # What the host already trusts comes first.
+    # Files that the host already trusts come first.
     ordered = sorted(found.values(), key=lambda finding: (finding.change == "new", finding.path))
     return Comparison(tuple(ordered), tuple(unsure))
 
 
-def lines(comparison: Comparison) -> tuple[str, ...]:
-    """For the person: a line for each, and how many more there are."""
+def finding_lines(comparison: Comparison) -> tuple[str, ...]:
+    """A line for each finding, and the number of further ones."""
     found = _bounded([finding.line for finding in comparison.findings])
     unsure = [f"not compared: {visible(path)}" for path in comparison.uncompared]
     return (*found, *_bounded(unsure))
@@ -169,7 +178,7 @@ def _bounded(texts: Sequence[str]) -> list[str]:
     return [*texts[:MAX_LINES], *([f"and {more} more"] if more > 0 else [])]
 
 
-def _several(group: Group, changes: list[Finding]) -> str:
+def _several(group: FindingGroup, changes: list[Finding]) -> str:
     names = [finding.path.removeprefix(f"{group.path}/") for finding in changes]
     more = len(names) - _NAMED
     if more <= 0:
@@ -179,27 +188,27 @@ def _several(group: Group, changes: list[Finding]) -> str:
     return f"{counted}: {', '.join(names[:_NAMED])} and {more} more"
 
 
-class _Looking:
-    """Collects the sights of one snapshot."""
+class _SnapshotBuilder:
+    """Collects the entries of one snapshot."""
 
-    def __init__(self, scope: Scope, digests: Digests) -> None:
+    def __init__(self, scope: ComparisonScope, digests: Digests) -> None:
         self._roots = scope.writable
-        self._finder = Finder(scope.writable, scope.watched)
+        self._finder = ExecutableFinder(scope.writable, scope.watched)
         self._digests = digests
-        self.sights: dict[str, Sight] = {}
+        self.sights: dict[str, SnapshotEntry] = {}
         self.unseen: list[str] = []
 
-    def walk(self, top: str, root: str, budget: Budget, called: str = "") -> None:
-        """Go through a tree, or a directory that a link gives the name `called`."""
+    def walk(self, top: str, root: str, budget: WalkBudget, called: str = "") -> None:
+        """Search a tree, or a directory that a link gives the name `called`."""
         try:
-            for listing in walk(top, budget):
+            for listing in walk_tree(top, budget):
                 self.look_at(listing, root, called)
                 called = ""
-        except TooLarge:
+        except TreeTooLarge:
             self.unseen.append(top)
 
-    def walk_detours(self, budget: Budget) -> None:
-        """Go through directories that links give another name."""
+    def walk_detours(self, budget: WalkBudget) -> None:
+        """Search directories that links give another name."""
         while self._finder.pending:
             detour = self._finder.pending.popleft()
             self._finder.enter(detour)
@@ -207,8 +216,8 @@ class _Looking:
         if self._finder.crowded:
             self.unseen = list(self._roots)
 
-    def look_at(self, listing: Listing, root: str, called: str = "") -> None:
-        """One directory."""
+    def look_at(self, listing: DirectoryListing, root: str, called: str = "") -> None:
+        """Search one directory."""
         where = listing.path
         if listing.closed:
             self.unseen.append(where)
@@ -216,33 +225,35 @@ class _Looking:
         for found in self._finder.look(listing, root, called):
             self._note(found)
         if root in self._roots and (where.endswith("/.git") or "/.git/" in where):
-            # Elsewhere such names may be anything: what looks like a bare repository is walked.
+            # Elsewhere such names may be anything: a likely bare repository is walked.
             listing.dirs[:] = [name for name in listing.dirs if name not in GIT_DATA]
 
-    def _note(self, found: Found) -> None:
-        if found.kind is Kind.DIR and found.trail is None and found.group is None:
+    def _note(self, found: ExecutableEntry) -> None:
+        if found.kind is MountKind.DIR and found.trail is None and found.group is None:
             return  # its entries come by themselves
         if len(self.sights) >= MAX_SIGHTS:
             self.unseen = list(self._roots)
             return
         links = found.trail.links if found.trail else ()
         link = links[0][1] if links else ""
-        sight = Sight(found.why, self._mark(found), found.group, link)
+        sight = SnapshotEntry(found.why, self._mark(found), found.group, link)
         self.sights.setdefault(found.path, sight)
 
-    def _mark(self, found: Found) -> Mark:
-        """A link's is the whole way that it leads, and what lies at the end if that is in a tree
-        which the sandbox can write."""
+    def _mark(self, found: ExecutableEntry) -> FileStamp:
+        """The stamp of an entry. A link's has the whole way that it leads, and its target's content
+        if that is in a tree which the sandbox can write."""
         trail = found.trail
         if trail is None:
             return (
-                Mark("directory", "") if found.kind is Kind.DIR else self._digests.file(found.path)
+                FileStamp("directory", "")
+                if found.kind is MountKind.DIR
+                else self._digests.file(found.path)
             )
         way = "\0".join(f"{step}\0{target}" for step, target in trail.links)
         if not any(is_within(trail.end, root) for root in self._roots):
-            return Mark(f"link {way}", "")
-        if found.kind is Kind.DIR:
-            return Mark(f"link {way}\0directory", "")
+            return FileStamp(f"link {way}", "")
+        if found.kind is MountKind.DIR:
+            return FileStamp(f"link {way}\0directory", "")
         end = self._digests.file(trail.end)
         content = f"link {way}\0{end.content}" if end.content else ""
-        return Mark(content, f"link {way}\0{end.identity}", end.settled)
+        return FileStamp(content, f"link {way}\0{end.identity}", end.settled)

@@ -1,8 +1,8 @@
-"""The content of files that the sandbox can write, told in a few bytes and within bounds (I9, I11).
+"""Bounded digests of files that the sandbox can write (I9, I11).
 
-Called before and after a run, outside. No link is followed, nothing but a regular file is read, and
-reading has a time of its own. A file that is not read is told by its number, size and time of
-change, which no call can set back: it is compared all the same.
+Called before and after a run, outside. No link is followed, only regular files are read, and
+reading has a time limit. A file that is not read is compared by inode, size and change time, which
+no system call can set back.
 """
 
 from __future__ import annotations
@@ -12,39 +12,38 @@ import os
 import stat
 import time
 
-from keyhole.model.value import dataclass
+from msgspec import Struct
 
 MAX_DIGEST = 1 << 20
 """Bytes of a file that are compared by content; settings, hooks and scripts are far smaller."""
 HASH_BYTES = 256 << 20
-"""Bytes that are read in one look at all trees."""
+"""Bytes that are read in one search of all trees."""
 HASH_SECONDS = 4.0
 """Time that reading them may take, however slow the disk is; usually it is some milliseconds."""
 SETTLED_SECONDS = 2.0
-"""Older than this, a time of change tells every later change: file systems keep it to two seconds
-at the coarsest (FAT)."""
+"""A change time older than this detects every later change: file systems store it with a resolution
+of two seconds at worst (FAT)."""
 _PIECE = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What changes when a file does."""
+class FileStamp(Struct, frozen=True):
+    """Values that change when a file does."""
 
     content: str
-    """The mode and the digest, or where a link leads; empty if it was not read."""
+    """The mode and the digest, or the target of a link; empty if it was not read."""
     identity: str
     """The file's number, size and time of change."""
     settled: bool = True
-    """Whether the identity tells every change from now on."""
+    """Whether the identity detects every change from now on."""
 
     @property
     def text(self) -> str:
-        """The best that is known, for a digest."""
+        """The content, or else the identity, for a digest."""
         return self.content or self.identity
 
 
-def is_same(before: Mark, after: Mark) -> bool | None:
-    """Whether a file is as it was; None when that cannot be told."""
+def is_same(before: FileStamp, after: FileStamp) -> bool | None:
+    """Whether a file is unchanged; None when that cannot be determined."""
     if before.content and after.content:
         return before.content == after.content
     if before.identity != after.identity:
@@ -53,7 +52,7 @@ def is_same(before: Mark, after: Mark) -> bool | None:
 
 
 class Digests:
-    """Reads files until the bounds of one look are reached."""
+    """Reads files until the bounds of one search are reached."""
 
     def __init__(
         self, most: int = MAX_DIGEST, total: int = HASH_BYTES, seconds: float = HASH_SECONDS
@@ -63,17 +62,17 @@ class Digests:
         self._seconds = seconds
         self._now = time.time()
 
-    def file(self, path: str) -> Mark:
-        """Of a file, or of whatever lies there."""
+    def file(self, path: str) -> FileStamp:
+        """The stamp of a file, or of whatever is at the path."""
         try:
             found = os.lstat(path)
             if not stat.S_ISREG(found.st_mode):
-                return Mark(f"no file {stat.S_IFMT(found.st_mode):o}", "")
+                return FileStamp(f"no file {stat.S_IFMT(found.st_mode):o}", "")
             content = self._content(path, found) if self._may_read(found.st_size) else ""
         except OSError as error:
-            return Mark(f"error {error.errno}", "")
+            return FileStamp(f"error {error.errno}", "")
         settled = found.st_ctime < self._now - SETTLED_SECONDS
-        return Mark(content, _identity(found), settled)
+        return FileStamp(content, _identity(found), settled)
 
     def _may_read(self, size: int) -> bool:
         if size > min(self._most, self._left) or self._seconds < 0:
@@ -103,7 +102,7 @@ class Digests:
 
 
 def digest_of(text: str) -> str:
-    """A short name of a text, which may hold half of a surrogate pair."""
+    """A short digest of a text, which may contain half of a surrogate pair."""
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:32]
 
 

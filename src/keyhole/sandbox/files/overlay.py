@@ -1,46 +1,47 @@
-"""What lies on top of the bound trees: masks, read-only binds, texts; and the mount order.
+"""The mounts on top of the bound trees: masks, read-only binds, texts; and the mount order.
 
-Whoever may rename a directory can put another in its place, and with it another `.git/config`. A
-mount point cannot be renamed, so every directory between a tree that can be written and something
-protected or masked in it becomes a mount of itself (I11).
+Code that may rename a directory can put another in its place, and with it another `.git/config`. A
+mount point cannot be renamed, so every directory between a writable tree and something protected or
+masked in it becomes a mount of itself (I11).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.errors import Refused
 from keyhole.model.text import visible
-from keyhole.sandbox.files.fileplan import Bind, Kind, Mask, Refused, Text
+from keyhole.sandbox.files.mount_plan import Bind, Mask, MountKind, TextFile
 from keyhole.sandbox.files.paths import depth, parents
 
 if TYPE_CHECKING:
     from keyhole.sandbox.files.trees import Tree
 
 MAX_MOUNTS = 4096
-"""Mounts on top of the trees (the kernel allows 100,000 in all); more is no project but an attack
-on the next run's patience."""
+"""Mounts on top of the trees. The kernel allows 100,000 in all; no project needs as many as this,
+but an attack could make the next start slow."""
 
-Covering = Bind | Mask | Text
+Covering = Bind | Mask | TextFile
 
 
 class Overlay:
-    """Collects what covers which path; the stronger wins: mask, text, read-only bind."""
+    """Collects the cover of each path; the strongest wins: mask, then text, then read-only bind."""
 
     def __init__(self, trees: tuple[Tree, ...]) -> None:
         self._trees = {tree.path: tree for tree in trees}
         self._masks: dict[str, Covering] = {}
         self._covers: dict[str, Covering] = {}
 
-    def mask(self, path: str, kind: Kind) -> None:
-        """Show nothing there."""
+    def mask(self, path: str, kind: MountKind) -> None:
+        """Hide the path."""
         self._masks[path] = Mask(path, kind)
 
     def text(self, path: str, content: str) -> None:
-        """Show this instead."""
-        self._covers[path] = Text(path, content)
+        """Show this text instead."""
+        self._covers[path] = TextFile(path, content)
 
-    def protect(self, path: str, kind: Kind) -> None:
-        """Show it, but read-only."""
+    def protect(self, path: str, kind: MountKind) -> None:
+        """Show it read-only."""
         self._covers.setdefault(path, Bind(path, path, kind))
 
     def is_masked(self, path: str) -> bool:
@@ -48,15 +49,15 @@ class Overlay:
         return path in self._masks or any(parent in self._masks for parent in parents(path))
 
     def is_tree(self, path: str) -> bool:
-        """Whether the policy names exactly this."""
+        """Whether the policy names exactly this path."""
         return path in self._trees
 
     def holds(self, path: str) -> bool:
-        """Whether some tree does."""
+        """Whether a tree contains it."""
         return any(p in self._trees for p in (path, *parents(path)))
 
     def is_writable(self, path: str) -> bool:
-        """Whether the innermost tree that holds the path can be written."""
+        """Whether the innermost tree that contains the path is writable."""
         return self._trees[self._home_of(path)].writable
 
     def refuse_uncovering(self, unsafe: frozenset[str]) -> None:
@@ -76,11 +77,11 @@ class Overlay:
                 )
 
     def mounts(self) -> tuple[Covering, ...]:
-        """Trees and what covers them, each after the directory that it lies in."""
+        """The trees and their covers, each after the directory that contains it."""
         covers: dict[str, Covering] = {
             path: cover
             for path, cover in (self._covers | self._masks).items()
-            # A tree that is named and shown anyway (unsafe_paths) is not made read-only again.
+            # A tree that the policy shows by `unsafe_paths` is not made read-only again.
             if not (path in self._trees and isinstance(cover, Bind))
             and not any(parent in self._masks for parent in parents(path))
         }
@@ -90,7 +91,7 @@ class Overlay:
         }
         for path in covers:
             for between in self._between(path):
-                found.setdefault(between, Bind(between, between, Kind.DIR, writable=True))
+                found.setdefault(between, Bind(between, between, MountKind.DIR, writable=True))
         found |= covers
         if len(found) > MAX_MOUNTS:
             raise Refused(

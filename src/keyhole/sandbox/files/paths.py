@@ -1,4 +1,4 @@
-"""Paths as text: canonical, absolute, compared by component. Pure but for `canonical`."""
+"""Paths as text: canonical, absolute, compared by component. Pure except `canonical`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def is_below(path: str, tree: str) -> bool:
 
 
 def depth(path: str) -> int:
-    """How many names lead to it."""
+    """The number of names in it."""
     return path.count("/") if path != "/" else 0
 
 
 def absolute(text: str, project: str, home: str) -> str:
-    """A path of the policy: `~` is the home, what is relative starts at the policy's directory."""
+    """A path of the policy: `~` is the home, and a relative path starts at the policy's
+    directory."""
     if text == "~" or text.startswith("~/"):
         text = home + text[1:]
     path = os.path.normpath(os.path.join(project, text))
@@ -33,7 +34,7 @@ def absolute(text: str, project: str, home: str) -> str:
 
 
 def canonical(path: str) -> str:
-    """The same with a link at the top (`/home` to `var/home`), the system's own, resolved."""
+    """The same path with the system's own link at the top resolved (`/home` to `var/home`)."""
     top, slash, rest = path[1:].partition("/")
     if not top or not os.path.islink(f"/{top}"):
         return path
@@ -41,7 +42,7 @@ def canonical(path: str) -> str:
 
 
 def parents(path: str) -> Iterator[str]:
-    """The directories that it lies in, the nearest first, `/` last."""
+    """The directories that contain it, the nearest first, `/` last."""
     while path != "/":
         path = path.rpartition("/")[0] or "/"
         yield path

@@ -1,9 +1,9 @@
-"""How a repository's directory is covered, and where a linked worktree keeps the rest of itself.
+"""Covers the directory of a repository, and finds the other half of a linked worktree.
 
 Git runs what `config` and `hooks` name, and looks for both where `.git`, `commondir` and `gitdir`
-point. All of these are read-only inside, the config as a sanitised copy (I1, I11). That covers
-`.git`, bare repositories, submodules (`.git/modules/…`) and worktrees (`.git/worktrees/…`) alike:
-each is a directory that git takes for a repository's.
+point. All of these are read-only inside, the config as a sanitised copy (I1, I11). The same holds
+for `.git`, bare repositories, submodules (`.git/modules/…`) and worktrees (`.git/worktrees/…`): git
+takes each of these directories for a repository's.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from keyhole.model.errors import Refused
 from keyhole.model.text import visible
-from keyhole.sandbox.files import gitconfig
-from keyhole.sandbox.files.fileplan import Kind, Refused
+from keyhole.sandbox.files import git_config
+from keyhole.sandbox.files.mount_plan import MountKind
 from keyhole.sandbox.files.paths import is_within
 from keyhole.sandbox.files.triggers import (
     GIT_CONFIGS,
@@ -21,13 +22,13 @@ from keyhole.sandbox.files.triggers import (
     GIT_POINTERS,
     is_git_directory,
 )
-from keyhole.sandbox.files.walk import read_no_links
+from keyhole.system.walk import read_no_links
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.sandbox.files.overlay import Overlay
-    from keyhole.sandbox.files.survey import Listing
+    from keyhole.sandbox.files.tree_walk import DirectoryListing
 
 _MAX_POINTER = 4096
 """Bytes of a file that holds one path."""
@@ -45,8 +46,8 @@ class Repositories:
         self.unread: list[str] = []
         """Configs that could not be read and are masked."""
 
-    def cover(self, listing: Listing) -> None:
-        """Protect what git acts on in the repository's directory that was listed."""
+    def cover(self, listing: DirectoryListing) -> None:
+        """Protect the files that git acts on in this directory of a repository."""
         where = listing.path
         self._refuse_links(listing)
         for name in GIT_CONFIGS:
@@ -55,12 +56,12 @@ class Repositories:
         if not self._overlay.is_writable(where):
             return
         if GIT_HOOKS_DIR in listing.dirs:
-            self._overlay.protect(f"{where}/{GIT_HOOKS_DIR}", Kind.DIR)
+            self._overlay.protect(f"{where}/{GIT_HOOKS_DIR}", MountKind.DIR)
         for name in GIT_POINTERS:
             if name in listing.files:
-                self._overlay.protect(f"{where}/{name}", Kind.FILE)
+                self._overlay.protect(f"{where}/{name}", MountKind.FILE)
 
-    def _refuse_links(self, listing: Listing) -> None:
+    def _refuse_links(self, listing: DirectoryListing) -> None:
         for name in (GIT_HOOKS_DIR, *GIT_CONFIGS, *GIT_POINTERS):
             path = f"{listing.path}/{name}"
             if name in listing.links and path not in self._unsafe:
@@ -73,29 +74,29 @@ class Repositories:
     def _cover_config(self, path: str, where: str) -> None:
         settings = self._settings(path)
         if settings is None:
-            self._overlay.mask(path, Kind.FILE)
+            self._overlay.mask(path, MountKind.FILE)
             self.unread.append(path)
             return
         if path in self._unsafe:
-            self._overlay.protect(path, Kind.FILE)
+            self._overlay.protect(path, MountKind.FILE)
         else:
             if "/.git/modules/" in path:
-                # A submodule's work tree is found by the `.git` file in it. Where this is set,
-                # `git submodule update` sets it again, and the config is read-only.
+                # A submodule's work tree is found by the `.git` file in it. If this key were kept,
+                # `git submodule update` would write it again, and the config is read-only.
                 settings = tuple(s for s in settings if (s.section, s.name) != ("core", "worktree"))
-            self._overlay.text(path, gitconfig.sanitised(settings))
-        hooks = gitconfig.hooks_path(settings)
+            self._overlay.text(path, git_config.sanitised(settings))
+        hooks = git_config.hooks_path(settings)
         if hooks:
             self._cover_hooks(hooks, where)
 
-    def _settings(self, path: str) -> tuple[gitconfig.Setting, ...] | None:
+    def _settings(self, path: str) -> tuple[git_config.RepositorySetting, ...] | None:
         try:
-            data = read_no_links(path, gitconfig.MAX_CONFIG + 1)
+            data = read_no_links(path, git_config.MAX_CONFIG + 1)
         except OSError:
             return None
-        if self._git is None or len(data) > gitconfig.MAX_CONFIG:
+        if self._git is None or len(data) > git_config.MAX_CONFIG:
             return None
-        return gitconfig.parse(self._git, data)
+        return git_config.parse(self._git, data)
 
     def _cover_hooks(self, hooks: str, where: str) -> None:
         # Relative to where hooks run: the top of the work tree, or the bare repository.
@@ -106,11 +107,11 @@ class Repositories:
         self.hooks.append(path)
         real = os.path.realpath(path)
         if os.path.isdir(real) and self._overlay.holds(real) and self._overlay.is_writable(real):
-            self._overlay.protect(real, Kind.DIR)
+            self._overlay.protect(real, MountKind.DIR)
 
 
 def pointed_to(pointer: str) -> str | None:
-    """The path in a `.git` file (`gitdir: …`), made absolute; None if it is none."""
+    """The path in a `.git` file (`gitdir: …`), made absolute; None if the file has none."""
     text = _one_line(pointer)
     if text is None or not text.startswith("gitdir: "):
         return None
@@ -118,11 +119,12 @@ def pointed_to(pointer: str) -> str | None:
 
 
 def common_directory(top: str, named: tuple[str, ...]) -> str | None:
-    """The directory that a linked worktree shares, to be bound too; None if nothing is missing.
+    """The common directory of a linked worktree, which must be bound too; None if nothing is
+    missing.
 
-    `.git` in a work tree may be a file that anyone wrote, so it is believed only where git itself
-    made the way back: `<common>/worktrees/<name>`, whose `gitdir` names this very file. Attack: a
-    checkout whose `.git` says `gitdir: ~/.ssh`.
+    An attacker may have written the `.git` file of a work tree. So it is trusted only where git
+    itself made the link back: `<common>/worktrees/<name>`, whose `gitdir` names this very file.
+    Attack: a checkout whose `.git` contains `gitdir: ~/.ssh`.
     """
     pointer = f"{top}/.git"
     if not os.path.isfile(pointer) or os.path.islink(pointer):

@@ -1,7 +1,7 @@
-"""The trees that the policy names, resolved and judged before anything is looked at.
+"""The trees that the policy names, resolved and judged before anything in them is read.
 
-Called by `planning.py`. A path through a link is refused rather than resolved: a link in a tree
-that an earlier run could write decides where it leads today (I11).
+Called by `mount_planning.py`. A path through a link is refused, not resolved: an earlier run that
+could write the link decides where it leads today (I11).
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from keyhole.model.errors import Refused
 from keyhole.model.text import visible
-from keyhole.model.value import dataclass
-from keyhole.sandbox.files import danger
-from keyhole.sandbox.files.fileplan import Kind, Refused
+from keyhole.sandbox.files import dangerous_paths
+from keyhole.sandbox.files.mount_plan import MountKind
 from keyhole.sandbox.files.paths import absolute, canonical, depth, is_below, is_within
-from keyhole.sandbox.files.walk import LinkInPath, open_beneath_no_links
+from keyhole.system.walk import LinkInPath, open_beneath_no_links
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Sandbox
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """A file or directory of the host that the sandbox is given."""
 
     path: str
     writable: bool
-    kind: Kind = Kind.DIR
+    kind: MountKind = MountKind.DIR
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the policy's paths are judged by."""
+class TreeRules(Struct, frozen=True):
+    """The rules by which the policy's paths are judged."""
 
     project: str
     home: str
     homes: tuple[str, ...]
     unsafe: frozenset[str]
-    secret: tuple[danger.Danger, ...]
-    startup: tuple[danger.Danger, ...]
-    own: tuple[danger.Danger, ...]
+    secret: tuple[dangerous_paths.DangerousPath, ...]
+    startup: tuple[dangerous_paths.DangerousPath, ...]
+    own: tuple[dangerous_paths.DangerousPath, ...]
 
     @classmethod
     def of(
@@ -50,29 +50,31 @@ class Rules:
         home: str,
         own: tuple[str, ...],
         secrets: tuple[str, ...],
-    ) -> Rules:
-        """From the policy, and what the caller knows of Keyhole's own places."""
+    ) -> TreeRules:
+        """Make them of the policy and of the caller's facts about Keyhole's own directories."""
 
         def resolved(texts: tuple[str, ...]) -> frozenset[str]:
             return frozenset(canonical(absolute(text, project, home)) for text in texts)
 
-        homes = danger.homes(home, resolved((*sandbox.writable, *sandbox.readable)))
-        mine = [danger.Danger(path, "Keyhole keeps its own files there") for path in own]
+        homes = dangerous_paths.homes(home, resolved((*sandbox.writable, *sandbox.readable)))
+        mine = [
+            dangerous_paths.DangerousPath(path, "Keyhole keeps its own files there") for path in own
+        ]
         return cls(
             project,
             home,
             homes,
             resolved(sandbox.unsafe_paths),
-            danger.dangers(homes, secrets),
-            danger.startups(homes),
-            danger.with_real_paths(mine),
+            dangerous_paths.dangerous_to_see(homes, secrets),
+            dangerous_paths.dangerous_to_write(homes),
+            dangerous_paths.with_real_paths(mine),
         )
 
 
 def resolve_trees(
-    writable: tuple[str, ...], readable: tuple[str, ...], rules: Rules
+    writable: tuple[str, ...], readable: tuple[str, ...], rules: TreeRules
 ) -> tuple[Tree, ...]:
-    """The policy's trees, outermost first; Refused for the first that cannot be given."""
+    """The policy's trees, outermost first. Raises Refused for the first that cannot be bound."""
     found: dict[str, Tree] = {}
     for key, texts in (("writable", writable), ("readable", readable)):
         for text in texts:
@@ -83,10 +85,11 @@ def resolve_trees(
     return tuple(sorted(found.values(), key=lambda tree: (depth(tree.path), tree.path)))
 
 
-def judge(tree: Tree, what: str, rules: Rules) -> None:
-    """Raise Refused if this tree is one of the dangerous paths. `what` names it to the person."""
+def judge_tree(tree: Tree, what: str, rules: TreeRules) -> None:
+    """Raise Refused if this tree is one of the dangerous paths. `what` names it to the
+    person."""
     path = tree.path
-    reason = danger.structural(path, rules.homes, writable=tree.writable)
+    reason = dangerous_paths.never_bindable(path, rules.homes, writable=tree.writable)
     if reason:
         raise Refused(f"{what} cannot be given to the sandbox: {reason}")
     for mine in rules.own:
@@ -97,7 +100,7 @@ def judge(tree: Tree, what: str, rules: Rules) -> None:
             )
     if path in rules.unsafe:
         return
-    if danger.engine_socket(path):
+    if dangerous_paths.engine_socket(path):
         raise Refused(
             _unless(what, "whoever commands a container engine is root on this host", path)
         )
@@ -117,19 +120,19 @@ def _unless(what: str, reason: str, path: str) -> str:
     )
 
 
-def _tree(text: str, key: str, rules: Rules) -> Tree:
+def _tree(text: str, key: str, rules: TreeRules) -> Tree:
     what = f"sandbox.{key} {visible(text)}"
     path = canonical(absolute(text, rules.project, rules.home))
-    # 1. By name, so that the reason is the path's own even where nothing is there.
-    judge(Tree(path, key == "writable"), what, rules)
-    # 2. As it lies there: no link on the way, and a kind that can be bound.
+    # 1. By name, so that the reason names the path even if nothing is there.
+    judge_tree(Tree(path, key == "writable"), what, rules)
+    # 2. As it is on the disk: no link on the way, and a kind that can be bound.
     tree = Tree(path, key == "writable", _kind(path, what, rules))
     if os.path.realpath(path) != path:
         raise Refused(f"{what} changed while it was looked at; run again")
     return tree
 
 
-def _kind(path: str, what: str, rules: Rules) -> Kind:
+def _kind(path: str, what: str, rules: TreeRules) -> MountKind:
     try:
         opened = open_beneath_no_links(path)
     except LinkInPath as error:
@@ -148,7 +151,7 @@ def _kind(path: str, what: str, rules: Rules) -> Kind:
     mode = os.fstat(opened).st_mode
     os.close(opened)
     if stat.S_ISDIR(mode):
-        return Kind.DIR
+        return MountKind.DIR
     if stat.S_ISREG(mode) or path in rules.unsafe:
-        return Kind.FILE
+        return MountKind.FILE
     raise Refused(_unless(what, "it is a socket, device or pipe of the host", path))

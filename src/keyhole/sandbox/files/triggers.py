@@ -1,10 +1,10 @@
-"""Files that make the host run something without anyone asking for it (I11), by name and place.
+"""Files that make the host run something without a request (I11), by name and directory.
 
-Used when a sandbox is planned, for what becomes read-only, and around the run, for what is
-reported. Rules come before lists: a variant of a known name counts as that name; the directory of
-an agent or editor counts whole; a settings file in a directory of an unknown tool is reported.
+Used when a sandbox is planned, to make them read-only, and around the run, to report changes. Rules
+come before lists: a variant of a known name counts as that name; the directory of an agent or
+editor counts as a whole; a settings file in a directory of an unknown tool is reported.
 
-Not here: what runs only when someone says so (Makefile, package.json scripts, sources, tests,
+Not here: files that run only on request (Makefile, package.json scripts, sources, tests,
 `.github/`, which the forge runs), and `.git/info/attributes`, which can only choose among filters
 that the protected config defines.
 """
@@ -15,33 +15,33 @@ import enum
 import re
 from typing import TYPE_CHECKING
 
-from keyhole.model.value import dataclass
-from keyhole.sandbox.files.fileplan import Kind
+from msgspec import Struct
+
+from keyhole.sandbox.files.mount_plan import MountKind
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 
-class Guard(enum.Enum):
-    """What Keyhole does about something that the host may execute. All of it is compared."""
+class TriggerGuard(enum.Enum):
+    """The protection of a file that the host may execute. Every such file is compared."""
 
     READ_ONLY = enum.auto()
-    """It cannot be changed inside where it exists."""
+    """It is read-only inside, if it exists."""
     ENTRIES = enum.auto()
-    """Of a directory: the entries that exist are read-only, and new ones can be made."""
+    """For a directory: its existing entries are read-only, and new ones can be made."""
     REPORTED = enum.auto()
     """It can be changed inside: daily work does so (installing packages, a rebase)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """A name, the directory it must lie in if any, and what the host does with it."""
 
     name: str
     why: str
-    kind: Kind = Kind.FILE
+    kind: MountKind = MountKind.FILE
     parent: str | None = None
-    guard: Guard = Guard.READ_ONLY
+    guard: TriggerGuard = TriggerGuard.READ_ONLY
 
 
 _POLICY = "it is what Keyhole grants"
@@ -63,8 +63,8 @@ PLACE = "tools of the host look there for settings and programs"
 SEARCHED = "it is on your PATH"
 
 
-def _directories(names: str, why: str, guard: Guard) -> tuple[Trigger, ...]:
-    return tuple(Trigger(name, why, Kind.DIR, guard=guard) for name in names.split())
+def _directories(names: str, why: str, guard: TriggerGuard) -> tuple[Trigger, ...]:
+    return tuple(Trigger(name, why, MountKind.DIR, guard=guard) for name in names.split())
 
 
 TRIGGERS = (
@@ -77,12 +77,12 @@ TRIGGERS = (
     Trigger(".autoenv", _SHELL),
     Trigger(".autoenv.zsh", _SHELL),
     Trigger(".autoenv_leave.zsh", _SHELL),
-    # direnv and its kind keep scripts here that they run again without asking.
-    *_directories(".direnv .devenv .devbox", _SHELL, Guard.REPORTED),
+    # direnv and similar tools keep scripts here, which they run again without asking.
+    *_directories(".direnv .devenv .devbox", _SHELL, TriggerGuard.REPORTED),
     *_directories(
         ".vscode .idea .zed .fleet .devcontainer .helix .nvim .vim .theia .sublime .nova",
         _EDITOR,
-        Guard.READ_ONLY,
+        TriggerGuard.READ_ONLY,
     ),
     Trigger(".devcontainer.json", _EDITOR),
     Trigger(".nvim.lua", _EDITOR),
@@ -91,30 +91,30 @@ TRIGGERS = (
     Trigger(".vimrc", _EDITOR),
     Trigger(".lvimrc", _EDITOR),
     Trigger(".dir-locals.el", _EDITOR),
-    *_directories(".cursor .windsurf .continue .junie", _AGENT, Guard.READ_ONLY),
+    *_directories(".cursor .windsurf .continue .junie", _AGENT, TriggerGuard.READ_ONLY),
     # Agents keep new settings, plans and worktrees in these while they work inside.
     *_directories(
         ".claude .codex .gemini .qwen .opencode .kiro .roo .amazonq .factory .crush .cline .goose "
         ".kilocode .augment .trae .amp .agents .agent .openhands .iflow .codebuddy",
         _AGENT,
-        Guard.ENTRIES,
+        TriggerGuard.ENTRIES,
     ),
     Trigger(".mcp.json", _AGENT),
     Trigger("opencode.json", _AGENT),
     Trigger(".aider.conf.yml", _AGENT),
     Trigger(".crush.json", _AGENT),
     Trigger("crush.json", _AGENT),
-    *_directories(".husky .githooks .lefthook", _GIT_HOOKS, Guard.READ_ONLY),
+    *_directories(".husky .githooks .lefthook", _GIT_HOOKS, TriggerGuard.READ_ONLY),
     Trigger(".pre-commit-config.yaml", _GIT_HOOKS),
     Trigger("lefthook.yml", _GIT_HOOKS),
     Trigger(".lefthook.yml", _GIT_HOOKS),
     Trigger("hgrc", _VERSIONS, parent=".hg"),
-    # Of `.jj/repo`, whose other content must stay writable.
+    # In `.jj/repo`, whose other content must stay writable.
     Trigger("config.toml", _VERSIONS, parent="repo"),
     Trigger("config.toml", _CARGO, parent=".cargo"),
     Trigger("config", _CARGO, parent=".cargo"),
-    Trigger("rust-toolchain.toml", _CARGO, guard=Guard.REPORTED),
-    Trigger("rust-toolchain", _CARGO, guard=Guard.REPORTED),
+    Trigger("rust-toolchain.toml", _CARGO, guard=TriggerGuard.REPORTED),
+    Trigger("rust-toolchain", _CARGO, guard=TriggerGuard.REPORTED),
     *(
         Trigger(name, _PROMPT)
         for name in ".pdbrc .Rprofile .irbrc .pryrc .ghci .gdbinit .lldbinit".split()
@@ -139,16 +139,16 @@ OWN_WORK = frozenset(
     """.split()
 )
 """Directories in an agent's own in which people and agents write prompts, plans and records, and
-which branches of a repository differ in: writable, and compared. What is in them is used when
-somebody, or the agent, asks for it."""
+which differ between branches of a repository: writable, and compared. Their content is used when a
+person or the agent asks for it."""
 CHECKOUTS = frozenset({"worktrees"})
-"""And those that hold whole checkouts, which are looked through as any other."""
+"""Those that hold whole checkouts, which are searched as any other."""
 
 _BESIDE_ENVRC = frozenset(
     {"default.nix", "devbox.json", "devenv.nix", "devenv.yaml", "flake.lock", "flake.nix",
      "shell.nix"}
 )  # fmt: skip
-_NEXT_TO_ENVRC = Trigger("flake.nix", _SHELL, guard=Guard.REPORTED)
+_NEXT_TO_ENVRC = Trigger("flake.nix", _SHELL, guard=TriggerGuard.REPORTED)
 
 _TOOL_SETTINGS = frozenset(
     {"config", "extensions", "hooks", "plugins", "servers", "settings", "startup", "tools"}
@@ -160,31 +160,32 @@ _NOT_TOOLS = frozenset(
     """.split()
 )
 """Dot-directories that a forge reads, or that hold what a build made."""
-_TOOL = Trigger(".*/settings", _UNKNOWN, guard=Guard.REPORTED)
-_TOOL_DIRECTORY = Trigger(".*/hooks", _UNKNOWN, Kind.DIR, guard=Guard.REPORTED)
+_TOOL = Trigger(".*/settings", _UNKNOWN, guard=TriggerGuard.REPORTED)
+_TOOL_DIRECTORY = Trigger(".*/hooks", _UNKNOWN, MountKind.DIR, guard=TriggerGuard.REPORTED)
 
 NODE_MODULES = "node_modules"
 NODE_PROGRAMS = ".bin"
 PACKAGES = frozenset({"site-packages", "dist-packages"})
-"""Where Python looks for packages, and runs `.pth` files and two modules when it starts."""
+"""Directories in which Python looks for packages, and runs `.pth` files and two modules at its
+start."""
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 ENVIRONMENT_NAMES = frozenset({".venv", "venv", ".env", "env"})
-"""What tools take for a Python environment without having been told."""
+"""Directories that tools take for a Python environment by their name."""
 
 GIT_HOOKS_DIR = "hooks"
 GIT_CONFIGS = ("config", "config.worktree")
 GIT_POINTERS = ("commondir", "gitdir")
-"""Inside a repository's directory: what decides which commands git runs."""
+"""Files in a repository's directory that decide which commands git runs."""
 GIT_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 """An operation in progress: `git rebase --continue` runs `exec` lines, merge strategies and signing
 programs that these directories name."""
 GIT_DATA = frozenset({"objects", "refs", "logs", "lfs"})
-"""And what decides nothing, so that the comparison passes it over."""
+"""Entries that decide nothing, so that the comparison skips them."""
 
 _PARENTS = frozenset(trigger.parent for trigger in TRIGGERS if trigger.parent)
 
 
-def trigger_of(parent: str, name: str, kind: Kind = Kind.FILE) -> Trigger | None:
+def trigger_of(parent: str, name: str, kind: MountKind = MountKind.FILE) -> Trigger | None:
     """The rule for an entry of a directory called `parent`; None for an ordinary one."""
     found = _BY_NAME.get((None, name)) or _BY_NAME.get((parent, name))
     if found is None:
@@ -194,17 +195,18 @@ def trigger_of(parent: str, name: str, kind: Kind = Kind.FILE) -> Trigger | None
     if parent.startswith(".") and parent not in _NOT_TOOLS:
         stem = name.partition(".")[0]
         if stem in _TOOL_SETTINGS or stem.startswith("mcp"):
-            return _TOOL if kind is Kind.FILE else _TOOL_DIRECTORY
+            return _TOOL if kind is MountKind.FILE else _TOOL_DIRECTORY
     return None
 
 
 def _variant(parent: str, name: str) -> Trigger | None:
-    """`.envrc.local`, `mise.local.toml`, `lefthook-local.yaml`: read beside the known one."""
+    """The rule for a variant of a known name: `.envrc.local`, `mise.local.toml`,
+    `lefthook-local.yaml`."""
     suffix = name.rpartition(".")[2]
     if suffix == "code-workspace":
         return WORKSPACE
     if suffix not in _SETTINGS and "local" not in name and not name.startswith(".envrc."):
-        return None  # asked of every file, so most are answered here
+        return None  # called for every file, so most return here
     plain = _LOCAL.sub("", name)
     stem, _, suffix = plain.rpartition(".")
     if plain.startswith(".envrc."):
@@ -218,7 +220,8 @@ def _variant(parent: str, name: str) -> Trigger | None:
 
 
 def beside_envrc(name: str, names: AbstractSet[str]) -> Trigger | None:
-    """What a shell evaluates again with an `.envrc` that a person has allowed."""
+    """The rule for a file that a shell evaluates again with an `.envrc` that a person has
+    allowed."""
     return _NEXT_TO_ENVRC if name in _BESIDE_ENVRC and ".envrc" in names else None
 
 
@@ -228,7 +231,7 @@ def names_a_place(name: str) -> bool:
 
 
 def is_known_place(name: str) -> bool:
-    """Whether tools that are known here look into a directory of this name."""
+    """Whether a known tool looks into a directory of this name."""
     return (
         name in _PARENTS
         or name in ENVIRONMENT_NAMES
@@ -238,12 +241,13 @@ def is_known_place(name: str) -> bool:
 
 
 def holds_programs(name: str) -> bool:
-    """Whether a directory of this name, in the directory of a tool, holds what the tool runs."""
+    """Whether a directory of this name, in the directory of a tool, holds programs that the tool
+    runs."""
     return name in _TOOL_SETTINGS
 
 
 def runs_at_start(name: str) -> bool:
-    """Whether Python runs an entry of `site-packages` without being asked for it."""
+    """Whether Python runs an entry of `site-packages` at its start."""
     return name.endswith(".pth") or name.partition(".")[0] in _AT_START
 
 
@@ -253,7 +257,7 @@ def is_environment(names: AbstractSet[str]) -> bool:
 
 
 def is_git_directory(path: str, names: AbstractSet[str]) -> bool:
-    """Whether git takes a directory with these entries for a repository's: `.git` (also a broken
+    """Whether git takes a directory with these entries for a repository's: `.git` (even a broken
     one, which `git init` repairs with its hooks), a bare one, a submodule's, a worktree's."""
     if path.endswith("/.git"):
         return True

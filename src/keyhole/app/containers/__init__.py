@@ -1,0 +1,1 @@
+"""Sandboxes that outlive a command: named containers, and those that another tool makes."""

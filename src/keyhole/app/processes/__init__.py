@@ -1,0 +1,1 @@
+"""Processes of Keyhole: how they start, watch and talk to one another."""

@@ -1,0 +1,1 @@
+"""One run: `keyhole run` from the prepared launch to the exit code."""

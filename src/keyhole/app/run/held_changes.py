@@ -1,0 +1,104 @@
+"""The views of one run: opened before it starts, and summed up when it has ended.
+
+Used by `keyhole run` where `sandbox.changes` is `review`. The lock is held while the sandbox runs:
+no other run, apply or discard touches the same layer meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from keyhole.changes.change_store import ChangeStore
+from keyhole.model.errors import KeyholeError, ResourceUnusable
+from keyhole.model.text import visible
+from keyhole.sandbox.files.mount_plan import SeedFile, Symlink
+from keyhole.sandbox.launch import ReviewView
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.app.setup.launch_preparation import PreparedLaunch
+    from keyhole.changes.change_store import ReviewedTree
+    from keyhole.sandbox.files.mount_plan import Entry
+    from keyhole.sandbox.launch import Launch
+
+SHOWS = "`keyhole changes` shows them, `keyhole apply` takes them over"
+
+
+def change_store(directory: Path, policy: Path | str) -> ChangeStore:
+    """The changes that belong to a policy file and its project."""
+    path = os.path.realpath(policy)
+    return ChangeStore(directory, os.path.dirname(path), path)
+
+
+class HeldChanges:
+    """The views of one run."""
+
+    def __init__(self, store: ChangeStore, prepared: PreparedLaunch, session: str) -> None:
+        self._store = store
+        self._prepared = prepared
+        self._session = session
+        self._views: tuple[ReviewedTree, ...] = ()
+        self._lock: int | None = None
+
+    def begin(self) -> str:
+        """Open the views. Returns a line about changes of earlier runs, or an empty text. Raises
+        Refused while another run has them, ResourceUnusable."""
+        plan, base = self._prepared.plan, self._prepared.base
+        try:
+            self._lock = self._store.hold(f"session {self._session}")
+            self._views, pending = self._store.open_views(
+                plan.reviewed, plan.watched, (base.uid, base.gid)
+            )
+        except OSError as error:
+            raise ResourceUnusable(
+                f"the changes cannot be held for review: {visible(str(error))}"
+            ) from None
+        # On a thread that ends with this process: removing can take long, and can be done later.
+        threading.Thread(target=self._store.empty_trash, args=(None,), daemon=True).start()
+        if not pending:
+            return ""
+        return f"the sandbox goes on with {_counted(pending)} of earlier runs: {SHOWS}"
+
+    def fit(self, launch: Launch) -> Launch:
+        """The launch with the layers of its views, and without covers of files that the view does
+        not show."""
+        trees = [view.path for view in self._views]
+        inside = [
+            entry.target
+            for entry in launch.files
+            if any(entry.target.startswith(f"{tree}/") for tree in trees)
+        ]
+        hidden = set(inside) - self._store.shown_covers(self._views, inside)
+        return replace(
+            launch,
+            views=tuple(ReviewView(view.path, view.directory) for view in self._views),
+            files=tuple(entry for entry in launch.files if _stays(entry, hidden)),
+        )
+
+    def finish(self) -> str:
+        """A line about the changes that wait, after the sandbox has ended; empty if there are
+        none."""
+        try:
+            count = len(self._store.changes(marks=False))
+        except (KeyholeError, OSError) as error:
+            return f"the changes of this run cannot be counted: {visible(str(error))}"
+        return f"{_counted(count)} held for review: {SHOWS}" if count else ""
+
+    def close(self) -> None:
+        """Release the views."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _stays(entry: Entry, hidden: set[str]) -> bool:
+    return isinstance(entry, SeedFile | Symlink) or entry.target not in hidden
+
+
+def _counted(count: int) -> str:
+    return f"{count} change{'' if count == 1 else 's'}"

@@ -1,0 +1,62 @@
+"""The catalogue's files, each read when it is asked for: a policy that uses two reads two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keyhole.inject
+from keyhole.inject.catalogue import ServiceTemplate, parse_template
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import Policy
+
+_SUFFIX = ".toml"
+
+
+class FileCatalogue(Mapping[str, ServiceTemplate]):
+    """The entries that ship with Keyhole, by name."""
+
+    def __init__(self) -> None:
+        self._directory = Path(keyhole.inject.__path__[0]) / "services"
+        self._names: tuple[str, ...] = ()
+        self._loaded: dict[str, ServiceTemplate] = {}
+
+    def __getitem__(self, name: str) -> ServiceTemplate:
+        if name not in self._loaded:
+            if name not in self:
+                raise KeyError(name)
+            self._loaded[name] = parse_template(name, self._text(name))
+        return self._loaded[name]
+
+    def near(self, policy: Policy) -> tuple[ServiceTemplate, ...]:
+        """The entries that may have a host in common with a service of the policy.
+
+        Patterns that overlap end with the same two labels, so an entry whose text has those of no
+        service is not parsed: all of them take 50 ms, a third of `keyhole check`.
+        """
+        patterns = (p for service in policy.services for h in service.hosts for p in h.patterns)
+        ends = {".".join(pattern.host.name.split(".")[-2:]) for pattern in patterns}
+        texts = ((name, self._text(name)) for name in self._all())
+        return tuple(self[name] for name, text in texts if any(end in text for end in ends))
+
+    def _text(self, name: str) -> str:
+        return (self._directory / (name + _SUFFIX)).read_text("utf-8")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._all()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> tuple[str, ...]:
+        if not self._names:
+            files = (entry.name for entry in self._directory.iterdir())
+            self._names = tuple(
+                sorted(f.removesuffix(_SUFFIX) for f in files if f.endswith(_SUFFIX))
+            )
+        return self._names

@@ -1,0 +1,134 @@
+"""A policy from disk, read once: the bytes that are judged are the bytes that are parsed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from keyhole.host import presets
+from keyhole.host.host_environment import HostEnvironment
+from keyhole.host.suffixes import covered_suffix
+from keyhole.model.errors import Refused
+from keyhole.policy.build import PolicyContext
+from keyhole.policy.document import MAX_DOCUMENT_SIZE
+from keyhole.policy.load import LoadedPolicy, PolicyText, load, load_gateway_limits
+from keyhole.policy.presets import join_presets
+
+if TYPE_CHECKING:
+    from keyhole.app.setup.catalogue import FileCatalogue
+    from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.inject.preset import Preset
+    from keyhole.model.host import Host
+    from keyhole.policy.budget import GatewayLimits
+    from keyhole.policy.policy import Policy
+
+
+class PolicyFile(Struct, frozen=True):
+    """A valid policy, its path, and the bytes that it was parsed from."""
+
+    path: Path
+    data: bytes
+    loaded: LoadedPolicy
+
+    @property
+    def directory(self) -> Path:
+        """The directory to which the policy's paths are relative."""
+        return self.path.parent
+
+
+def read_bounded(path: Path, limit: int = MAX_DOCUMENT_SIZE) -> bytes:
+    """A regular file's bytes, at most one over the limit; never a device, pipe or directory."""
+    try:
+        # Without O_NONBLOCK, a pipe in its place would block the run for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused(f"{path}: not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit + 1)
+
+
+def open_policy(path: Path, places: HostPaths, catalogue: FileCatalogue) -> PolicyFile:
+    """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
+    if not _is_there(path):
+        raise Refused(f"no policy at {path}; `keyhole init` writes one")
+    data = read_bounded(path)
+    user = None
+    if _is_there(places.user_defaults):
+        user = PolicyText(str(places.user_defaults), read_bounded(places.user_defaults))
+    world = PolicyContext(catalogue, covered_suffix, presets.NAMES)
+    loaded = load(PolicyText(str(path), data), user, world)
+    return PolicyFile(Path(os.path.realpath(path)), data, loaded)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the file exists. A file that cannot be examined does not count as missing: otherwise
+    the user's own limits could be lost."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise Refused(f"{path}: {error.strerror}") from None
+    return True
+
+
+def open_gateway_limits(places: HostPaths) -> GatewayLimits:
+    """The limits of all sandboxes of one gateway together. Raises PolicyFaults or Refused."""
+    path = places.user_defaults
+    return load_gateway_limits(
+        PolicyText(str(path), read_bounded(path)) if _is_there(path) else None
+    )
+
+
+def preset_of(
+    file: PolicyFile, env: dict[str, str], home: Path, host: Host, port: int
+) -> str | None:
+    """The preset, of those that the policy does not name, that would allow this host."""
+    surroundings = _surroundings(file, env, home)
+    for name in presets.QUICK_FIRST:
+        if name in file.loaded.policy.presets:
+            continue
+        try:
+            learnt = presets.learn(name, surroundings)
+        except Refused:
+            continue
+        if any(h.pattern.matches(host) and h.pattern.port == port for h in learnt.hosts):
+            return name
+    return None
+
+
+def _surroundings(file: PolicyFile, env: dict[str, str], home: Path) -> HostEnvironment:
+    listed = file.loaded.policy.sandbox.writable
+    writable = tuple((file.directory / p).expanduser().resolve() for p in listed)
+    return HostEnvironment(env=env, home=home, writable=writable)
+
+
+class PolicyWithPresets(Struct, frozen=True):
+    """A policy with its presets: it contains their grants; their variables and files are beside
+    it."""
+
+    policy: Policy
+    presets: tuple[Preset, ...]
+    notes: tuple[str, ...]
+
+
+def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> PolicyWithPresets:
+    """The policy joined with the settings of this host's package managers."""
+    policy = file.loaded.policy
+    surroundings = _surroundings(file, env, home)
+    learnt, notes = [], []
+    for name in policy.presets:
+        try:
+            learnt.append(presets.learn(name, surroundings))
+        except Refused as error:
+            notes.append(f"preset.{name}: {error}")
+    joined, more = join_presets(policy, learnt)
+    return PolicyWithPresets(joined, tuple(learnt), (*notes, *more))

@@ -1,0 +1,418 @@
+"""The views of one project under one policy: their directories, their lock, and what is done with
+them.
+
+A directory below Keyhole's state, which no sandbox sees: for each writable tree an upper directory,
+the work directory of the overlay, and the record of the tree; the apply that is under way, and the
+last one, for `undo`. A run, an apply, a discard and an undo hold the lock, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from keyhole.changes.base_record import read_record, record_tree, write_record
+from keyhole.changes.entry import Action
+from keyhole.changes.executed_files import mark_executed
+from keyhole.changes.layer_reading import LayerReading
+from keyhole.changes.transaction import SKIPPED, ReviewedPair, Transaction
+from keyhole.changes.trash import Trash
+from keyhole.changes.tree_directory import TreeDirectory, stamp_of
+from keyhole.changes.upper_layer import UpperLayer
+from keyhole.model.errors import Refused, ResourceUnusable
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from keyhole.changes.entry import ApplyPlan, ApplyStep, FileChange
+
+MAX_VIEW = 1 << 20
+"""Bytes of the file that describes the views."""
+
+
+TRASH_SECONDS = 0.5
+"""How long a verb empties the trash; a run does the rest while its command runs."""
+LOCK_SECONDS = 0.5
+"""How long the lock is waited for."""
+
+
+class ReviewedTree(Struct, frozen=True):
+    """A tree of the person's, and the directory of its view."""
+
+    path: str
+    directory: str
+
+    @property
+    def upper(self) -> str:
+        """The changes."""
+        return f"{self.directory}/upper"
+
+    @property
+    def base(self) -> str:
+        """The record of the tree."""
+        return f"{self.directory}/base"
+
+
+class ApplyOutcome(Struct, frozen=True):
+    """The result of an apply or an undo."""
+
+    done: int
+    left: tuple[str, ...] = ()
+    """Paths that the person has changed meanwhile, and which were left."""
+
+
+class ChangeStore:
+    """The views of one project under one policy."""
+
+    def __init__(self, directory: Path, project: str, policy: str) -> None:
+        key = hashlib.sha256(os.fsencode(f"{project}\0{policy}")).hexdigest()[:32]
+        self._directory = directory / key
+        self._project, self._policy = project, policy
+
+    @property
+    def exists(self) -> bool:
+        """Whether there ever was a view."""
+        return os.path.lexists(self._directory / "view.json")
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether an apply is there to be undone."""
+        return os.path.lexists(self._directory / "applied")
+
+    # ── the lock ──────────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, who: str) -> int:
+        """Take the lock, and finish what a killed process left. Returns the lock's descriptor.
+        Raises Refused while another process holds it."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock_soon(lock)
+        except BlockingIOError:
+            holder = os.pread(lock, 200, 0).decode("utf-8", "replace")
+            os.close(lock)
+            raise Refused(
+                f"the changes of this project are in use by {visible(holder) or 'another process'}",
+                "wait until it has ended",
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, who.encode(), 0)
+        try:
+            self._recover()
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+
+    @contextlib.contextmanager
+    def holding(self, who: str) -> Iterator[None]:
+        """Hold the lock for one act."""
+        lock = self.hold(who)
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    @property
+    def busy(self) -> str:
+        """Who holds the lock now; empty if it is free."""
+        try:
+            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return visible(os.pread(lock, 200, 0).decode("utf-8", "replace")) or "another process"
+        finally:
+            os.close(lock)
+        return ""
+
+    # ── for a run ─────────────────────────────────────────────────────────────────────────────────
+
+    def open_views(
+        self,
+        trees: Sequence[str],
+        watched: Sequence[tuple[str, str]],
+        owner: tuple[int, int],
+    ) -> tuple[tuple[ReviewedTree, ...], int]:
+        """Make the views of these trees ready to be mounted. Returns them, and how many changes of
+        earlier runs they show. The lock is held."""
+        known = self._view()
+        every = dict.fromkeys([*known.get("trees", ()), *trees])
+        self._write_view([*every], watched)
+        views = tuple(self._tree(path) for path in trees)
+        pending = 0
+        for view in views:
+            _make_view(view, owner)
+            with self._open([view]) as pairs:
+                pair = pairs[view.path]
+                before = read_record(view.base)
+                reading = LayerReading(pair.upper, pair.lower, before)
+                changes = reading.changes()
+                _forget(pair, reading.same)
+                record = record_tree(view.path)
+                for change in changes:
+                    # The stamp from before the first change in the view.
+                    record.pop(change.name, None)
+                    if change.name in before:
+                        record[change.name] = before[change.name]
+                write_record(view.base, record)
+                pending += len(changes)
+        return views, pending
+
+    def shown_covers(self, views: Iterable[ReviewedTree], paths: Iterable[str]) -> set[str]:
+        """Those of the paths at which the views show the person's own entry, so that it has to stay
+        covered."""
+        shown = set(paths)
+        with self._open(views) as pairs:
+            for tree, pair in pairs.items():
+                for path in list(shown):
+                    if path.startswith(f"{tree}/"):
+                        name = path.removeprefix(f"{tree}/")
+                        if not pair.upper.shows_lower(name):
+                            shown.discard(path)
+        return shown
+
+    # ── for a person ──────────────────────────────────────────────────────────────────────────────
+
+    def changes(self, *, marks: bool = True) -> list[FileChange]:
+        """Every pending change of every tree."""
+        found: list[FileChange] = []
+        watched = [(str(path), str(why)) for path, why in self._view().get("watched", ())]
+        with self._open(self.trees()) as pairs:
+            for tree in self.trees():
+                pair = pairs[tree.path]
+                reading = LayerReading(pair.upper, pair.lower, read_record(tree.base))
+                changes = reading.changes()
+                if marks:
+                    changes = mark_executed(changes, pair.upper, pair.lower, watched)
+                found += changes
+        return found
+
+    @contextlib.contextmanager
+    def contents(self) -> Iterator[dict[str, ReviewedPair]]:
+        """Both sides of each tree, for a diff."""
+        with self._open(self.trees()) as pairs:
+            yield pairs
+
+    def apply(self, plan: ApplyPlan) -> ApplyOutcome:
+        """Do the plan, all of it or nothing. The lock is held. Raises ResourceUnusable."""
+        if not plan.steps:
+            return ApplyOutcome(0)
+        with self._open(self.trees()) as pairs, self._trash() as trash:
+            transaction = Transaction.begin(self._under_way, plan.steps, pairs, trash)
+            return self._finish(transaction, pairs)
+
+    def undo(self) -> ApplyOutcome:
+        """Undo the last apply; its changes are pending again. The lock is held."""
+        if not self.can_undo:
+            raise Refused("there is no apply to undo")
+        self._refuse_lost_tree()
+        (self._directory / "applied" / "undoing").touch(0o600)
+        return self._undo()
+
+    def _refuse_lost_tree(self) -> None:
+        with self._open(self.trees()) as pairs, self._trash() as trash:
+            last = Transaction(str(self._directory / "applied"), pairs, trash)
+            last.close()
+            lost = next((step.tree for step in last.steps if step.tree not in pairs), None)
+        if lost is not None:
+            raise Refused(f"nothing was undone: {visible(lost)} is no directory any more")
+
+    def discard(self, names: Sequence[FileChange] | None) -> None:
+        """Drop these changes; None: all of them, read or not. The lock is held."""
+        if names is None:
+            for tree in self.trees():
+                own = os.stat(tree.upper)
+                self._throw_away(os.path.basename(tree.directory))
+                # Empty, and not gone: `undo` makes the changes of the last apply pending again.
+                _make_view(tree, (own.st_uid, own.st_gid))
+            return
+        with self._open(self.trees()) as pairs:
+            for path, pair in pairs.items():
+                _forget(pair, [change.name for change in names if change.tree == path])
+
+    def trees(self) -> list[ReviewedTree]:
+        """The trees that have a view."""
+        return [
+            tree
+            for tree in map(self._tree, map(str, self._view().get("trees", ())))
+            if os.path.isdir(tree.upper) and os.path.isdir(tree.path)
+        ]
+
+    # ── apply and undo ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _under_way(self) -> str:
+        return str(self._directory / "apply")
+
+    def _recover(self) -> None:
+        """Finish the apply or the undo of a process that was killed."""
+        if os.path.lexists(self._directory / "applied" / "undoing"):
+            self._undo()
+        if os.path.lexists(f"{self._under_way}/steps"):
+            with self._open(self.trees()) as pairs, self._trash() as trash:
+                self._finish(Transaction(self._under_way, pairs, trash), pairs)
+
+    def _finish(self, transaction: Transaction, pairs: dict[str, ReviewedPair]) -> ApplyOutcome:
+        try:
+            left = self._forward(transaction)
+            results = transaction.done()
+            steps = [s for n, s in enumerate(transaction.steps) if results[n] != SKIPPED]
+            for tree, pair in pairs.items():
+                mine = [step for step in steps if step.tree == tree]
+                # A directory that was made may still hold changes that are held back.
+                _forget(pair, [s.name for s in mine if s.action is not Action.MKDIR])
+                pair.upper.prune(s.name for s in mine)
+        finally:
+            transaction.close()
+        if os.path.isdir(self._under_way):
+            self._throw_away("applied")
+            os.rename(self._under_way, self._directory / "applied")
+        return ApplyOutcome(len(steps), tuple(step.path for step in left))
+
+    def _forward(self, transaction: Transaction) -> list[ApplyStep]:
+        failed, written = f"{self._under_way}/failed", f"{self._under_way}/written"
+        reason: OSError | None = None
+        if os.path.lexists(written):
+            results = transaction.done()
+            return [s for n, s in enumerate(transaction.steps) if results[n] == SKIPPED]
+        if not os.path.lexists(failed):
+            try:
+                left = transaction.go_forward()
+                Path(written).touch(0o600)
+                return left
+            except OSError as error:
+                reason = error
+                Path(failed).touch(0o600)
+        transaction.go_back(pending=False)
+        self._throw_away("apply")
+        raise ResourceUnusable(
+            f"nothing was applied: {visible(str(reason or 'an earlier apply failed'))}"
+        )
+
+    def _undo(self) -> ApplyOutcome:
+        with self._open(self.trees()) as pairs, self._trash() as trash:
+            transaction = Transaction(str(self._directory / "applied"), pairs, trash)
+            try:
+                left = transaction.go_back(pending=True)
+                steps = transaction.steps
+            finally:
+                transaction.close()
+            for tree in self.trees():
+                record, lower = read_record(tree.base), pairs[tree.path].lower
+                for step in steps:
+                    if step.tree == tree.path and step not in left:
+                        record[step.name] = stamp_of(lower.look(step.name))
+                write_record(tree.base, record)
+        self._throw_away("applied")
+        return ApplyOutcome(len(steps) - len(left), tuple(step.path for step in left))
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _tree(self, path: str) -> ReviewedTree:
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        return ReviewedTree(path, str(self._directory / name))
+
+    def _view(self) -> dict[str, Any]:
+        try:
+            text = (self._directory / "view.json").read_bytes()[:MAX_VIEW]
+            found = json.loads(text)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write_view(self, trees: Sequence[str], watched: Sequence[tuple[str, str]]) -> None:
+        table = {
+            "project": self._project,
+            "policy": self._policy,
+            "trees": trees,
+            "watched": watched,
+        }
+        temporary = self._directory / "view.json.new"
+        temporary.write_text(json.dumps(table), encoding="ascii")
+        temporary.replace(self._directory / "view.json")
+
+    @contextlib.contextmanager
+    def _open(self, trees: Iterable[ReviewedTree]) -> Iterator[dict[str, ReviewedPair]]:
+        with contextlib.ExitStack() as opened:
+            pairs = {}
+            trash = opened.enter_context(self._trash())
+            for tree in trees:
+                lower = opened.enter_context(TreeDirectory(tree.path))
+                _permit_owner(tree.upper)
+                upper = UpperLayer(tree.upper, lower, trash)
+                opened.callback(upper.close)
+                pairs[tree.path] = ReviewedPair(lower, upper)
+            yield pairs
+
+    @contextlib.contextmanager
+    def _trash(self) -> Iterator[Trash]:
+        trash = Trash(str(self._directory / "trash"))
+        try:
+            yield trash
+        finally:
+            trash.close()
+
+    def _throw_away(self, name: str) -> None:
+        """Move a file or directory of this store to the trash."""
+        own = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with self._trash() as trash, contextlib.suppress(FileNotFoundError):
+                trash.take(own, name, directory=True)
+        finally:
+            os.close(own)
+
+    def empty_trash(self, seconds: float | None = TRASH_SECONDS) -> None:
+        """Remove what is no longer needed, for so long at most. Needs no lock."""
+        if os.path.lexists(self._directory / "trash"):
+            with self._trash() as trash:
+                trash.empty(seconds)
+
+
+def _lock_soon(lock: int) -> None:
+    """Take a lock that may be held for a moment by a process that only asks who has it."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _forget(pair: ReviewedPair, names: Sequence[str]) -> None:
+    """Take entries out of a layer, the outer ones first."""
+    for name in sorted(names, key=lambda name: (name.count("/"), name)):
+        pair.upper.forget(name)
+    pair.upper.prune(names)
+
+
+def _permit_owner(upper: str) -> None:
+    """Attack: code inside closes the top of its view, `chmod 0 .`, so that its changes cannot be
+    read."""
+    mode = os.stat(upper).st_mode & 0o777
+    if mode & 0o700 != 0o700:
+        os.chmod(upper, mode | 0o700)
+
+
+def _make_view(view: ReviewedTree, owner: tuple[int, int]) -> None:
+    mode = os.stat(view.path).st_mode & 0o777
+    for name in ("upper", "work"):
+        os.makedirs(f"{view.directory}/{name}", mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(f"{view.directory}/{name}", *owner)
+    os.chmod(view.upper, mode | 0o700)

@@ -1,0 +1,42 @@
+"""`keyhole discard`: drops changes that were held for review."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.changes.apply_plan import Selection
+from keyhole.cli.change_rows import add_path_arguments, find_store, named_paths
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_path_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Drop them for good."""
+    store = find_store(options)
+    if not store.exists:
+        print("no changes are held for review")
+        return EXIT_OK
+    try:
+        with store.holding("`keyhole discard`"):
+            if not options.paths:
+                store.discard(None)
+                store.empty_trash()
+                print("discarded every change")
+                return EXIT_OK
+            changes = store.changes(marks=False)
+            chosen = Selection(named_paths(options, changes))
+            dropped = [change for change in changes if chosen.covers(change)]
+            store.discard(dropped)
+            store.empty_trash()
+    except OSError as error:
+        raise CliError(f"the changes cannot be discarded: {visible(str(error))}") from None
+    print(f"discarded {len(dropped)} change{'' if len(dropped) == 1 else 's'}")
+    return EXIT_OK

@@ -1,0 +1,44 @@
+"""`keyhole undo`: takes the last `keyhole apply` back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keyhole.cli.change_rows import find_store, shown_path
+from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.paint import notice
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    import argparse
+
+EXIT_LEFT = 1
+"""Something was not restored, because the person changed it since."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        type=Path,
+        help="of the project (default: keyhole.toml here or above)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Restore the files; exit 1 if some were changed since and are left."""
+    store = find_store(options)
+    if not store.exists:
+        raise CliError("there is no apply to undo")
+    try:
+        with store.holding("`keyhole undo`"):
+            outcome = store.undo()
+            store.empty_trash()
+    except OSError as error:
+        raise CliError(f"the apply cannot be undone: {visible(str(error))}") from None
+    print("undone; its changes are held for review again", flush=True)
+    for path in outcome.left:
+        notice(f"left as it is, since you changed it: {shown_path(path)}")
+    return EXIT_LEFT if outcome.left else EXIT_OK

@@ -1,0 +1,1 @@
+"""Restrictions that the kernel enforces on our processes: seccomp, Landlock, control groups."""

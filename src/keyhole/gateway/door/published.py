@@ -1,0 +1,275 @@
+"""Published ports: connections of this host's browsers to servers in the sandbox.
+
+Made by the door where the policy publishes a port. Its listeners are of the host's loopback, and
+any local process may connect to them. A connection passes when its first request names the port
+(`published_gate.py`), and is then copied both ways, unread. It takes nothing from the sandbox's own
+connections: it has places of its own, as many as the helper made sockets (I9, I12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from ipaddress import IPv4Address
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from keyhole.gateway.context import Destination
+from keyhole.gateway.door.connection import may_dial
+from keyhole.gateway.door.inner_sockets import InnerSockets
+from keyhole.gateway.door.published_gate import PublishedGate, published_name
+from keyhole.gateway.door.side import ClientSide, OriginSide
+from keyhole.gateway.door.tunnel import Tunnel
+from keyhole.gateway.sockets import reset
+from keyhole.gateway.tasks import Tasks
+from keyhole.model.decision import (
+    AddressDecision,
+    Decision,
+    EgressDecision,
+    Reason,
+    Route,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from keyhole.gateway.context import DoorContext
+    from keyhole.gateway.door.door import Door
+    from keyhole.gateway.door.inner_sockets import InnerPlace
+    from keyhole.gateway.session import SessionState
+
+RULE = "sandbox.publish"
+
+IDLE_SECONDS = 4 * 3600.0
+"""Seconds without a byte after which a connection is cut. A page reloads when the WebSocket of its
+dev server ends, so it is long."""
+
+ACCEPTS_PER_TICK = 16
+"""Connections taken before the loop looks at others."""
+
+PAUSE_SECONDS = 0.1
+"""Seconds to wait when no slot is free, or the system has no descriptor left."""
+
+_LOOPBACK = IPv4Address("127.0.0.1")
+_UNUSED = frozenset({Reason.CLIENT_LEFT, Reason.CLIENT_SILENT})
+_ALLOWED = EgressDecision(Verdict.ALLOW, Reason.PUBLISHED, RULE, Route.TUNNEL)
+
+
+class PublishedTunnel(Tunnel):
+    """One connection of a browser."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        state: SessionState,
+        ports: tuple[int, int],
+        ended: Callable[[Tunnel], None],
+    ) -> None:
+        name = published_name(state.session.id)
+        self.judged = PublishedGate(name, *ports)
+        super().__init__(loop, state, Destination(name, ports[0], _ALLOWED), self.judged, ended)
+
+    def _client_side(self) -> ClientSide:
+        return _BrowserSide(self)
+
+    def make_origin(self, sock: socket.socket, joined: Callable[[OriginSide], None]) -> OriginSide:
+        """The side of the server inside."""
+        return _ServerSide(self, sock, joined)
+
+    def change(self, decision: EgressDecision) -> None:
+        """Go on: the ports of a run are those that it began with."""
+
+    def _may_stay(self) -> bool:
+        return True
+
+    def deny(
+        self, decision: Decision, reason: str, *, quiet: bool = False, **details: str | int
+    ) -> None:
+        """Record a refusal, without a line for the person: the browser shows it. Browsers open
+        connections that they never use; no decision is made on those."""
+        if reason in _UNUSED:
+            self.settle(dial=False)
+            return
+        super().deny(decision, reason, quiet=True, **details)
+
+
+class _BrowserSide(ClientSide):
+    """Bytes to the server inside. They do not count as the sandbox's transfers."""
+
+    def passed(self, data: bytes) -> None:
+        tunnel = self.tunnel
+        gate = tunnel.gate
+        if gate is not None:
+            data = tunnel.judge(gate, data)
+            if not data:
+                return
+        tunnel.up += len(data)
+        other = self.other
+        if other is not None:
+            other.write(data)
+        elif self.transport is not None:
+            tunnel.held.append(data)
+            self.transport.pause_reading()
+
+
+class _ServerSide(OriginSide):
+    """Bytes to the browser."""
+
+    def passed(self, data: bytes) -> None:
+        self.tunnel.down += len(data)
+        other = self.other
+        if other is not None:
+            other.write(data)
+
+
+class PublishedPorts:
+    """The published ports of one session, while its door is open."""
+
+    def __init__(self, shared: DoorContext, state: SessionState, door: Door) -> None:
+        self._shared = shared
+        self._loop = shared.loop
+        self._state = state
+        self._listeners = door.published
+        self._inner_ports = door.inner_ports
+        self._inner = InnerSockets(door.inner)
+        self._tasks = Tasks(shared.loop)
+        self._tunnels: dict[Tunnel, tuple[InnerPlace, asyncio.Task[object]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._accepting = False
+        self._put_off: set[socket.socket] = set()
+        for each in self._listeners:
+            each.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Close the ports, and cut every connection. The door closes the sockets."""
+        self._pause()
+        self._listeners = ()
+        for tunnel in list(self._tunnels):
+            tunnel.cut(Reason.DOOR_CLOSED)
+        self._tasks.cancel()
+
+    def freeze(self) -> None:
+        """The session is frozen: cut every connection; new ones are refused while it is."""
+        for tunnel in list(self._tunnels):
+            tunnel.cut(Reason.FROZEN)
+
+    def sweep(self, now: float) -> None:
+        """Cut connections that have been silent for too long."""
+        for tunnel in [t for t in self._tunnels if t.is_stale(now, IDLE_SECONDS)]:
+            tunnel.cut(Reason.IDLE)
+
+    def _resume(self) -> None:
+        self._timer = None
+        if not self._accepting:
+            self._accepting = True
+            for each in self._listeners:
+                self._loop.add_reader(each, self._acceptable, each)
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Leave new connections in the kernel's queue until a place is free, or for this time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._accepting:
+            self._accepting = False
+            for each in self._listeners:
+                self._loop.remove_reader(each)
+        if seconds is not None:
+            self._timer = self._loop.call_later(seconds, self._resume)
+
+    def _acceptable(self, listener: socket.socket) -> None:
+        turn = self._state.turn
+        if turn.left > 0:
+            began = perf_counter()
+            self._accept_some(listener)
+            turn.spend(began)
+        elif listener not in self._put_off:
+            self._put_off.add(listener)
+            turn.later(partial(self._accept_later, listener))
+
+    def _accept_later(self, listener: socket.socket) -> None:
+        self._put_off.discard(listener)
+        if self._accepting:
+            self._accept_some(listener)
+
+    def _accept_some(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TICK):
+            if not self._inner.any_free:
+                self._pause()
+                return
+            if not self._shared.slots.take(len(self._tunnels)):
+                self._pause(PAUSE_SECONDS)
+                return
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                self._shared.slots.free()
+                return
+            except OSError:
+                self._shared.slots.free()
+                self._pause(PAUSE_SECONDS)
+                return
+            sock.setblocking(False)
+            self._admit(sock, listener.getsockname()[1])
+
+    def _admit(self, sock: socket.socket, outer: int) -> None:
+        state = self._state
+        if state.frozen or not state.session.admitting():
+            # Where no event can be written, nothing may happen (I8).
+            reset(sock)
+            sock.close()
+            self._shared.slots.free()
+            return
+        inner = self._inner_ports[outer]
+        tunnel = PublishedTunnel(self._loop, state, (outer, inner), self._ended)
+        place = self._inner.take()
+
+        def failed() -> None:
+            tunnel.cut(Reason.INTERNAL)
+            if tunnel.client.transport is None:
+                sock.close()
+
+        serve = _serve(self._loop, tunnel, sock, place, inner)
+        self._tunnels[tunnel] = place, self._tasks.start(serve, failed, failed)
+
+    def _ended(self, tunnel: Tunnel) -> None:
+        """Free its place when nothing uses it any more: a task that still connects ends first."""
+        place, task = self._tunnels.pop(tunnel)
+        if task is not asyncio.current_task(self._loop):
+            task.cancel()
+        task.add_done_callback(lambda _: self._loop.call_soon(self._give_back, place))
+
+    def _give_back(self, place: InnerPlace) -> None:
+        self._inner.give_back(place)
+        self._shared.slots.free()
+        if self._timer is None and self._listeners:
+            self._resume()
+
+
+async def _serve(
+    loop: asyncio.AbstractEventLoop,
+    tunnel: PublishedTunnel,
+    sock: socket.socket,
+    place: InnerPlace,
+    port: int,
+) -> None:
+    """Judge the first request, and connect both sides."""
+    tunnel.client.sock = sock
+    await loop.connect_accepted_socket(lambda: tunnel.client, sock)
+    if not await may_dial(tunnel):
+        return
+    try:
+        inside = await place.reach(loop, port)
+    except (OSError, TimeoutError):
+        tunnel.refuse(tunnel.judged, Reason.UPSTREAM_UNREACHABLE)
+        return
+    found = AddressDecision(Verdict.ALLOW, Reason.PUBLISHED, RULE, _LOOPBACK, port)
+    side = tunnel.origin_side(inside, b"", found)
+    try:
+        await loop.create_connection(lambda: side, sock=inside)
+    except OSError:
+        inside.close()
+        tunnel.cut(Reason.UPSTREAM_UNREACHABLE)

@@ -1,0 +1,1 @@
+"""Requests of git and of LFS: fetches, pushes and large files."""

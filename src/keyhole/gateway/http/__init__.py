@@ -1,0 +1,1 @@
+"""Inspected connections: their requests are judged, rewritten, sent on and answered."""

@@ -1,0 +1,188 @@
+"""Judges a request, from its head to the moment when it can be sent, in numbered steps.
+
+Called by `http1.py` and `http2.py` when a head was read, and again when the policy has changed.
+`authorize.py` decides by policy; nothing here talks to an origin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.gateway.budgets import tally_for
+from keyhole.gateway.http.admission import check_rates, enter, join_meter
+from keyhole.gateway.http.collecting import Collecting, choose_body
+from keyhole.gateway.http.refusing import refuse, refuse_for_now, refuse_large, refuse_unfit
+from keyhole.gateway.http.states import Stage
+from keyhole.gateway.session import DECOY_RULE
+from keyhole.gateway.upstream.minting import Minting
+from keyhole.inject.canary import CanaryScanner
+from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.model.errors import CredentialUnusable, RequestUnfit
+from keyhole.system.dialler import still_allowed
+
+if TYPE_CHECKING:
+    from keyhole.gateway.http.host import InspectedHost
+    from keyhole.gateway.http.outbound import OutboundRequest
+    from keyhole.gateway.http.stream import Stream
+    from keyhole.gateway.requests import AuthorizedRequest
+    from keyhole.model.decision import RequestDecision
+
+_ALLOW = Verdict.ALLOW
+_JUDGE, _TOKEN, _COLLECT, _CONNECT, _EXCHANGE, _RELAY, _OVER = Stage
+
+
+def judge_request(stream: Stream) -> None:
+    """Judge the request, and send or refuse it."""
+    connection, head = stream.connection, stream.head
+    authorizer = stream.host.authorizer
+    # 1. Authorise. The head was parsed by the one strict reader (I4).
+    for owner in authorizer.decoys(head.raw):
+        connection.state.note_decoy(owner, connection.name)
+    if connection.state.frozen:
+        refuse(stream, Decision(rule=DECOY_RULE), reason=Reason.FROZEN)
+        return
+    common = connection.shared.commons.requests
+    limited = check_rates(connection.state, common, stream.began)
+    if limited is not None:
+        refuse_for_now(stream, *limited)
+        return
+    # Attack: fill the disk that the log is on, and go on without a trace on open connections (I8).
+    if not connection.state.session.admitting():
+        refuse(stream, Decision(), reason=Reason.NOT_ADMITTING)
+        return
+    if stream.host.http is not None and not stream.host.takes((connection.protocol,)):
+        refuse(stream, Decision(rule=stream.host.http_rule), reason=Reason.HTTP_VERSION)
+        return
+    decision = authorizer.decide(head)
+    if decision.verdict is not _ALLOW:
+        refuse(stream, decision)
+        return
+    limited = enter(stream, decision.service or "")
+    if limited is not None:
+        refuse_for_now(stream, *limited)
+        return
+    # 2. Validate.
+    if head.length > stream.body_limit:
+        refuse_large(stream, decision)
+        return
+    if authorizer.canary and head.length != 0:
+        stream.canary = CanaryScanner(authorizer.canary)
+    # 3. Touch: strip the client's credentials, and inject ours (I6).
+    _authorize(stream, decision)
+
+
+def _authorize(stream: Stream, decision: RequestDecision) -> None:
+    authorizer, connection = stream.host.authorizer, stream.connection
+    try:
+        request = authorizer.authorize(stream.head, decision)
+    except RequestUnfit as error:
+        refuse_unfit(stream, error, decision)
+        return
+    if isinstance(request, Minting):
+        if stream.stage is _TOKEN:
+            _refuse_without_token(stream, decision, "the token ends as soon as it is there")
+            return
+        stream.move(_TOKEN)
+        stream.wait(_fetch_token(stream, request, decision))
+        return
+    if authorizer.mints:
+        aging = authorizer.aging_token(request.service)
+        if aging is not None:
+            aging.renew(connection.shared.upstream, stream.host.interception.trust)
+    if request.operation is None and (
+        request.credential is None or request.credential.signer is None
+    ):
+        stream.send(request)
+    else:
+        _look_at_body(stream, request)
+
+
+async def _fetch_token(stream: Stream, minting: Minting, decision: RequestDecision) -> None:
+    connection = stream.connection
+    try:
+        await minting.fetch(connection.shared.upstream, stream.host.interception.trust)
+    except CredentialUnusable as error:
+        failed = str(error)
+    else:
+        failed = ""
+    with connection.resuming(stream):
+        _go_on_with_token(stream, decision, failed)
+
+
+def _go_on_with_token(stream: Stream, decision: RequestDecision, failed: str) -> None:
+    host = stream.connection.host
+    if host is not stream.host:
+        # The policy has changed meanwhile: the head is read and judged anew.
+        stream.host = host
+        stream.head = host.authorizer.reader.parse(stream.head.raw)
+        stream.move(_JUDGE)
+        judge_request(stream)
+    elif failed:
+        _refuse_without_token(stream, decision, failed)
+    else:
+        _authorize(stream, decision)
+
+
+def _refuse_without_token(stream: Stream, decision: RequestDecision, why: str) -> None:
+    refuse(stream, decision, reason=Reason.CREDENTIAL_UNAVAILABLE, why=why)
+
+
+def _look_at_body(stream: Stream, request: AuthorizedRequest) -> None:
+    """Send a request of git's or a signed one, or collect its body first."""
+    head, operation, host = stream.head, request.operation, stream.host
+    body = choose_body(request, stream.connection.state, host)
+    judge = host.interception.judge
+    if operation is not None and operation.announces_push and judge is not None:
+        judge.prepare()
+    if head.expects_continue and (operation is not None or body is not None):
+        # The gateway sends its own request to the origin, so it answers the expectation itself.
+        stream.connection.send_continue(stream)
+        head.expects_continue = False
+    if body is None:
+        stream.send(request)
+        return
+    stream.move(_COLLECT)
+    stream.collecting = Collecting(stream, stream.connection, host, body)
+    if head.length == 0:
+        stream.collecting.end()
+
+
+# ── another policy ────────────────────────────────────────────────────────────────────────────────
+
+
+def judge_again(stream: Stream, host: InspectedHost) -> None:
+    """Judge a request under way by the new policy: it goes on only with the same service and
+    destination."""
+    response, collecting = stream.response, stream.collecting
+    if response is not None:
+        outbound = response.outbound
+        stays = _may_stay(stream, host, outbound)
+        if not stays or not response.search_for(host.outbound.needles()):
+            stream.fail(Reason.POLICY_CHANGED, "", Decision())
+            return
+        meter = join_meter(stream, outbound.service)
+        if meter is not None and response.tally is None:
+            tally = tally_for(meter, host.usage(outbound.service))
+            if tally is not None:
+                tally.join(stream.uploaded)
+                response.tally = tally
+    elif collecting is not None:
+        if collecting.change(host):
+            stream.host = host
+            stream.head = collecting.body.request.head
+            join_meter(stream, collecting.body.request.service)
+            return
+        collecting.abandon(Reason.POLICY_CHANGED)
+        refuse(stream, Decision(), reason=Reason.POLICY_CHANGED)
+
+
+def _may_stay(stream: Stream, host: InspectedHost, outbound: OutboundRequest) -> bool:
+    decision = host.authorizer.decide(stream.head)
+    if not decision.allowed or decision.service != outbound.service:
+        return False
+    grant = outbound.grant
+    if grant is not None and host.authorizer.service(outbound.service).git != grant:
+        return False
+    place, origin = host.origin_of(outbound.transfer), stream.origin
+    book = stream.connection.state.session.book
+    return origin is None or still_allowed(book, place.host, place.port, origin.address)

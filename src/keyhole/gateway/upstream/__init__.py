@@ -1,0 +1,1 @@
+"""The way out: connections to origins, and the requests that the gateway makes itself."""

@@ -1,0 +1,1 @@
+"""The process that reads a pushed pack, and its confinement."""

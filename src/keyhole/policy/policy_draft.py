@@ -1,0 +1,82 @@
+"""Writes the text of a first policy, from facts about the host. Used by `keyhole init`."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec import Struct
+
+SCHEMA_URL = "https://keyhole.dev/policy.schema.json"
+"""The address at which editors find the schema, which `keyhole policy schema` prints."""
+
+
+class DraftService(Struct, frozen=True):
+    """A service to propose: its name, secret reference, and repository if it is the remote's."""
+
+    name: str
+    secret: str
+    repository: str | None = None
+    host: str | None = None
+    forge: str | None = None
+    title: str = ""
+    """A line of comment above it."""
+    fix: str = ""
+    """The command that makes its secret available; empty: it can be read now."""
+
+
+class PolicyDraft(Struct, frozen=True):
+    """The parts of the policy that the person agreed to."""
+
+    presets: tuple[str, ...] = ()
+    services: tuple[DraftService, ...] = ()
+
+
+_HEAD = f"""\
+#:schema {SCHEMA_URL}
+# What code in the sandbox may do. No secret stands here, so this file can be committed.
+# `keyhole check` validates it, `keyhole why URL` explains it.
+version = 1
+
+[sandbox]
+writable = ["."]
+"""
+
+
+def write_policy(draft: PolicyDraft) -> str:
+    """The policy's text."""
+    sections = [_HEAD, _egress(draft.presets)]
+    sections += [_service(service) for service in draft.services]
+    return "\n".join(sections)
+
+
+def _egress(presets: tuple[str, ...]) -> str:
+    lines = ["[egress]", 'allow   = []   # hosts to tunnel to, as in "example.org"']
+    names = ", ".join(map(_quoted, presets))
+    lines.append(f"presets = [{names}]   # package indexes, as this host's package managers say")
+    return "\n".join(lines) + "\n"
+
+
+def _service(service: DraftService) -> str:
+    lines = [f"[services.{service.name}]"]
+    if service.host:
+        lines.append(f"hosts  = [{_quoted(service.host)}]")
+    if service.forge:
+        lines.append(f"forge  = {_quoted(service.forge)}")
+    secret = f"secret = {_quoted(service.secret)}"
+    if service.repository:
+        # Without a secret a public repository can be read all the same.
+        lines.append(f"# {secret}   # when `{service.fix}` has made it" if service.fix else secret)
+        lines.append(f"repos  = [{_quoted(service.repository)}]")
+        lines.append('push   = ["agent/*"]   # the branches it may push; [] for none')
+    else:
+        lines.append(secret)
+    if service.fix and not service.repository:
+        lines = [f"# {line}" for line in lines]
+        lines.insert(0, f"# When `{service.fix}` has made the secret, take these marks away:")
+    if service.title:
+        lines.insert(0, f"# {service.title}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Homes and caches that Keyhole keeps for sandboxes, below its own state directory."""
