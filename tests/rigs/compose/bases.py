@@ -29,6 +29,8 @@ _MERGED = ("bin", "sbin", "lib", "lib64")
 _MADE = ("/etc/ssl/certs/ca-certificates.crt", "/etc/ld.so.cache", "/etc/nsswitch.conf")
 """Files that no package has, and that are made when one is installed."""
 
+_UNPACKED = ("ii", "iF", "iW", "it")
+"""States of an installed package; the last three while a trigger of another one waits or runs."""
 
 _OWN = ("/", "/etc/passwd", "/etc/group", "/tmp")  # noqa: S108 - of the image
 
@@ -42,7 +44,7 @@ def packages(wanted: Iterable[str]) -> set[str]:
     needs = {}
     for line in said.splitlines():
         name, status, depends = line.split("\t")
-        if status.startswith("ii"):
+        if status[:2] in _UNPACKED:
             needs[name] = [
                 choice.split()[0].partition(":")[0]
                 for group in depends.split(",")
