@@ -67,7 +67,7 @@ deb: ## build a package for this Debian or Ubuntu in dist/; packaging/debian/try
 	@packaging/debian/build
 
 trial: ## as root, try a new user's first minutes in a clean root file system
-	@test "$${INSTALL:-deb}" = wheel || test -e dist/keyhole_*.deb || $(MAKE) --no-print-directory deb
+	@test "$${INSTALL:-deb}" != deb || test -e dist/keyhole_*.deb || $(MAKE) --no-print-directory deb
 	@packaging/trial/run
 
 lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest versions

@@ -22,7 +22,7 @@ SETTINGS = ROOT / "packaging" / "site"
 SITE = ROOT / "dist" / "site"
 KEYHOLE = ROOT / ".venv" / "bin" / "keyhole"
 SCHEMA = "policy.schema.json"
-"""The place of the JSON Schema, which `keyhole init` names in the first line of a policy."""
+"""The place of the JSON Schema of a policy, as `keyhole policy schema` prints it."""
 
 NAVIGATION: dict[str, dict[str, str]] = {
     "Guides": {

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import trustme
 
-HOSTS = ("api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com")
+HOSTS = (
+    "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "api.mistral.ai",
+    "api.githubcopilot.com", "api.github.com",
+)  # fmt: skip
 
 
 def main() -> None:

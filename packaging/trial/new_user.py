@@ -19,14 +19,24 @@ import time
 from pathlib import Path
 
 ANSWER = "the-answer-of-the-provider"
-KEYS = {"anthropic": "sk-ant-api03-", "openai": "sk-proj-", "gemini": "AIza"}
-HOSTS = ("api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com")
+KEYS = {
+    "anthropic": "sk-ant-api03-", "openai": "sk-proj-", "gemini": "AIza", "mistral": "",
+    "github-copilot": "gho_",
+}  # fmt: skip
+HOSTS = (
+    "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "api.mistral.ai",
+    "api.githubcopilot.com", "api.github.com",
+)  # fmt: skip
 TASKS = {
+    "aider": ["--no-git", "--yes-always", "--message", "say hi"],
     "claude": ["-p", "say hi"],
+    "cline": ["say hi"],
     "codex": ["exec", "--skip-git-repo-check", "say hi"],
+    "copilot": ["-p", "say hi"],
     "gemini": ["-p", "say hi"],
     "opencode": ["run", "say hi"],
     "qwen": ["-m", "gpt-5", "-p", "say hi"],
+    "vibe": ["-p", "say hi"],
 }
 MOST_COMMANDS = 5
 """From the installation, which is one, to the first answer."""

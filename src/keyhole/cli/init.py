@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from keyhole.app.setup.agent_profiles import FileProfiles
 from keyhole.app.setup.agent_survey import stored_names, survey_agents
 from keyhole.app.setup.catalogue import FileCatalogue
@@ -16,6 +18,7 @@ from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import columns
+from keyhole.cli.schema_file import save_schema
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host import project_survey
 from keyhole.host.host_environment import HostEnvironment
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from keyhole.app.setup.agent_survey import SurveyedAgent
+    from keyhole.app.setup.host_paths import HostPaths
     from keyhole.model.host import HostPattern
 
 GH_TOKEN = "exec:gh auth token"  # noqa: S105 - a reference
@@ -66,7 +70,9 @@ def run(options: argparse.Namespace) -> int:
     found = survey_agents(FileProfiles(), host, stored_names(places.store))
     chosen = _choose_agents(found, options.agent, interactive=interactive)
     agree: Callable[[str], bool] = _ask_yes if interactive else _take
-    draft = _draft(project, host, chosen, agree)
+    draft = replace(
+        _draft(project, host, chosen, agree), schema=_schema(places, save=not options.print)
+    )
     text = write_policy(draft)
     if options.print:
         print(text, end="")
@@ -74,6 +80,16 @@ def run(options: argparse.Namespace) -> int:
     _write(target, text)
     _tell_next(target, draft, chosen)
     return EXIT_OK
+
+
+def _schema(places: HostPaths, *, save: bool) -> str:
+    """The URL of the schema on this host; empty where it is not there and cannot be."""
+    if not save:
+        return places.schema.absolute().as_uri() if places.schema.is_file() else ""
+    try:
+        return save_schema(places)
+    except OSError:
+        return ""  # an editor's comfort is no reason to stop
 
 
 def _tell_next(target: Path, draft: PolicyDraft, chosen: Sequence[SurveyedAgent]) -> None:

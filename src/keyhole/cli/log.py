@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     except FileNotFoundError:
         if options.action == "verify":
             raise CliError(f"there is no log at {visible(str(path))}: nothing to verify") from None
-        return _say_nothing(as_json=options.json)
+        return _say_nothing(as_json=options.json, as_csv=options.csv)
 
 
 def _count(text: str) -> int:
@@ -97,7 +97,8 @@ def _show(directory: LogDirectory, options: argparse.Namespace) -> int:
     elif not sum(map(_printer(options), entries)) and not options.csv:
         asked = wanted != LogFilter() or options.last is not None
         what = "that was asked for" if asked else "yet"
-        print(f"nothing {what} in {visible(str(directory.path))}")
+        # On standard error: what reads the rows of a pipe must not take this for one.
+        print(f"keyhole: nothing {what} in {visible(str(directory.path))}", file=sys.stderr)
     for name in story.torn():
         print(
             f"keyhole: {visible(name)} ends within a line: its writer was killed, and the last "
@@ -126,11 +127,13 @@ def _printer(options: argparse.Namespace) -> Callable[[LogEntry], int]:
     return show
 
 
-def _say_nothing(*, as_json: bool) -> int:
+def _say_nothing(*, as_json: bool, as_csv: bool) -> int:
     if as_json:
         print("[]")
+    elif as_csv:
+        print_csv_head()
     else:
-        print("there is no log yet: `keyhole run` writes it")
+        print("keyhole: there is no log yet: `keyhole run` writes it", file=sys.stderr)
     return EXIT_OK
 
 

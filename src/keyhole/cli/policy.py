@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.cli.consent import grants, obtain
+from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.flags import add_json_flag, add_policy_argument, add_trust_flag, chosen_policy
 from keyhole.cli.grants import grants_json
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import print_json
+from keyhole.cli.schema_file import policy_schema, save_schema
 from keyhole.cli.verb_context import environment, find_host_paths
-from keyhole.host import presets
-from keyhole.policy.reference import json_schema
+from keyhole.model.text import visible
+from keyhole.policy.policy_draft import schema_line
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     text = "print the JSON Schema of keyhole.toml, for editors"
-    actions.add_parser("schema", help=text, description=text)
+    schema = actions.add_parser("schema", help=text, description=text)
+    schema.add_argument(
+        "--save",
+        action="store_true",
+        help="write it to a file of yours instead; print the line that names it to editors",
+    )
     text = "show what a policy grants and accept it on this host"
     trust = actions.add_parser("trust", help=text, description=text)
     add_policy_argument(trust)
@@ -34,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the schema, or accept a policy."""
     if options.action == "schema":
-        print_json(json_schema(FileCatalogue(), presets.NAMES))
+        if options.save:
+            _save()
+        else:
+            print_json(policy_schema())
         return EXIT_OK
     places = find_host_paths()
     file = read_policy(chosen_policy(options), places, FileCatalogue())
@@ -54,3 +64,12 @@ def run(options: argparse.Namespace) -> int:
         accepted = obtain(examined, store, options.trust)
         print(f"{'accepted' if accepted else 'not accepted'} {examined.digest}")
     return EXIT_OK if accepted else EXIT_DENIED
+
+
+def _save() -> None:
+    places = find_host_paths()
+    try:
+        url = save_schema(places)
+    except OSError as error:
+        raise CliError(f"{visible(str(places.schema))}: {error.strerror}") from None
+    print(schema_line(url))

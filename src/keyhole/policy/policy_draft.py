@@ -6,9 +6,6 @@ import json
 
 from msgspec import Struct
 
-SCHEMA_URL = "https://keyhole.dev/policy.schema.json"
-"""The address at which editors find the schema, which `keyhole policy schema` prints."""
-
 
 class DraftService(Struct, frozen=True):
     """A service to propose: its name, secret reference, and repository if it is the remote's."""
@@ -29,10 +26,11 @@ class PolicyDraft(Struct, frozen=True):
 
     presets: tuple[str, ...] = ()
     services: tuple[DraftService, ...] = ()
+    schema: str = ""
+    """The URL of the schema, for editors; empty: none is named."""
 
 
-_HEAD = f"""\
-#:schema {SCHEMA_URL}
+_HEAD = """\
 # What code in the sandbox may do. No secret stands here, so this file can be committed.
 # `keyhole check` validates it, `keyhole why URL` explains it.
 version = 1
@@ -44,9 +42,15 @@ writable = ["."]
 
 def write_policy(draft: PolicyDraft) -> str:
     """The policy's text."""
-    sections = [_HEAD, _egress(draft.presets)]
+    head = f"{schema_line(draft.schema)}\n{_HEAD}" if draft.schema else _HEAD
+    sections = [head, _egress(draft.presets)]
     sections += [_service(service) for service in draft.services]
     return "\n".join(sections)
+
+
+def schema_line(url: str) -> str:
+    """The first line of a policy, by which editors (Taplo and those that use it) find its keys."""
+    return f"#:schema {url}"
 
 
 def _egress(presets: tuple[str, ...]) -> str:

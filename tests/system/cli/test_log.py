@@ -58,8 +58,9 @@ def test_log_has_help(keyhole: Keyhole) -> None:
 
 def test_without_a_log_it_says_so(keyhole: Keyhole) -> None:
     ran = keyhole("log")
-    assert (ran.code, ran.err) == (0, "")
-    assert "there is no log yet" in ran.out
+    assert (ran.code, ran.out) == (0, "")
+    assert "there is no log yet" in ran.err
+    assert keyhole("log", "--csv").out.startswith("ts,session,")
     assert json.loads(keyhole("log", "--json").out) == []
     missing = keyhole("log", "verify")
     assert missing.code == 2
@@ -94,7 +95,9 @@ def test_events_are_chosen_by_session_and_verdict(keyhole: Keyhole) -> None:
     assert len(keyhole("log", "--session", "aaaa1111").out.splitlines()) == 3
     (row,) = keyhole("log", "--denied", "--session", "bbbb2222-long").out.splitlines()
     assert "worse.example:22" in row
-    assert "nothing that was asked for" in keyhole("log", "--session", "cccc").out
+    none = keyhole("log", "--session", "cccc")
+    assert (none.out, "nothing that was asked for" in none.err) == ("", True)
+    assert json.loads(keyhole("log", "--session", "cccc", "--json").out) == []
 
 
 def test_json_is_an_array_of_the_lines_each_with_its_digest(keyhole: Keyhole) -> None:
@@ -257,7 +260,7 @@ def test_the_last_events_are_chosen_by_number(keyhole: Keyhole) -> None:
     assert hosts(keyhole("log", "-n", "2", "--denied").out) == ["h28.example", "h29.example"]
     listed = json.loads(keyhole("log", "-n", "3", "--denied", "--json").out)
     assert [each["host"] for each in listed] == ["h27.example", "h28.example", "h29.example"]
-    assert "nothing that was asked for" in keyhole("log", "-n", "0").out
+    assert "nothing that was asked for" in keyhole("log", "-n", "0").err
     wrong = keyhole("log", "-n", "-1")
     assert (wrong.code, "a number of events" in wrong.err) == (2, True)
 

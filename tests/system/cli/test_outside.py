@@ -8,7 +8,9 @@ import resource
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -17,8 +19,6 @@ from tests.rigs.cli.terminals import PROGRAM, on_terminal
 from tests.rigs.lacking import give_up
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.system.cli.conftest import Keyhole
 
 pytestmark = pytest.mark.outside
@@ -580,12 +580,34 @@ def install_claude(keyhole: Keyhole, *, login: bool) -> Keyhole:
     return replace(keyhole, env=keyhole.env | {"PATH": f"{link.parent}:/usr/bin:/bin"})
 
 
+def assert_schema_is_there(text: str) -> None:
+    """The first line of a policy names a file that editors can read."""
+    address = text.partition("\n")[0].removeprefix("#:schema ")
+    assert address.startswith("file:///")
+    schema = json.loads(Path(unquote(urlsplit(address).path)).read_text())
+    assert "claude" in json.dumps(schema["properties"]["services"])
+
+
+def test_the_schema_is_written_again_where_it_is_asked_for(keyhole: Keyhole) -> None:
+    """A policy that came with a project is completed by the same line."""
+    assert not ready_line(keyhole("init", "--print").out)
+    said = keyhole("policy", "schema", "--save")
+    assert (said.code, said.err) == (0, "")
+    assert_schema_is_there(said.out)
+    assert ready_line(keyhole("init", "--print").out) == said.out.strip()
+
+
+def ready_line(text: str) -> str:
+    line = text.partition("\n")[0]
+    return line if line.startswith("#:schema ") else ""
+
+
 def test_init_uses_the_login_of_the_agent_that_is_there(keyhole: Keyhole) -> None:
     ready = install_claude(keyhole, login=True)
     ran = ready("init", "--yes")
     assert (ran.code, ran.out) == (0, "wrote keyhole.toml\nnext: `keyhole run claude`\n")
     text = (keyhole.project / "keyhole.toml").read_text()
-    assert text.startswith("#:schema https://")
+    assert_schema_is_there(text)
     assert '[services.claude]\nsecret = "login:claude"\n' in text
     assert "store:" not in text
     assert ready("check").code == 0

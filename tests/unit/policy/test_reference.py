@@ -366,9 +366,10 @@ def test_a_service_without_a_secret_yet_is_a_comment_and_a_repository_is_read_wi
             DraftService("model", "store:model", title="Agent", fix="keyhole secret set model"),
             DraftService("forge", "exec:gh auth token", "acme/widgets", fix="gh auth login"),
         ),
+        "file:///state/policy.schema.json",
     )
     text = write_policy(draft)
-    assert text.startswith("#:schema https://")
+    assert text.startswith("#:schema file:///state/policy.schema.json\n# ")
     assert "# Agent\n# When `keyhole secret set model` has made" in text
     policy = loaded(text.replace("version = 1\n", "", 1)).policy
     (forge,) = policy.services

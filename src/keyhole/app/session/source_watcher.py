@@ -26,7 +26,7 @@ from keyhole.vault.interface import mark_of
 from keyhole.vault.secret_watcher import MAX_PATIENCE, PATIENCE, SecretListener, SecretWatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from keyhole.app.setup.provision import Provision
@@ -65,7 +65,10 @@ class SourceWatcher:
         self._over = False
         self._busy = False
         self._take(stock)
-        self._seen = self._read = self._marks()
+        self._seen = self._marks()
+        # The session was read a moment ago, or before a person answered a question: a file that
+        # has changed since then is read again.
+        self._read = self._marks(stock.examined.marks)
         self._again = time.monotonic() + PATIENCE if stock.missing else None
         """When the source is read again although nothing changed."""
         self._patience = PATIENCE
@@ -128,11 +131,13 @@ class SourceWatcher:
         paths = (examined.file.path, places.user_defaults, accepted, *referred)
         self._paths = tuple(map(str, paths))
 
-    def _marks(self) -> tuple[object, ...]:
+    def _marks(self, known: Mapping[Path, object] | None = None) -> tuple[object, ...]:
         """A value that changes with any file of the policy, with its acceptance, and with a secret
-        that could not be read."""
+        that could not be read. A mark that is known is not taken now."""
         missing = (self._stock.vault.mark(ref) for ref in self._stock.missing)
-        return (*map(mark_of, self._paths), *missing)
+        earlier = {str(path): mark for path, mark in known.items()} if known else {}
+        files = (earlier.get(path) or mark_of(path) for path in self._paths)
+        return (*files, *missing)
 
     def _reread(self, marks: tuple[object, ...]) -> None:
         try:

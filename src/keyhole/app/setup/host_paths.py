@@ -35,6 +35,11 @@ class HostPaths(Struct, frozen=True):
         return self.config / "config.toml"
 
     @property
+    def schema(self) -> Path:
+        """The JSON Schema of a policy, for editors."""
+        return self.state / "policy.schema.json"
+
+    @property
     def tried(self) -> Path:
         """The file of set-ups that passed the self-test since this boot."""
         return self.state / "selftest.json"

@@ -22,6 +22,7 @@ from keyhole.app.setup.policy_file import PolicyFile, read_bounded
 from keyhole.model.errors import Refused
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
+from keyhole.vault.interface import mark_of
 
 if TYPE_CHECKING:
     from keyhole.model.secret import SecretRef
@@ -40,6 +41,8 @@ class ReferencedFile(Struct, frozen=True):
     path: Path
     data: bytes | None
     hashes_content: bool = True
+    mark: object = None
+    """The mark from before it was read."""
 
     @property
     def digest(self) -> str:
@@ -63,6 +66,12 @@ class ExaminedPolicy(Struct, frozen=True):
             return _PREFIX + own.hexdigest()
         lines = [own.hexdigest(), *(f"{r.role} {r.digest}" for r in self.referred)]
         return _PREFIX + hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def marks(self) -> dict[Path, object]:
+        """The marks of the files whose content counts, each from before it was read."""
+        referred = {each.path: each.mark for each in self.referred if each.hashes_content}
+        return {**self.file.marks, **referred}
 
 
 class Acceptance(Struct, frozen=True):
@@ -131,13 +140,14 @@ def _locate(text: str, file: PolicyFile, home: Path) -> Path:
 
 
 def _content(role: str, path: Path) -> ReferencedFile:
+    mark = mark_of(path)
     try:
         data = read_bounded(path, MAX_REFERRED_SIZE)
     except Refused:
-        return ReferencedFile(role, path, None)
+        return ReferencedFile(role, path, None, mark=mark)
     if len(data) > MAX_REFERRED_SIZE:
         raise Refused(f"{path}: larger than {MAX_REFERRED_SIZE} bytes")
-    return ReferencedFile(role, path, data)
+    return ReferencedFile(role, path, data, mark=mark)
 
 
 class AcceptanceStore:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from keyhole.host import presets
 from keyhole.host.host_environment import HostEnvironment
@@ -18,8 +18,11 @@ from keyhole.policy.build import PolicyContext
 from keyhole.policy.document import MAX_DOCUMENT_SIZE
 from keyhole.policy.load import LoadedPolicy, PolicyText, load, load_gateway_limits
 from keyhole.policy.presets import join_presets
+from keyhole.vault.interface import mark_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keyhole.app.setup.catalogue import FileCatalogue
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.inject.preset import Preset
@@ -34,6 +37,9 @@ class PolicyFile(Struct, frozen=True):
     path: Path
     data: bytes
     loaded: LoadedPolicy
+    marks: Mapping[Path, object] = field(default_factory=dict)
+    """The marks of this file and of the user's defaults from before they were read: a watcher that
+    begins later compares with these."""
 
     @property
     def directory(self) -> Path:
@@ -59,13 +65,15 @@ def open_policy(path: Path, places: HostPaths, catalogue: FileCatalogue) -> Poli
     """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
     if not _is_there(path):
         raise Refused(f"no policy at {path}; `keyhole init` writes one")
+    own, defaults = mark_of(path), mark_of(places.user_defaults)
     data = read_bounded(path)
     user = None
     if _is_there(places.user_defaults):
         user = PolicyText(str(places.user_defaults), read_bounded(places.user_defaults))
     world = PolicyContext(catalogue, covered_suffix, presets.NAMES)
     loaded = load(PolicyText(str(path), data), user, world)
-    return PolicyFile(Path(os.path.realpath(path)), data, loaded)
+    real = Path(os.path.realpath(path))
+    return PolicyFile(real, data, loaded, {real: own, places.user_defaults: defaults})
 
 
 def _is_there(path: Path) -> bool:

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
 from keyhole.app.session.source_watcher import SourceListener, SourceWatcher
 from keyhole.app.setup.catalogue import FileCatalogue
@@ -256,4 +257,31 @@ def test_a_service_whose_secret_was_missing_opens_when_it_is_there(estate: Estat
     # From now on it is watched as any other.
     estate.keep("key", "0123456789abcdefghij-new")
     settle(following, lambda: len(estate.rotated) == 2)
+    following.close()
+
+
+def test_a_change_between_reading_and_watching_is_not_missed(estate: Estate) -> None:
+    """A policy that is changed and accepted while a run still starts holds without another change.
+    Control: files that stay as they were read are not read again."""
+    ca = estate.keep("project/ca.pem", trustme.CA().cert_pem.bytes().decode())
+    upstream = '[upstream]\nca_file = "ca.pem"\n'
+    policy = estate.policy("project", f"version = 1\n{upstream}")
+    wanted = ProvisionRequest(policy, "", ())
+    stock = estate.provider.provide(wanted)
+    told = SourceListener(lambda *_: None, estate.reloaded.append, estate.kept.append)
+    still = SourceWatcher(estate.provider, wanted, stock, told)
+    assert not still._is_due(still._marks())
+    still.close()
+    estate.policy("project", f"{service()}{upstream}")
+    following = SourceWatcher(estate.provider, wanted, stock, told)
+    settle(following, lambda: bool(estate.reloaded))
+    assert [each.name for each in estate.reloaded[0].policy.services] == ["api"]
+    settle(following, lambda: not following._busy)
+    following.close()
+    # The same for a file that the policy refers to, of which nobody accepted the change.
+    stock = estate.provider.provide(wanted)
+    ca.write_text("another")
+    following = SourceWatcher(estate.provider, wanted, stock, told)
+    settle(following, lambda: bool(estate.kept))
+    assert "not accepted" in estate.kept[0]
     following.close()
