@@ -51,7 +51,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "ps": "list sandboxes and sessions: what they did, and what is left to them",
         "ports": "list ports that sandboxes publish, with their addresses, and ports of this host "
         "that they use",
-        "allow": "let a running session connect to one more host, for a while",
+        "allow": "let a running session connect to one more host, for a while; with --save, write "
+        "a rule into the policy",
         "resume": "open sessions again that were frozen because a decoy was sent",
         "revoke": "cut sessions off for good; their sandboxes go on without a network",
         "stop": "end sandboxes, by name or by the id of their session",

@@ -59,7 +59,13 @@ def open_policy(path: Path, places: HostPaths, catalogue: FileCatalogue) -> Poli
     """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
     if not _is_there(path):
         raise Refused(f"no policy at {path}; `keyhole init` writes one")
-    data = read_bounded(path)
+    return parse_policy(path, read_bounded(path), places, catalogue)
+
+
+def parse_policy(
+    path: Path, data: bytes, places: HostPaths, catalogue: FileCatalogue
+) -> PolicyFile:
+    """Validate these bytes as the policy at a path; raises PolicyFaults."""
     user = None
     if _is_there(places.user_defaults):
         user = PolicyText(str(places.user_defaults), read_bounded(places.user_defaults))
