@@ -39,6 +39,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "init": "look at this host and project, ask, and write keyhole.toml",
         "check": "validate a policy and say what it grants (exit 2 when wrong)",
         "why": "explain what would happen to a URL, a host or a push, and why",
+        "learn": "propose the smallest policy that allows what sessions did, and write what you "
+        "pick",
+        "replay": "judge what was recorded by another policy (exit 1 when something used would be "
+        "denied)",
         "policy": "print the JSON Schema of a policy, or accept a policy",
         "agents": "list the agents that `keyhole run NAME` knows, and which are ready here",
         "services": "list the services catalogue, or show one entry",

@@ -284,6 +284,10 @@ def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
 
 def _push_fix(reason: Reason, service: Service, target: PushTarget) -> SuggestedFix | None:
     short = target.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+    if reason is Reason.READ_ONLY and not target.ref.startswith("refs/heads/"):
+        if not target.ref.startswith("refs/tags/"):
+            return None  # no key names a ref that is neither
+        reason = Reason.TAG_NOT_GRANTED
     named = f"[{toml_string(short)}]"
     lifts = "named exactly, it is not protected by default"
     fixes = {

@@ -20,10 +20,12 @@ from keyhole.policy.load import LoadedPolicy, PolicyText, load, load_gateway_lim
 from keyhole.policy.presets import join_presets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.app.setup.catalogue import FileCatalogue
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.inject.preset import Preset
-    from keyhole.model.host import Host
+    from keyhole.model.host import Host, HostPattern
     from keyhole.policy.budget import GatewayLimits
     from keyhole.policy.policy import Policy
 
@@ -98,17 +100,34 @@ def preset_of(
     file: PolicyFile, env: dict[str, str], home: Path, host: Host, port: int
 ) -> str | None:
     """The preset, of those that the policy does not name, that would allow this host."""
+    return known_presets(file, env, home)(host, port)
+
+
+def known_presets(
+    file: PolicyFile, env: dict[str, str], home: Path
+) -> Callable[[Host, int], str | None]:
+    """The same for many hosts: each package manager is asked once, and only if it must be."""
     surroundings = _surroundings(file, env, home)
-    for name in presets.QUICK_FIRST:
-        if name in file.loaded.policy.presets:
-            continue
-        try:
-            learnt = presets.learn(name, surroundings)
-        except Refused:
-            continue
-        if any(h.pattern.matches(host) and h.pattern.port == port for h in learnt.hosts):
-            return name
-    return None
+    learnt: dict[str, Preset | None] = {}
+
+    def hosts_of(name: str) -> tuple[HostPattern, ...]:
+        if name not in learnt:
+            try:
+                learnt[name] = presets.learn(name, surroundings)
+            except Refused:
+                learnt[name] = None
+        preset = learnt[name]
+        return tuple(each.pattern for each in preset.hosts) if preset else ()
+
+    def find(host: Host, port: int) -> str | None:
+        for name in presets.QUICK_FIRST:
+            if name in file.loaded.policy.presets:
+                continue
+            if any(pattern.matches(host) and pattern.port == port for pattern in hosts_of(name)):
+                return name
+        return None
+
+    return find
 
 
 def _surroundings(file: PolicyFile, env: dict[str, str], home: Path) -> HostEnvironment:

@@ -72,13 +72,24 @@ def plan_change(
             "into it",
             "`keyhole policy trust` shows it and asks",
         )
-    data = add_rules(before.file.data.decode("utf-8"), additions).encode("utf-8")
-    file = parse_policy(before.file.path, data, places, catalogue)
-    after = examine_policy(file, places.home, search_path)
-    for each in after.referred:
+    change = plan_policy(before, additions, places, catalogue, search_path)
+    for each in change.after.referred:
         if accepted.referred.get(each.role, each.digest) != each.digest:
             raise Refused(f"{visible(str(each.path))} has changed since the policy was accepted")
-    return PolicyChange(before, after)
+    return change
+
+
+def plan_policy(
+    before: ExaminedPolicy,
+    additions: Iterable[RuleAddition],
+    places: HostPaths,
+    catalogue: FileCatalogue,
+    search_path: str,
+) -> PolicyChange:
+    """The same for a policy that no file has yet."""
+    data = add_rules(before.file.data.decode("utf-8"), additions).encode("utf-8")
+    file = parse_policy(before.file.path, data, places, catalogue)
+    return PolicyChange(before, examine_policy(file, places.home, search_path))
 
 
 def save_change(change: PolicyChange, store: AcceptanceStore) -> None:
@@ -90,6 +101,21 @@ def save_change(change: PolicyChange, store: AcceptanceStore) -> None:
     except OSError as error:
         why = error.strerror or "it cannot be written"
         raise ResourceUnusable(f"{visible(str(error.filename or path))}: {why}") from None
+
+
+def create_policy(change: PolicyChange, store: AcceptanceStore) -> None:
+    """Write a policy that no file had, and accept it. Raises ResourceUnusable if one is there."""
+    path = change.after.file.path
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            _write(descriptor, change.after.file.data)
+        finally:
+            os.close(descriptor)
+        store.accept(change.after)
+    except OSError as error:
+        raise ResourceUnusable(f"{visible(str(path))}: {error.strerror}") from None
 
 
 def _rewrite(path: Path, before: bytes, after: bytes) -> None:
