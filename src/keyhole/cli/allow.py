@@ -1,4 +1,7 @@
-"""`keyhole allow ID HOST`: grants a running session one more host, for a time and some uses."""
+"""`keyhole allow ID HOST`: grants a running session one more host, for a time and some uses.
+
+`keyhole allow TARGET --save` writes a rule into the policy instead (`save_rule.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_policy_flag
 from keyhole.cli.gateway_client import find_gateways, find_sessions, no_such
+from keyhole.cli.save_rule import save_rule
 from keyhole.control.client import NoGateway, RequestDeclined
 from keyhole.control.operation_table import MAX_GRANT_SECONDS, MAX_GRANT_USES
 from keyhole.model.errors import Unparsable
@@ -19,27 +24,56 @@ from keyhole.model.text import visible
 if TYPE_CHECKING:
     import argparse
 
+DEFAULT_DURATION = "10m"
+DEFAULT_USES = 10
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="of the session (its first letters do)")
-    parser.add_argument("host", metavar="HOST", help="name, or name:port; it is tunnelled")
     parser.add_argument(
-        "--for", dest="duration", default="10m", metavar="TIME", help="how long (default: 10m)"
+        "id",
+        metavar="ID",
+        help="of the session (its first letters do); with --save a target instead, as `keyhole "
+        "why` takes it: HOST[:PORT], 'METHOD URL', or 'git push URL REF'",
     )
     parser.add_argument(
-        "--uses", type=int, default=10, metavar="N", help="how many connections (default: 10)"
+        "host", metavar="HOST", nargs="*", help="name, or name:port; it is tunnelled"
     )
+    parser.add_argument(
+        "--for", dest="duration", metavar="TIME", help=f"how long (default: {DEFAULT_DURATION})"
+    )
+    parser.add_argument(
+        "--uses", type=int, metavar="N", help=f"how many connections (default: {DEFAULT_USES})"
+    )
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write the narrowest rule that allows the target into the policy, and accept it",
+    )
+    parser.add_argument("--yes", action="store_true", help="with --save: do not ask")
+    add_policy_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask for the grant, and print until when it holds."""
-    host, seconds = _host(options.host), _seconds(options.duration)
-    if not 1 <= options.uses <= MAX_GRANT_USES:
+    """Ask for the grant, and print until when it holds; or save a rule."""
+    if options.save:
+        if options.duration is not None or options.uses is not None:
+            raise CliError("--for and --uses are of a grant to a session: not with --save")
+        return save_rule([options.id, *options.host], options.policy, yes=options.yes)
+    if options.yes or options.policy:
+        raise CliError("--yes and --policy are for --save")
+    if len(options.host) != 1:
+        raise CliError(
+            "name the session and one host: keyhole allow ID HOST; to write a rule into the "
+            "policy: keyhole allow HOST --save"
+        )
+    host, seconds = _host(options.host[0]), _seconds(options.duration or DEFAULT_DURATION)
+    uses = DEFAULT_USES if options.uses is None else options.uses
+    if not 1 <= uses <= MAX_GRANT_USES:
         raise CliError(f"--uses is from 1 to {MAX_GRANT_USES}; for more, change the policy")
     with find_gateways() as endpoints:
         ((session, endpoint),) = find_sessions(endpoints, [options.id])
         try:
-            grant = endpoint.client().grant(session, host, seconds, options.uses)
+            grant = endpoint.client().grant(session, host, seconds, uses)
         except NoGateway:
             raise no_such(session) from None
         except RequestDeclined as error:

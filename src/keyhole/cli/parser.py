@@ -39,6 +39,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "init": "look at this host and project, ask, and write keyhole.toml",
         "check": "validate a policy and say what it grants (exit 2 when wrong)",
         "why": "explain what would happen to a URL, a host or a push, and why",
+        "learn": "propose the smallest policy that allows what sessions did, and write what you "
+        "pick",
+        "replay": "judge what was recorded by another policy (exit 1 when something used would be "
+        "denied)",
         "policy": "print the JSON Schema of a policy, or accept a policy",
         "agents": "list the agents that `keyhole run NAME` knows, and which are ready here",
         "services": "list the services catalogue, or show one entry",
@@ -51,7 +55,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "ps": "list sandboxes and sessions: what they did, and what is left to them",
         "ports": "list ports that sandboxes publish, with their addresses, and ports of this host "
         "that they use",
-        "allow": "let a running session connect to one more host, for a while",
+        "allow": "let a running session connect to one more host, for a while; with --save, write "
+        "a rule into the policy",
         "resume": "open sessions again that were frozen because a decoy was sent",
         "revoke": "cut sessions off for good; their sandboxes go on without a network",
         "stop": "end sandboxes, by name or by the id of their session",

@@ -57,6 +57,18 @@ def add_arguments(parser: Parser) -> None:
         help="open a port of the sandbox to this host's browser; may be given several times",
     )
     parser.add_argument(
+        "--learn",
+        action="store_true",
+        help="open every host that the policy does not name, without any credential, and record "
+        "what the command uses, for `keyhole learn`; asks first",
+    )
+    parser.add_argument("--unsafe-learn", action="store_true", help="as --learn, without asking")
+    parser.add_argument(
+        "--unsafe-learn-with-credentials",
+        action="store_true",
+        help="with --learn: services get their credentials all the same",
+    )
+    parser.add_argument(
         "--unsafe-no-isolation",
         action="store_true",
         help="run it on this host, as you, without a sandbox, a policy or any secret of Keyhole's",
@@ -80,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
 
     # An engine makes a container's network, so that no helper has to.
     helper = start_helper() if options.runtime in (None, "bwrap") else None
-    plane = start_data_plane(alone=options.own_gateway)
+    learns = options.learn or options.unsafe_learn
+    plane = start_data_plane(alone=options.own_gateway or learns)
     from keyhole.cli.run_sandboxed import run_sandboxed
 
     return run_sandboxed(options, command, helper, plane)

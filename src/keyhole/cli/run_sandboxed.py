@@ -5,6 +5,7 @@ Called by `run.py`, which has the flags and has started the helper and the data 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,16 @@ from keyhole.app.setup.agent_launch import prepare_agent
 from keyhole.app.setup.agent_profiles import FileProfiles
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.client_setup import inspects_tls
+from keyhole.app.setup.host_paths import find_policy
 from keyhole.app.setup.launch_preparation import RunRequest
-from keyhole.app.setup.policy_file import with_presets
+from keyhole.app.setup.policy_acceptance import examine_policy
+from keyhole.app.setup.policy_file import parse_policy, with_presets
 from keyhole.app.setup.program_visibility import NOT_STARTED, explain_hidden
 from keyhole.app.setup.secret_paths import secret_files
 from keyhole.cli.consent import require_accepted
 from keyhole.cli.errors import CliError
 from keyhole.cli.flags import check_image
+from keyhole.cli.learning_consent import agree_to_learning
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.passphrase import passphrase_prompt
 from keyhole.cli.pull_progress import pull_display
@@ -35,6 +39,7 @@ from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host.host_environment import HostEnvironment
 from keyhole.model.errors import Unparsable
 from keyhole.model.text import visible
+from keyhole.policy.policy_draft import EMPTY_POLICY
 from keyhole.policy.ports import PublishedPort, refuse_ambiguous
 from keyhole.policy.schema import ChangesMode
 from keyhole.policy.schema import RuntimeName as Runtimes
@@ -48,7 +53,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.kept_home import SandboxHome
     from keyhole.app.setup.launch_preparation import PreparedLaunch
-    from keyhole.app.setup.policy_file import PolicyWithPresets
+    from keyhole.app.setup.policy_file import PolicyFile, PolicyWithPresets
     from keyhole.policy.policy import Sandbox
     from keyhole.sandbox.bwrap.helper import Helper
     from keyhole.sandbox.containers.container_target import ContainerTarget
@@ -156,6 +161,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...], resources: _Reso
         for line in explain_hidden(base, sandbox, _host(request.joined, project, places)):
             messages.tell(line)
     tell_end(outcome, messages)
+    if request.learning:
+        messages.tell(f"`keyhole learn {gateway.session}` shows what a policy for this would be")
     return outcome.code
 
 
@@ -189,12 +196,20 @@ def _new(lines: tuple[str, ...], said: SaidNotices, options: argparse.Namespace)
 def _accept(options: argparse.Namespace, command: tuple[str, ...], places: HostPaths) -> RunRequest:
     """Read the policy, have it accepted, and apply the flags; CliError if it is not accepted."""
     env = environment()
-    file = read_policy(options.policy, places, FileCatalogue())
-    examined = require_accepted(file, places, options.trust, "nothing was run")
+    learning = agree_to_learning(options)
+    if learning and options.policy is None and (drafted := _unwritten(places)):
+        # Nobody needs to accept a policy that grants nothing.
+        examined = examine_policy(drafted, places.home, env.get("PATH", ""))
+    else:
+        file = read_policy(options.policy, places, FileCatalogue())
+        examined = require_accepted(file, places, options.trust, "nothing was run")
+    file = examined.file
     if file.loaded.policy.services or file.loaded.policy.presets:
         # Before the first secret is read; settings of package managers hold secrets, too.
         guard_memory()
     joined = _as_typed(with_presets(file, env, places.home), options)
+    if learning:
+        joined = replace(joined, policy=learning.apply(joined.policy))
     project = examined.file.directory
     agent = prepare_agent(
         command,
@@ -208,8 +223,24 @@ def _accept(options: argparse.Namespace, command: tuple[str, ...], places: HostP
     )
     pulling = pull_display(quiet=options.quiet)
     return RunRequest(
-        examined, joined, places, env, command, Path.cwd(), agent=agent, pulling=pulling
+        examined,
+        joined,
+        places,
+        env,
+        command,
+        Path.cwd(),
+        agent=agent,
+        learning=learning,
+        pulling=pulling,
     )
+
+
+def _unwritten(places: HostPaths) -> PolicyFile | None:
+    """A policy that grants nothing, for a directory that has none to learn from."""
+    path = find_policy(Path.cwd(), places.home)
+    if os.path.lexists(path):
+        return None
+    return parse_policy(path, EMPTY_POLICY, places, FileCatalogue())
 
 
 def _host(joined: PolicyWithPresets, project: Path, places: HostPaths) -> HostEnvironment:

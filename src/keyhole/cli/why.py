@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from keyhole.app.setup.catalogue import FileCatalogue
-from keyhole.app.setup.policy_file import preset_of, with_presets
-from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
+from keyhole.cli.explained_target import explain_target, read_target, saving_command
 from keyhole.cli.flags import add_json_flag, add_policy_flag
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import paint, print_json
-from keyhole.cli.verb_context import environment, find_host_paths
-from keyhole.model.decision import Reason
-from keyhole.model.errors import Unparsable
+from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.text import visible
-from keyhole.policy.explain import Explanation, explain, host_fix, named_by_preset
-from keyhole.policy.rulebook import Rulebook
-from keyhole.policy.target import LiteralTarget, parse_target
 
 if TYPE_CHECKING:
     import argparse
 
     from keyhole.cli.parser import Parser
+    from keyhole.policy.explain import Explanation
     from keyhole.policy.load import LoadedPolicy
 
 
@@ -56,30 +50,17 @@ def run(options: argparse.Namespace) -> int:
     """Explain one target."""
     places = find_host_paths()
     subject = " ".join(options.target)
-    try:
-        target = parse_target(tuple(options.target), options.method)
-        file = read_policy(options.policy, places, FileCatalogue())
-        found = explain(Rulebook(file.loaded.policy), target)
-        if found.decision.reason is Reason.NO_RULE and file.loaded.policy.presets:
-            # Package managers are slow to ask, so only if the policy alone has no answer.
-            joined = with_presets(file, environment(), places.home)
-            for note in joined.notes:
-                print(f"keyhole: {visible(note)}", file=sys.stderr)
-            found = explain(Rulebook(joined.policy), target)
-        if (
-            found.decision.reason is Reason.NO_RULE
-            and not isinstance(target, LiteralTarget)
-            and found.fix == host_fix(target.host, target.port)
-        ):
-            name = preset_of(file, environment(), places.home, target.host, target.port)
-            found = named_by_preset(found, name) if name else found
-    except Unparsable as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        raise CliError(f"{visible(subject)}: {visible(error.message + hint)}") from None
+    target = read_target(options.target, options.method)
+    file = read_policy(options.policy, places, FileCatalogue())
+    found = explain_target(target, file, places)
     if options.json:
         _print_json(subject, found, file.loaded)
     else:
         _print(subject, found, file.loaded)
+        if found.fix:
+            print("  or let Keyhole write it:")
+            command = saving_command(options.target, target, options.policy)
+            print(f"    {visible(command)}")
     return EXIT_OK if found.decision.allowed else EXIT_DENIED
 
 

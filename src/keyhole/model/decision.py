@@ -35,6 +35,7 @@ class Reason(enum.StrEnum):
     PASSTHROUGH = "unsafe-passthrough"
     GRANTED = "granted"
     GRANT_SPENT = "grant-spent"
+    LEARNING = "learning"
     PUBLISHED = "published"
     HOST_PORT = "host-port"
     OWN_PORT = "own-port"

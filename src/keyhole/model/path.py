@@ -33,6 +33,8 @@ _REFUSED_ESCAPES = {
     0x7F: "an encoded control character",
 } | dict.fromkeys(range(0x20), "an encoded control character")
 _ENCODED_SLASH = 0x2F
+_IN_NO_RULE = re.compile(r"[ ?#%\\;\x00-\x1f\x7f]")
+_STARS = re.compile(r"\*+")
 _UNCLEAN = frozenset({"", ".", ".."})
 _CONFUSING = frozenset("/\\;%")
 # Canonically ';', '`' and 'K'; and what Windows' best-fit tables turn into '/' and '\'.
@@ -97,6 +99,20 @@ def parse_path_glob(text: str) -> Glob:
         if "**" in segment and segment != ANY_DEPTH:
             raise Unparsable("'**' stands alone between slashes", "use '*' within a segment")
     return Glob(segments)
+
+
+def glob_text(path: RequestPath) -> str | None:
+    """The narrowest glob that a rule can have for this path; None if there is none.
+
+    A character that a rule's path does not have, such as a decoded '?', is any part of its segment.
+    """
+    segments = []
+    for segment in path.segments:
+        text = _IN_NO_RULE.sub("*", segment)
+        if "/" in text or text == ANY_DEPTH:
+            return None  # an encoded slash; or it would stand for any number of segments
+        segments.append(_STARS.sub("*", text))
+    return "/" + "/".join(segments)
 
 
 def _why_refused(text: str) -> str:

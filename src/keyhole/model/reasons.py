@@ -126,6 +126,7 @@ REASONS: Mapping[str, ReasonInfo] = {
     Reason.GRANT_SPENT: _deny(
         "what was granted of it is used up", "`keyhole allow ID {pattern}` grants it again"
     ),
+    Reason.LEARNING: _allow("no rule names it, and the run is a learning run"),
     Reason.PUBLISHED: _allow("a port of the sandbox that `sandbox.publish` names"),
     Reason.HOST_PORT: _allow("a port of this host that `sandbox.host_ports` names"),
     Reason.FOREIGN_NAME: _deny(

@@ -6,6 +6,7 @@ cloned project, 64 KiB, keeps tomllib busy for 20 seconds before a person is ask
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import Any
@@ -46,3 +47,9 @@ def _check_keys(text: str) -> None:
                 column = token.start() - text.rfind("\n", 0, token.start())
                 raise ValueError(f"{LONG_KEY} (at line {line}, column {column})")
         after_dot = kind == "dot" or (kind == "space" and after_dot)
+
+
+def toml_string(text: str) -> str:
+    """A text as TOML writes it between double quotes."""
+    # JSON's escapes are TOML's; JSON leaves DEL as it is, which TOML does not.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -64,7 +64,7 @@ _LISTS = {
 
 def disclose(policy: Policy) -> str:
     """The policy as the text of a JSON file."""
-    told = {
+    told: dict[str, object] = {
         "version": VERSION,
         "note": NOTE,
         "tunnelled": _texts(policy.allow),
@@ -76,6 +76,8 @@ def disclose(policy: Policy) -> str:
         },
         "limits": {name: getattr(policy.limits, name) for name in Limits.__struct_fields__},
     }
+    if policy.learning:
+        told["learning"] = True
     return json.dumps(told, indent=2) + "\n"
 
 

@@ -88,7 +88,7 @@ def parse_document(file: str, data: bytes) -> TomlDocument:
     document = TomlDocument(file, text, {}, {}, {})
     try:
         document.tree.update(parse_toml(text))
-        _Scanner(text, document.keys, document.values).scan()
+        TomlScanner(text, document.keys, document.values).scan()
     except RecursionError:
         raise PolicyFaults((document.fault(None, "values are nested too deeply"),)) from None
     except ValueError as error:
@@ -109,7 +109,7 @@ def _syntax_fault(document: TomlDocument, message: str) -> PolicyFault:
     return document.fault(span, said)
 
 
-class _Scanner:
+class TomlScanner:
     """Scans a text that is known to be TOML and notes the place of each path."""
 
     def __init__(self, text: str, keys: dict[Path, TextSpan], values: dict[Path, TextSpan]) -> None:
@@ -146,7 +146,7 @@ class _Scanner:
         self._skip(_HEADER_END)
         return path
 
-    def _pair(self, prefix: Path) -> None:
+    def _pair(self, prefix: Path) -> Path:
         path = prefix
         for name, span in self._key():
             path = (*path, name)
@@ -154,6 +154,7 @@ class _Scanner:
         self.at += 1  # the '='
         self._skip(_SPACE)
         self._value(path)
+        return path
 
     def _key(self) -> list[tuple[str, TextSpan]]:
         names = []

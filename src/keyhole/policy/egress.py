@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from keyhole.model.decision import DnsAnswer, DnsDecision, EgressDecision, Reason, Route, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host
+from keyhole.policy import learning_mode
+from keyhole.policy.learning_mode import LEARNING_PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,8 @@ def decide_egress(
         return EgressDecision(Verdict.ALLOW, Reason.GRANTED, granted.rule, Route.TUNNEL)
     if book.rule_for_name(host):
         return EgressDecision(reason=Reason.PORT_NOT_GRANTED)
+    if book.policy.learning and port in LEARNING_PORTS:
+        return EgressDecision(Verdict.ALLOW, Reason.LEARNING, learning_mode.RULE, Route.TUNNEL)
     return EgressDecision()
 
 
@@ -57,11 +61,13 @@ def decide_dns(
         host = Host.parse(name.removesuffix("."))
     except Unparsable:
         return DnsDecision(reason=Reason.NAME_MALFORMED)
-    rule = book.rule_for_name(host) or granted(host)
+    rule, reason = book.rule_for_name(host) or granted(host), Reason.RULE
+    if rule is None and book.policy.learning:
+        rule, reason = learning_mode.RULE, Reason.LEARNING
     if rule is None:
         return DnsDecision()
     if record_type != TYPE_A:
         # Also for AAAA, HTTPS and SVCB: there is no IPv6 inside, and a client must learn no ECH
         # keys. The name itself is allowed, so this is no refusal; it has no record of this type.
         return DnsDecision(Verdict.ALLOW, Reason.TYPE_NOT_ANSWERED, rule, DnsAnswer.NODATA)
-    return DnsDecision(Verdict.ALLOW, Reason.RULE, rule, DnsAnswer.ADDRESS)
+    return DnsDecision(Verdict.ALLOW, reason, rule, DnsAnswer.ADDRESS)

@@ -12,10 +12,12 @@ from keyhole.inject.service_hosts import SERVICE_HOSTS
 from keyhole.model.decision import Decision, Reason, Route, Verdict
 from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
-from keyhole.model.path import RequestPath
+from keyhole.model.path import RequestPath, glob_text
 from keyhole.model.reasons import info_of, sentence_of
 from keyhole.model.ref import Ref, RefKind
 from keyhole.model.rule import GRPC, METHODS, WEBSOCKET, WORDS, rule_text
+from keyhole.model.toml import parse_toml, toml_string
+from keyhole.policy.edit import RuleAddition
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import (
     GitEndpoint,
@@ -53,6 +55,15 @@ class SuggestedFix(Struct, frozen=True):
     def _line(self) -> str:
         remark = f"   # {self.remark}" if self.remark else ""
         return f"{self.key} = {self.value}{remark}"
+
+    @property
+    def addition(self) -> RuleAddition:
+        """The change as one that `edit.py` makes."""
+        value = parse_toml(f"value = {self.value}")["value"]
+        listed = isinstance(value, list)
+        return RuleAddition(
+            tuple(self.table.split(".")), self.key, value[0] if listed else value, listed
+        )
 
     def into(self, policy: Mapping[str, object]) -> tuple[str, str]:
         """Where it goes in a policy file with these tables, and what to write there."""
@@ -187,8 +198,10 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
     elif decision.reason in _FIXED_BY_ALLOW:
         own = f"{service.rule}.allow["
         listed = not service.template or any(each.id.startswith(own) for each in entry.rules)
-        rule = f'["{rule_text(request.method, request.path)}"]'
-        fix = SuggestedFix(service.rule, "allow" if listed else "allow_also", rule)
+        glob = glob_text(RequestPath.parse(request.path, opaque_slash=entry.encoded_slash))
+        if glob:
+            rule = f"[{toml_string(rule_text(request.method, glob))}]"
+            fix = SuggestedFix(service.rule, "allow" if listed else "allow_also", rule)
     elif decision.reason is Reason.READ_ONLY:
         fix = SuggestedFix(service.rule, "push", '["agent/*"]')
     elif decision.reason is Reason.REPOSITORY_NOT_GRANTED:
@@ -271,7 +284,11 @@ def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
 
 def _push_fix(reason: Reason, service: Service, target: PushTarget) -> SuggestedFix | None:
     short = target.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
-    named = f'["{short}"]'
+    if reason is Reason.READ_ONLY and not target.ref.startswith("refs/heads/"):
+        if not target.ref.startswith("refs/tags/"):
+            return None  # no key names a ref that is neither
+        reason = Reason.TAG_NOT_GRANTED
+    named = f"[{toml_string(short)}]"
     lifts = "named exactly, it is not protected by default"
     fixes = {
         Reason.READ_ONLY: SuggestedFix(service.rule, "push", named),

@@ -220,3 +220,5 @@ class Policy(Struct, frozen=True):
     presets: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
     upstream: Upstream = field(default_factory=Upstream)
+    learning: bool = False
+    """Whether hosts that no rule names are open; never by the file, see `learning_mode.py`."""

@@ -7,6 +7,10 @@ import json
 from msgspec import Struct
 
 
+EMPTY_POLICY = b'version = 1\n\n[sandbox]\nwritable = ["."]\n'
+"""A policy that grants nothing: the one that a learning run begins with, where there is none."""
+
+
 class DraftService(Struct, frozen=True):
     """A service to propose: its name, secret reference, and repository if it is the remote's."""
 

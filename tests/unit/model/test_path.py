@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
-from keyhole.model.path import MAX_PATH_LENGTH, MAX_SEGMENTS, RequestPath, parse_path_glob
+from keyhole.model.path import (
+    MAX_PATH_LENGTH,
+    MAX_SEGMENTS,
+    RequestPath,
+    glob_text,
+    parse_path_glob,
+)
 
 UNRESERVED = string.ascii_letters + string.digits + "-._~"
 CLEAN_SEGMENTS = st.text(UNRESERVED, min_size=1, max_size=8).filter(lambda s: s not in (".", ".."))
@@ -304,3 +310,20 @@ def test_a_path_of_many_combining_marks_is_refused() -> None:
         RequestPath.parse("/e" + "%CC%A3" * 31)
     with pytest.raises(Unparsable, match="marks in a row"):
         parse_path_glob("/e" + "\u0323" * 31)
+
+
+@pytest.mark.parametrize(
+    ("raw", "glob"),
+    [
+        ("/", "/"),
+        ("/v1/a%20b%3Fc/", "/v1/a*b*c"),
+        ("/caf%C3%A9", "/caf\u00e9"),
+        ("/a***b", "/a*b"),
+        ("/a/**", None),
+        ("/a%2Fb", None),
+    ],
+)
+def test_the_narrowest_rule_for_a_path_covers_it(raw: str, glob: str | None) -> None:
+    path = RequestPath.parse(raw, opaque_slash=True)
+    assert glob_text(path) == glob
+    assert glob is None or parse_path_glob(glob).matches(path.segments)

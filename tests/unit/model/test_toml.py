@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.model.toml import LONG_KEY, MAX_KEY_PARTS, parse_toml
+from keyhole.model.toml import LONG_KEY, MAX_KEY_PARTS, parse_toml, toml_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,3 +77,12 @@ def test_a_text_is_never_taken_for_a_key(pieces: list[str]) -> None:
     text = "".join(pieces) + "\n# " + "." * MAX_KEY_PARTS
     if text.count("a") < MAX_KEY_PARTS:
         assert outcome(parse_toml, text) == outcome(tomllib.loads, text)
+
+
+@given(st.text())
+def test_a_quoted_text_is_read_as_itself(text: str) -> None:
+    assert parse_toml(f"a = {toml_string(text)}") == {"a": text}
+
+
+def test_a_control_character_is_escaped() -> None:
+    assert toml_string('a"\x7f\n') == '"a\\"\\u007F\\n"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyhole.model.decision import Reason, Route
+from keyhole.policy.edit import RuleAddition
 from keyhole.policy.explain import Explanation, SuggestedFix, explain, named_by_preset
 from keyhole.policy.target import parse_target
 from tests.rigs.policies import book, loaded
@@ -279,3 +280,16 @@ def test_a_host_that_a_preset_has_is_allowed_by_the_preset() -> None:
     named = named_by_preset(found, "python")
     assert named.fix == SuggestedFix("egress", "presets", '["python"]')
     assert named.decision == found.decision
+
+
+def test_a_suggestion_is_a_change_that_can_be_made() -> None:
+    rule = why('https://plain.example/z%20"'.replace('"', "%22"), "DELETE").fix
+    assert rule is not None
+    assert rule.addition == RuleAddition(("services", "plain"), "allow", 'DELETE /z*"')
+    flag = why("git push --force https://git.example/a/b agent/x").fix
+    assert flag is not None
+    assert flag.addition == RuleAddition(("services", "forge"), "force", True, listed=False)
+
+
+def test_a_path_that_no_rule_can_name_gets_no_suggestion() -> None:
+    assert why("https://plain.example/a/**").fix is None

@@ -30,8 +30,9 @@ def choose_gateway(
 
     Raises Refused, ResourceUnusable or SecretUnavailable.
     """
-    # Ports are served by a run's own gateway alone.
-    alone = alone or intent.joined.policy.sandbox.uses_ports
+    # Ports are served by a run's own gateway alone. A learning run has one, too: the gateway that
+    # is up reads policies itself, and no session can tell it to open what they do not name.
+    alone = alone or intent.joined.policy.sandbox.uses_ports or intent.learning is not None
     # Its socket is looked for first: most runs need no module that talks to a gateway.
     if not alone and os.path.lexists(intent.places.control_socket):
         from keyhole.app.run.daemon_gateway import attach_to_daemon

@@ -179,7 +179,8 @@ def _read(intent: RunRequest, site: SurveyedSandbox, ask: Ask | None) -> Session
 
     writable = tuple(map(Path, site.plan.writable))
     provider = ProvisionReader(intent.places, intent.env, FileCatalogue(), ask)
-    wanted = ProvisionRequest(intent.examined.file.path, intent.env.get("PATH", ""), writable)
+    search = intent.env.get("PATH", "")
+    wanted = ProvisionRequest(intent.examined.file.path, search, writable, intent.learning)
     return SessionSources(
         provider, wanted, provider.stock(intent.examined, intent.joined, writable)
     )

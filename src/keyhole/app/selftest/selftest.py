@@ -110,7 +110,11 @@ def probe_door(
 ) -> Iterator[tuple[dict[str, object], Callable[[list[socket.socket]], None]]]:
     """The probe's targets, and a gateway for its door that allows one name."""
     narrow = msgspec.structs.replace(
-        policy, allow=(HostPattern.parse(ALLOWED_NAME),), services=(), presets=()
+        policy,
+        allow=(HostPattern.parse(ALLOWED_NAME),),
+        services=(),
+        presets=(),
+        learning=False,
     )
     session = Session("selftest", Rulebook(narrow), _ignore, lambda: True, _ignore)
     gateway = Gateway(asyncio.get_running_loop(), _NoResolver())

@@ -111,6 +111,10 @@ class LiveSession:
         except BaseException:
             door.close()
             raise
+        policy = prepared.provision.policy
+        if policy.learning:
+            credentials = any(service.secret for service in policy.services)
+            self.record(session_event("learning", credentials=str(credentials).lower()))
         self._timer = context.loop.call_later(self._next(), self._tick)
 
     @property

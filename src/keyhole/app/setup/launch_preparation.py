@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.app.setup.policy_file import PolicyWithPresets
     from keyhole.app.setup.trusted_roots import SandboxTrust
+    from keyhole.policy.learning_mode import LearningMode
     from keyhole.policy.policy import Policy, Sandbox
     from keyhole.sandbox.containers.container_target import ContainerTarget, Pulling
 
@@ -109,6 +110,8 @@ class RunRequest(Struct, frozen=True):
     """The engine's volume for its home."""
     agent: AgentLaunch | None = None
     """The additions of the profile of the command's program."""
+    learning: LearningMode | None = None
+    """What a person agreed to, for a learning run."""
     pulling: Pulling | None = None
     """Shows the progress of a pull, if the engine lacks the image; None: it is not pulled."""
 

@@ -21,12 +21,12 @@ from keyhole.policy.presets import join_presets
 from keyhole.vault.interface import mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keyhole.app.setup.catalogue import FileCatalogue
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.inject.preset import Preset
-    from keyhole.model.host import Host
+    from keyhole.model.host import Host, HostPattern
     from keyhole.policy.budget import GatewayLimits
     from keyhole.policy.policy import Policy
 
@@ -65,15 +65,23 @@ def open_policy(path: Path, places: HostPaths, catalogue: FileCatalogue) -> Poli
     """Read and validate a policy with the user's defaults under it; raises PolicyFaults."""
     if not _is_there(path):
         raise Refused(f"no policy at {path}; `keyhole init` writes one")
-    own, defaults = mark_of(path), mark_of(places.user_defaults)
-    data = read_bounded(path)
+    mark = mark_of(path)
+    return parse_policy(path, read_bounded(path), places, catalogue, mark)
+
+
+def parse_policy(
+    path: Path, data: bytes, places: HostPaths, catalogue: FileCatalogue, mark: object = None
+) -> PolicyFile:
+    """Validate these bytes as the policy at a path, whose mark from before it was read is kept;
+    raises PolicyFaults."""
+    defaults = mark_of(places.user_defaults)
     user = None
     if _is_there(places.user_defaults):
         user = PolicyText(str(places.user_defaults), read_bounded(places.user_defaults))
     world = PolicyContext(catalogue, covered_suffix, presets.NAMES)
     loaded = load(PolicyText(str(path), data), user, world)
     real = Path(os.path.realpath(path))
-    return PolicyFile(real, data, loaded, {real: own, places.user_defaults: defaults})
+    return PolicyFile(real, data, loaded, {real: mark, places.user_defaults: defaults})
 
 
 def _is_there(path: Path) -> bool:
@@ -100,17 +108,34 @@ def preset_of(
     file: PolicyFile, env: dict[str, str], home: Path, host: Host, port: int
 ) -> str | None:
     """The preset, of those that the policy does not name, that would allow this host."""
+    return known_presets(file, env, home)(host, port)
+
+
+def known_presets(
+    file: PolicyFile, env: dict[str, str], home: Path
+) -> Callable[[Host, int], str | None]:
+    """The same for many hosts: each package manager is asked once, and only if it must be."""
     surroundings = _surroundings(file, env, home)
-    for name in presets.QUICK_FIRST:
-        if name in file.loaded.policy.presets:
-            continue
-        try:
-            learnt = presets.learn(name, surroundings)
-        except Refused:
-            continue
-        if any(h.pattern.matches(host) and h.pattern.port == port for h in learnt.hosts):
-            return name
-    return None
+    learnt: dict[str, Preset | None] = {}
+
+    def hosts_of(name: str) -> tuple[HostPattern, ...]:
+        if name not in learnt:
+            try:
+                learnt[name] = presets.learn(name, surroundings)
+            except Refused:
+                learnt[name] = None
+        preset = learnt[name]
+        return tuple(each.pattern for each in preset.hosts) if preset else ()
+
+    def find(host: Host, port: int) -> str | None:
+        for name in presets.QUICK_FIRST:
+            if name in file.loaded.policy.presets:
+                continue
+            if any(pattern.matches(host) and pattern.port == port for pattern in hosts_of(name)):
+                return name
+        return None
+
+    return find
 
 
 def _surroundings(file: PolicyFile, env: dict[str, str], home: Path) -> HostEnvironment:

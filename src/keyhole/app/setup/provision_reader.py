@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from keyhole.app.setup.client_setup import inspects_tls
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy, find_changed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.app.setup.policy_file import PolicyWithPresets
     from keyhole.model.secret import SecretRef
+    from keyhole.policy.learning_mode import LearningMode
     from keyhole.policy.policy import Policy
     from keyhole.vault.interface import FetchedSecret, SecretUnavailable
     from keyhole.vault.store_source import Ask
@@ -60,6 +62,8 @@ class ProvisionRequest(Struct, frozen=True):
     """The search path for programs that the policy gives without a directory."""
     writable: tuple[Path, ...]
     """Trees that its sandbox can write."""
+    learning: LearningMode | None = None
+    """What a person agreed to, for a learning run."""
 
 
 class ProvisionReader(Struct, frozen=True):
@@ -97,6 +101,8 @@ class ProvisionReader(Struct, frozen=True):
         if accepted is None or accepted.digest != examined.digest:
             raise Refused(f"{file.path}: {NOT_ACCEPTED}")
         joined = with_presets(file, dict(self.env), self.places.home)
+        if wanted.learning is not None:
+            joined = replace(joined, policy=wanted.learning.apply(joined.policy))
         settings = trusted_paths(self.env) if any(s.secret for s in joined.policy.services) else ()
         referred = tuple(r.path for r in examined.referred if r.path.is_absolute())
         refuse_writable_programs((*referred, *settings), wanted.writable)

@@ -16,6 +16,7 @@ from keyhole.model.decision import DnsAnswer, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.policy.egress import TYPE_A, decide_dns
+from keyhole.policy.learning_mode import MAX_LEARNT_NAMES
 from keyhole.system import clock
 from keyhole.wire import dns
 
@@ -114,7 +115,10 @@ class NameServer:
                 # The port is not known yet; the suggested grant is for 443.
                 self._state.tell(_shown(name).lower(), DEFAULT_PORT, decision.reason)
             return dns.answer(question, decision.answer, None)
-        address = self._synthetic.address(Host.parse(name))
+        host, known = Host.parse(name), self._synthetic
+        learning = decision.reason is Reason.LEARNING
+        full = learning and len(known) >= MAX_LEARNT_NAMES and host not in known
+        address = None if full else known.address(host)
         if address is None:
             self._record_failure(Reason.TABLE_FULL, name, kind)
             self._state.tell("limits", 0, Reason.TABLE_FULL)

@@ -38,6 +38,12 @@ class SyntheticNames:
         self._names[str(address)] = host
         return address
 
+    def __contains__(self, host: Host) -> bool:
+        return host in self._addresses
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
     def name(self, address: str) -> Host | None:
         """The name that has this address; None for any other address."""
         return self._names.get(address)
