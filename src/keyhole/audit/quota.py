@@ -26,8 +26,8 @@ from keyhole.policy.limit import TokenBucket
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-NEVER_FOLDED = frozenset({EventKind.SESSION})
-"""The gateway alone makes these, a few for each session."""
+NEVER_FOLDED = frozenset({EventKind.SESSION, EventKind.CHANGES})
+"""The gateway and a person's own verbs alone make these, a few for each session."""
 
 MAX_FOLDS = 64
 """Keys under which a session's events are counted at the same time; others share one key."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from keyhole.changes.base_record import read_record, record_tree, write_record
+from keyhole.changes.copied_tree import CopiedTree
 from keyhole.changes.entry import Action
 from keyhole.changes.executed_files import mark_executed
 from keyhole.changes.layer_reading import LayerReading
@@ -31,7 +32,7 @@ from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from keyhole.changes.entry import ApplyPlan, ApplyStep, FileChange
 
@@ -61,6 +62,11 @@ class ReviewedTree(Struct, frozen=True):
         """The record of the tree."""
         return f"{self.directory}/base"
 
+    @property
+    def copy(self) -> str:
+        """The copy that a sandbox works on where there is no overlay."""
+        return f"{self.directory}/copy"
+
 
 class ApplyOutcome(Struct, frozen=True):
     """The result of an apply or an undo."""
@@ -76,7 +82,19 @@ class ChangeStore:
     def __init__(self, directory: Path, project: str, policy: str) -> None:
         key = hashlib.sha256(os.fsencode(f"{project}\0{policy}")).hexdigest()[:32]
         self._directory = directory / key
-        self._project, self._policy = project, policy
+        self.project, self._policy = project, policy
+        self.recovered: list[tuple[str, int]] = []
+        """Acts of killed processes that `hold` finished or took back, and their steps."""
+
+    @property
+    def session(self) -> str:
+        """The session that last worked on the views; empty if there is none."""
+        return str(self._view().get("session", ""))
+
+    @property
+    def directory(self) -> Path:
+        """The store's own directory."""
+        return self._directory
 
     @property
     def exists(self) -> bool:
@@ -144,12 +162,15 @@ class ChangeStore:
         trees: Sequence[str],
         watched: Sequence[tuple[str, str]],
         owner: tuple[int, int],
+        session: str = "",
+        hidden: Collection[str] | None = None,
     ) -> tuple[tuple[ReviewedTree, ...], int]:
         """Make the views of these trees ready to be mounted. Returns them, and how many changes of
-        earlier runs they show. The lock is held."""
+        earlier runs they show. The lock is held. With `hidden`, each view is a copy, in which these
+        paths are empty."""
         known = self._view()
         every = dict.fromkeys([*known.get("trees", ()), *trees])
-        self._write_view([*every], watched)
+        self._write_view([*every], watched, session)
         views = tuple(self._tree(path) for path in trees)
         pending = 0
         for view in views:
@@ -168,7 +189,25 @@ class ChangeStore:
                         record[change.name] = before[change.name]
                 write_record(view.base, record)
                 pending += len(changes)
+                if hidden is not None:
+                    names = {p.removeprefix(f"{view.path}/") for p in hidden}
+                    with self._trash() as trash:
+                        _copy_of(view, pair).make(changes, names, trash)
         return views, pending
+
+    @property
+    def uncollected(self) -> bool:
+        """Whether the copy of a run has changes that no process has looked at yet."""
+        return any(os.path.lexists(f"{tree.directory}/copied") for tree in self.trees())
+
+    def collect(self) -> None:
+        """Take over what a sandbox changed in its copies, now that it has ended. The lock is
+        held."""
+        if not self.uncollected:
+            return
+        with self._open(self.trees()) as pairs, self._trash() as trash:
+            for tree in self.trees():
+                _copy_of(tree, pairs[tree.path]).collect(trash)
 
     def shown_covers(self, views: Iterable[ReviewedTree], paths: Iterable[str]) -> set[str]:
         """Those of the paths at which the views show the person's own entry, so that it has to stay
@@ -257,12 +296,16 @@ class ChangeStore:
         return str(self._directory / "apply")
 
     def _recover(self) -> None:
-        """Finish the apply or the undo of a process that was killed."""
+        """Finish the apply or the undo of a process that was killed; take over what a killed run
+        left in its copies."""
+        self.recovered = []
         if os.path.lexists(self._directory / "applied" / "undoing"):
-            self._undo()
+            self.recovered.append(("undo", self._undo().done))
         if os.path.lexists(f"{self._under_way}/steps"):
             with self._open(self.trees()) as pairs, self._trash() as trash:
-                self._finish(Transaction(self._under_way, pairs, trash), pairs)
+                outcome = self._finish(Transaction(self._under_way, pairs, trash), pairs)
+            self.recovered.append(("apply", outcome.done))
+        self.collect()
 
     def _finish(self, transaction: Transaction, pairs: dict[str, ReviewedPair]) -> ApplyOutcome:
         try:
@@ -332,9 +375,12 @@ class ChangeStore:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _write_view(self, trees: Sequence[str], watched: Sequence[tuple[str, str]]) -> None:
+    def _write_view(
+        self, trees: Sequence[str], watched: Sequence[tuple[str, str]], session: str
+    ) -> None:
         table = {
-            "project": self._project,
+            "session": session,
+            "project": self.project,
             "policy": self._policy,
             "trees": trees,
             "watched": watched,
@@ -392,6 +438,10 @@ def _lock_soon(lock: int) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+def _copy_of(tree: ReviewedTree, pair: ReviewedPair) -> CopiedTree:
+    return CopiedTree(tree.directory, pair.lower, pair.upper)
 
 
 def _forget(pair: ReviewedPair, names: Sequence[str]) -> None:

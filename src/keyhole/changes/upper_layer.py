@@ -100,11 +100,11 @@ class UpperLayer(TreeDirectory):
                 if kind_of(self._lower.look(path)) is not EntryKind.DIRECTORY:
                     return
                 self._mkdir(where, own)
-                self._whiten(path)
+                self.whiten(path)
             elif kind_of(found) is not EntryKind.DIRECTORY:
                 return
             elif self.is_opaque(path):
-                self._whiten(path)
+                self.whiten(path)
                 os.removexattr(self.directory(path), OPAQUE)
             self._plain.add(path)
         found = self.look(name)
@@ -150,6 +150,36 @@ class UpperLayer(TreeDirectory):
         finally:
             os.close(file)
 
+    def put_entry(self, name: str, directory: int, own: str) -> None:
+        """Make the view show this entry of a copy, whatever it is: a second name of it where the
+        file system can, or a copy of a file or link."""
+        where, to = self._ready(name)
+        try:
+            os.link(own, to, src_dir_fd=directory, dst_dir_fd=where, follow_symlinks=False)
+        except OSError:
+            found = os.stat(own, dir_fd=directory, follow_symlinks=False)
+            if kind_of(found) is EntryKind.LINK:
+                self.put_link(name, os.readlink(own, dir_fd=directory))
+            elif kind_of(found) is EntryKind.FILE:
+                source = os.open(own, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    self.put_file(name, source, found.st_mode)
+                finally:
+                    os.close(source)
+            return
+        if os.geteuid() == 0:
+            os.chown(to, *self._owner, dir_fd=where, follow_symlinks=False)
+
+    def take_directory(self, name: str, directory: int, own: str) -> None:
+        """Move a directory of a copy here, with all that it holds. Nothing has its name."""
+        where, to = self._ready(name)
+        os.rename(own, to, src_dir_fd=directory, dst_dir_fd=where)
+        if os.geteuid() == 0:
+            for _, names, files, at in os.fwalk(to, dir_fd=where, follow_symlinks=False):
+                os.fchown(at, *self._owner)
+                for inner in (*names, *files):
+                    os.chown(inner, *self._owner, dir_fd=at, follow_symlinks=False)
+
     def put_link(self, name: str, target: str) -> None:
         """Make the view show this link."""
         where, own = self._ready(name)
@@ -194,7 +224,7 @@ class UpperLayer(TreeDirectory):
         if os.geteuid() == 0:
             os.fchown(file, *self._owner)
 
-    def _whiten(self, path: str) -> None:
+    def whiten(self, path: str) -> None:
         """Say for each entry below that it is removed, instead of hiding all of them at once."""
         known = self.listing(path)
         for name, below in self._lower.listing(path).items():
@@ -202,4 +232,4 @@ class UpperLayer(TreeDirectory):
             if name not in known:
                 self.put_whiteout(inner)
             elif kind_of(known[name]) is kind_of(below) is EntryKind.DIRECTORY:
-                self._whiten(inner)
+                self.whiten(inner)

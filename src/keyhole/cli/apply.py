@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from keyhole.changes.apply_plan import Selection, plan_apply
 from keyhole.cli.change_rows import (
     add_path_arguments,
+    auditing,
     find_store,
     held_lines,
     named_paths,
@@ -17,13 +18,16 @@ from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.paint import notice
+from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from keyhole.changes.entry import FileChange
+    from keyhole.app.run.change_audit import ChangeAudit
+    from keyhole.changes.change_store import ApplyOutcome, ChangeStore
+    from keyhole.changes.entry import ApplyPlan, FileChange
 
 EXIT_HELD = 1
 """Something that was chosen was not applied."""
@@ -50,12 +54,13 @@ def run(options: argparse.Namespace) -> int:
         print("no changes are held for review")
         return EXIT_OK
     try:
-        with store.holding("`keyhole apply`"):
+        with store.holding("`keyhole apply`"), auditing(store) as audit:
+            audit.record_recovered()
             changes = store.changes()
             named = named_paths(options, changes)
             plan = plan_apply(changes, Selection(named, options.replace))
             _confirm([c for c in plan.chosen if c.executed is not None], yes=options.yes)
-            outcome = store.apply(plan)
+            outcome = _apply(store, plan, audit)
             store.empty_trash()
     except OSError as error:
         raise CliError(f"the changes cannot be applied: {visible(str(error))}") from None
@@ -73,6 +78,18 @@ def run(options: argparse.Namespace) -> int:
     for path in outcome.left:
         notice(f"not applied: {shown_path(path)} (you changed it at this moment)")
     return EXIT_HELD if held or outcome.left else EXIT_OK
+
+
+def _apply(store: ChangeStore, plan: ApplyPlan, audit: ChangeAudit) -> ApplyOutcome:
+    try:
+        outcome = store.apply(plan)
+    except (OSError, KeyholeError) as error:
+        audit.record_failure("apply", error)
+        raise
+    if plan.chosen:
+        held = len(plan.held)
+        audit.record("applied", plan.chosen, held=held, left=len(outcome.left))
+    return outcome
 
 
 def _confirm(executed: Sequence[FileChange], *, yes: bool) -> None:

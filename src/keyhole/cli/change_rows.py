@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from keyhole.app.run.change_audit import auditing_changes
 from keyhole.app.run.held_changes import change_store
 from keyhole.app.setup.host_paths import find_policy
 from keyhole.changes.apply_plan import MAX_UNNAMED
@@ -23,8 +24,10 @@ from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     import argparse
+    import contextlib
     from collections.abc import Iterable, Sequence
 
+    from keyhole.app.run.change_audit import ChangeAudit
     from keyhole.changes.change_store import ChangeStore
 
 FOLDED_FROM = 10
@@ -70,6 +73,11 @@ def find_store(options: argparse.Namespace) -> ChangeStore:
     """The changes of the policy that was named, or that is found here."""
     places = find_host_paths()
     return change_store(places.changes, options.policy or find_policy(Path.cwd(), places.home))
+
+
+def auditing(store: ChangeStore) -> contextlib.AbstractContextManager[ChangeAudit]:
+    """The audit log for an act on these changes (I8)."""
+    return auditing_changes(find_host_paths().audit, store)
 
 
 def named_paths(options: argparse.Namespace, changes: Sequence[FileChange]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from keyhole.changes.entry import ChangeKind, EntryKind
 from keyhole.cli.change_rows import (
     add_path_arguments,
     as_json,
+    auditing,
     change_rows,
     find_store,
     named_paths,
@@ -48,6 +49,10 @@ def run(options: argparse.Namespace) -> int:
     """Show the changes."""
     store = find_store(options)
     try:
+        busy = store.busy
+        if store.uncollected and not busy:
+            with store.holding("`keyhole changes`"), auditing(store) as audit:
+                audit.record_recovered()  # a run was killed: its copies are read first
         changes = store.changes()
         if options.paths:
             chosen = Selection(named_paths(options, changes))
@@ -55,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json([as_json(change) for change in changes])
             return EXIT_OK
-        if busy := store.busy:
+        if busy and store.uncollected:
+            notice(f"{busy} still runs on a copy: its changes are listed when it has ended")
+        elif busy:
             notice(f"{busy} still runs: this is how far it is")
         _list(changes)
         if not options.stat:

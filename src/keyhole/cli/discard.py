@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.changes.apply_plan import Selection
-from keyhole.cli.change_rows import add_path_arguments, find_store, named_paths
+from keyhole.cli.change_rows import add_path_arguments, auditing, find_store, named_paths
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.model.text import visible
@@ -25,9 +25,11 @@ def run(options: argparse.Namespace) -> int:
         print("no changes are held for review")
         return EXIT_OK
     try:
-        with store.holding("`keyhole discard`"):
+        with store.holding("`keyhole discard`"), auditing(store) as audit:
+            audit.record_recovered()
             if not options.paths:
                 store.discard(None)
+                audit.record("discarded", which="all")
                 store.empty_trash()
                 print("discarded every change")
                 return EXIT_OK
@@ -35,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
             chosen = Selection(named_paths(options, changes))
             dropped = [change for change in changes if chosen.covers(change)]
             store.discard(dropped)
+            audit.record("discarded", dropped)
             store.empty_trash()
     except OSError as error:
         raise CliError(f"the changes cannot be discarded: {visible(str(error))}") from None

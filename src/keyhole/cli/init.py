@@ -21,6 +21,7 @@ from keyhole.cli.paint import columns
 from keyhole.cli.schema_file import save_schema
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host import project_survey
+from keyhole.host.git_identity import git_identity
 from keyhole.host.host_environment import HostEnvironment
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
@@ -28,7 +29,14 @@ from keyhole.model.repository import Forge
 from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.model.text import visible
 from keyhole.policy.forge import repository_at
-from keyhole.policy.policy_draft import DraftService, PolicyDraft, write_policy
+from keyhole.policy.policy_draft import (
+    AGENT_KEY,
+    MAKE_KEY,
+    DraftService,
+    DraftSigning,
+    PolicyDraft,
+    write_policy,
+)
 from keyhole.policy.target import parse_repository_url
 from keyhole.vault.memory_guard import guard_memory
 from keyhole.vault.vault import Vault, VaultContext
@@ -101,6 +109,11 @@ def _tell_next(target: Path, draft: PolicyDraft, chosen: Sequence[SurveyedAgent]
             fixes, again = _fixes(service, chosen)
             ways = " or ".join(f"`{fix}`" for fix in fixes)
             print(f"services.{service.name} has no secret yet: {ways}, then `{again}`")
+    if draft.signing is not None and not draft.signing.ready:
+        print(
+            f"commits are not signed: `{MAKE_KEY}` makes a key for agents, and the comment in "
+            "[sandbox] names it"
+        )
     installed = [agent for agent in chosen if agent.program]
     command = installed[0].profile.name if installed else "-- CMD"
     word = "next" if not installed or installed[0].access else "and then"
@@ -138,7 +151,27 @@ def _draft(
         for name in project_survey.package_managers(project)
         if agree(f"this looks like a {name} project: grant its package indexes, reads only?")
     )
-    return PolicyDraft(presets, tuple(services))
+    return PolicyDraft(presets, tuple(services), _signing(project, host, services, agree))
+
+
+def _signing(
+    project: Path,
+    host: HostEnvironment,
+    services: Sequence[DraftService],
+    agree: Callable[[str], bool],
+) -> DraftSigning | None:
+    """Signed commits, where a repository is granted: by the key for agents if there is one, else
+    as a recommendation."""
+    if not any(service.repository for service in services):
+        return None
+    person = git_identity(host, f"{project}/.git")
+    known = bool(person.name and person.email)
+    name = str(person) if known else "Name <name@example.org>"
+    key = f"{AGENT_KEY}.pub"
+    ready = known and (host.home / key.removeprefix("~/")).is_file()
+    if ready:
+        ready = agree(f"sign commits as {visible(name)} with {key}, whose key stays outside?")
+    return DraftSigning(name, ready)
 
 
 def _choose_agents(

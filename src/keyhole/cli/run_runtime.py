@@ -40,6 +40,8 @@ def open_runtime(
     if target is not None:
         messages.terminal = relayed = Relayed(0, 1, 2)
         launch = gateway.prepared.launch(interactive=relayed.interactive)
+        if held is not None:
+            launch = held.fit(launch)
         trial = WallTrial(policy, places.tried, force=options.self_test)
         session, try_walls = gateway.session, trial.in_container(target)
         return target.runtime(launch, relayed, session, try_walls), None

@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace, command: tuple[str, ...], resources: _Reso
     if reminder := findings.begin():
         messages.tell(reminder)
     held = _hold_changes(request, gateway.prepared, gateway.session, resources)
-    if held is not None and (line := held.begin()):
+    if held is not None and (line := held.begin(places.audit)):
         messages.tell(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends.
     runtime, log = open_runtime(options, gateway, messages, request, resources.helper, held)
@@ -173,7 +173,8 @@ def _hold_changes(
     if not prepared.plan.reviewed:
         return None
     store = change_store(request.places.changes, request.examined.file.path)
-    resources.changes = HeldChanges(store, prepared, session)
+    fault = resources.helper.fault if resources.helper else ""
+    resources.changes = HeldChanges(store, prepared, session, fault)
     return resources.changes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.cli.change_rows import find_store, shown_path
+from keyhole.cli.change_rows import auditing, find_store, shown_path
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.paint import notice
@@ -33,8 +33,10 @@ def run(options: argparse.Namespace) -> int:
     if not store.exists:
         raise CliError("there is no apply to undo")
     try:
-        with store.holding("`keyhole undo`"):
+        with store.holding("`keyhole undo`"), auditing(store) as audit:
+            audit.record_recovered()
             outcome = store.undo()
+            audit.record("undone", steps=outcome.done, left=len(outcome.left))
             store.empty_trash()
     except OSError as error:
         raise CliError(f"the apply cannot be undone: {visible(str(error))}") from None

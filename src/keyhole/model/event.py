@@ -22,6 +22,7 @@ class EventKind(enum.StrEnum):
     REF = "ref"
     DECOY = "decoy"
     SIGN = "sign"
+    CHANGES = "changes"
     LIMIT = "limit"
     AUDIT = "audit"
 

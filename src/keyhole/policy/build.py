@@ -13,7 +13,7 @@ from keyhole.model.host import HostPattern
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Tier, Upstream
 from keyhole.policy.ports import MAX_PORTS, refuse_ambiguous
-from keyhole.policy.schema import BY_PATH, ChangesMode, HomeMode, RuntimeName
+from keyhole.policy.schema import BY_PATH, HomeMode, RuntimeName
 from keyhole.policy.services import ServiceSettings, build_service
 from keyhole.policy.signing import grants_push
 
@@ -100,8 +100,6 @@ class PolicyBuilder(Struct):
                 self._fault(("sandbox", "home"), "a kept home is for bwrap", advice)
             if sandbox.caches:
                 self._fault(("sandbox", "caches"), "kept caches are for bwrap", advice)
-        if sandbox.changes is ChangesMode.REVIEW and sandbox.runtime is not RuntimeName.BWRAP:
-            self._fault(("sandbox", "changes"), "changes are reviewed with bwrap only", "direct")
         self._check_ports(sandbox)
         return sandbox
 

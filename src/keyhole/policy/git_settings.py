@@ -123,6 +123,16 @@ def signing_lines(program: str, key: str) -> list[Line]:
     ]
 
 
+def openpgp_lines(program: str, key: str) -> list[Line]:
+    """Settings by which git has each commit signed by this program, with a key of GnuPG's."""
+    return [
+        ("gpg", None, "format", "openpgp"),
+        ("gpg", None, "program", program),
+        ("user", None, "signingKey", key),
+        ("commit", None, "gpgSign", "true"),
+    ]
+
+
 def person_lines(person: CommitIdentity) -> list[Line]:
     """The committer, as far as it is known; git itself asks for what is missing."""
     known = (("name", person.name), ("email", person.email))

@@ -160,7 +160,8 @@ class Sandbox(Struct, frozen=True):
     volumes: tuple[tuple[str, str], ...] = ()
     """Mount points inside, and the names of the volumes there."""
     sign: str | None = None
-    """The public key file whose key signs commits, as `~/…` or an absolute path; None: none."""
+    """The public key file whose key signs commits, as `~/…` or an absolute path; or `gpg:` and the
+    id of a key; None: none."""
     home: HomeMode | None = None
     """None: kept for agents that are run by name, else fresh."""
     caches: tuple[CacheName, ...] | None = None

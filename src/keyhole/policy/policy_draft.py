@@ -25,11 +25,26 @@ class DraftService(Struct, frozen=True):
     """The command that makes its secret available; empty: it can be read now."""
 
 
+AGENT_KEY = "~/.ssh/agent_ed25519"
+"""The key that signs commits of agents, by the name that is recommended for it."""
+MAKE_KEY = f'ssh-keygen -t ed25519 -f {AGENT_KEY} -C "agents"'
+
+
+class DraftSigning(Struct, frozen=True):
+    """Signed commits, for a policy that grants a push."""
+
+    person: str
+    """The committer, as `Name <mail>`."""
+    ready: bool = False
+    """Whether the key exists and the person agreed; otherwise the lines are comments."""
+
+
 class PolicyDraft(Struct, frozen=True):
     """The parts of the policy that the person agreed to."""
 
     presets: tuple[str, ...] = ()
     services: tuple[DraftService, ...] = ()
+    signing: DraftSigning | None = None
     schema: str = ""
     """The URL of the schema, for editors; empty: none is named."""
 
@@ -47,6 +62,7 @@ writable = ["."]
 def write_policy(draft: PolicyDraft) -> str:
     """The policy's text."""
     head = f"{schema_line(draft.schema)}\n{_HEAD}" if draft.schema else _HEAD
+    head += _signing(draft.signing) if draft.signing else ""
     sections = [head, _egress(draft.presets)]
     sections += [_service(service) for service in draft.services]
     return "\n".join(sections)
@@ -55,6 +71,18 @@ def write_policy(draft: PolicyDraft) -> str:
 def schema_line(url: str) -> str:
     """The first line of a policy, by which editors (Taplo and those that use it) find its keys."""
     return f"#:schema {url}"
+
+
+def _signing(signing: DraftSigning) -> str:
+    mark = "" if signing.ready else "# "
+    why = "Commits are signed by a key made for agents, which stays outside."
+    if mark:
+        why = f"To have commits signed by a key made for agents: `{MAKE_KEY}`, and then:"
+    return (
+        f"# {why}\n"
+        f"{mark}git_user = {_quoted(signing.person)}\n"
+        f"{mark}sign     = {_quoted(f'ssh:{AGENT_KEY}.pub')}\n"
+    )
 
 
 def _egress(presets: tuple[str, ...]) -> str:

@@ -140,9 +140,19 @@ def _file_glob(value: str) -> tuple[str, ...]:
 
 def _signing_key(value: str) -> str:
     scheme, _, path = value.partition(":")
+    if scheme == "gpg":
+        # A short id or an address could be another key's, too.
+        if not re.fullmatch(r"[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}", path):
+            raise Unparsable(
+                "a key of GnuPG is named by its fingerprint or its id of 16 digits; "
+                "`gpg --list-secret-keys --with-fingerprint` shows them",
+                "gpg:0123456789ABCDEF0123456789ABCDEF01234567",
+            )
+        return f"gpg:{path.upper()}"
     if scheme != "ssh" or not path.endswith(".pub") or not path.startswith(("~/", "/")):
         raise Unparsable(
-            "a key to sign with is 'ssh:' and its public key file", "ssh:~/.ssh/agent_ed25519.pub"
+            "a key to sign with is 'ssh:' and its public key file, or 'gpg:' and its fingerprint",
+            "ssh:~/.ssh/agent_ed25519.pub",
         )
     return path
 
@@ -335,7 +345,7 @@ KEYS = (
          default=False),
     _key("sandbox.git_user", kinds.text('`"Name <mail>"`', CommitIdentity.parse), "the host's",
          "the author of commits inside"),
-    _key("sandbox.sign", kinds.text('`"ssh:~/KEY.pub"`', _signing_key), "–",
+    _key("sandbox.sign", kinds.text('`"ssh:~/KEY.pub"`, `"gpg:FINGERPRINT"`', _signing_key), "–",
          "the key that signs commits of `git_user`; it stays outside"),
     _key("sandbox.image", kinds.TEXT, "–", "the image, for docker and podman"),
     _key("sandbox.volumes", kinds.VOLUMES, "`{}`",

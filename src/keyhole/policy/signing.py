@@ -38,6 +38,16 @@ _ALLOWED = Decision(Verdict.ALLOW, Reason.COMMIT_SIGNED, SIGN_RULE)
 _DENIED = Decision(Verdict.DENY, Reason.COMMIT_UNSIGNED, SIGN_RULE)
 
 
+OPENPGP = "gpg:"
+"""The prefix of a key that GnuPG has; any other text is the public key file of an SSH key."""
+
+
+def openpgp_key(policy: Policy) -> str:
+    """The id of the key that GnuPG signs with; empty if it is another kind of key, or none."""
+    sign = policy.sandbox.sign or ""
+    return sign.removeprefix(OPENPGP) if sign.startswith(OPENPGP) else ""
+
+
 def grants_push(policy: Policy) -> bool:
     """Whether any service lets branches be pushed."""
     return any(service.git is not None and service.git.push for service in policy.services)

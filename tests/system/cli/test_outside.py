@@ -548,6 +548,28 @@ def test_init_writes_a_policy_that_checks(keyhole: Keyhole) -> None:
     assert keyhole("check").code == 0
 
 
+def test_init_recommends_a_key_for_agents_and_uses_the_one_that_is_there(
+    keyhole: Keyhole,
+) -> None:
+    """The line that makes the key works as it is pasted."""
+    git = keyhole.project / ".git"
+    git.mkdir()
+    (git / "config").write_text('[remote "origin"]\n\turl = git@github.com:acme/widgets.git\n')
+    (keyhole.home / ".gitconfig").write_text("[user]\nname = Ada\nemail = ada@corp.example\n")
+    said = keyhole("init", "--yes").out
+    assert "commits are not signed: `ssh-keygen -t ed25519 -f ~/.ssh/agent_ed25519" in said
+    command = said.partition("commits are not signed: `")[2].partition("`")[0]
+    (keyhole.home / ".ssh").mkdir()
+    subprocess.run(["/bin/sh", "-c", f"{command} -q -N ''"], check=True, env=keyhole.env)
+    said = keyhole("init", "--yes", "--force").out
+    assert "not signed" not in said
+    text = (keyhole.project / "keyhole.toml").read_text()
+    assert '\ngit_user = "Ada <ada@corp.example>"\n' in text
+    assert '\nsign     = "ssh:~/.ssh/agent_ed25519.pub"\n' in text
+    shown = json.loads(keyhole("check", "--json").out)
+    assert [each for each in shown["grants"] if "signs commits with" in each["text"]]
+
+
 def test_init_reads_a_token_only_in_memory_that_nobody_can_read(keyhole: Keyhole) -> None:
     """I1: it asks gh whether there is one."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.rigs.clients.services import keep, random_text
 from tests.rigs.daemon.homes import ONE
+from tests.rigs.daemon.openpgp import OpenPgpKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 KEYGEN = shutil.which("ssh-keygen") or ""
 GIT = shutil.which("git") or ""
+GPG = shutil.which("gpg") or ""
 
 pytestmark = [
     pytest.mark.outside,
@@ -120,6 +122,28 @@ def test_a_commit_verifies_on_the_host_and_a_tag_is_not_signed(
     ]  # fmt: skip
     assert events[0]["details"]["commit"] == first
     assert "keyhole: not signed: it does not begin as a commit does" in done.err
+
+
+@pytest.mark.skipif(not GPG, reason="needs gpg")
+@BOTH_WAYS
+def test_a_key_of_gpg_signs_and_verifies_on_the_host(
+    quarters: Home, flags: tuple[str, ...]
+) -> None:
+    """The key stays in the host's keyring. A tag is not signed with it either."""
+    with OpenPgpKey.make(quarters.person, quarters.directory) as key:
+        project = quarters.project(SIGNING.replace("ssh:~/keys/agent.pub", f"gpg:{key.id}"))
+        quarters.keep("secrets/one", random_text("one-"))
+        script = (
+            "git init -q work; cd work && git commit -q --allow-empty -m one && git rev-parse HEAD"
+            " && ! git tag -s v1 -m v1 && ! ls ~/.gnupg"
+        )
+        done = project.run("sh", "-c", script, flags=flags)
+        assert done.code == 0, done.err
+        shown = key.run("git", "-C", str(project.directory / "work"), "verify-commit", "HEAD")
+        assert 'Good signature from "Ada (agent) <ada@corp.example>"' in shown
+        assert signed(project)[-2]["details"]["commit"] == done.lines[0]
+        assert [e["reason"] for e in signed(project)[-2:]] == ["commit-signed", "commit-unsigned"]
+        shutil.rmtree(project.directory / "work")
 
 
 @BOTH_WAYS

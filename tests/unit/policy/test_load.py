@@ -238,7 +238,6 @@ def test_a_secret_written_into_the_policy_is_not_repeated() -> None:
         ("[sandbox]\nruntime = 'dokcer'", "one of bwrap, docker, podman", "docker"),
         ("[sandbox]\nruntime = 'zzzz'", "one of bwrap, docker, podman", None),
         ("[sandbox]\nimage = 'x'", "an image is for docker or podman", 'runtime = "docker"'),
-        ("[sandbox]\nruntime = 'docker'\nchanges = 'review'", "with bwrap only", "direct"),
         ("[sandbox]\nvolumes = { '/c' = 'x' }", "volumes are for docker", 'runtime = "docker"'),
         ("[sandbox]\nruntime = 'docker'\nimage = 'x'\nhome = 'keep'", "is for bwrap", None),
         ("[sandbox]\nruntime = 'podman'\nimage = 'x'\ncaches = ['npm']", "are for bwrap", None),

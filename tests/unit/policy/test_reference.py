@@ -17,7 +17,13 @@ from keyhole.model.rule import AccessRule
 from keyhole.model.secret import Secret
 from keyhole.policy.effective_values import effective_values
 from keyhole.policy.explain import explain
-from keyhole.policy.policy_draft import DraftService, PolicyDraft, write_policy
+from keyhole.policy.policy_draft import (
+    MAKE_KEY,
+    DraftService,
+    DraftSigning,
+    PolicyDraft,
+    write_policy,
+)
 from keyhole.policy.presets import join_presets
 from keyhole.policy.reference import json_schema, key_table
 from keyhole.policy.request import RequestFacts, decide_request
@@ -340,6 +346,18 @@ def test_the_reference_has_a_row_for_every_key() -> None:
 
 
 # A first draft
+
+
+def test_a_draft_recommends_a_key_for_agents_or_names_the_one_that_is_there() -> None:
+    service = DraftService("forge", "store:forge", "acme/widgets")
+    person = "Ada <ada@corp.example>"
+    advised = write_policy(PolicyDraft((), (service,), DraftSigning(person)))
+    assert f"`{MAKE_KEY}`" in advised
+    assert loaded(advised.replace("version = 1\n", "", 1)).policy.sandbox.sign is None
+    signed = write_policy(PolicyDraft((), (service,), DraftSigning(person, ready=True)))
+    box = loaded(signed.replace("version = 1\n", "", 1)).policy.sandbox
+    assert box.sign == "~/.ssh/agent_ed25519.pub"
+    assert str(box.git_user) == person
 
 
 def test_a_draft_is_a_valid_policy() -> None:

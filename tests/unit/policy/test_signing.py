@@ -12,6 +12,7 @@ from keyhole.policy.signing import (
     NOT_THE_COMMITTER,
     SIGN_RULE,
     decide_signature,
+    openpgp_key,
 )
 from tests.rigs.policies import loaded
 
@@ -56,6 +57,13 @@ def test_other_bytes_are_not(content: bytes, why: str) -> None:
     )  # fmt: skip
 
 
+def test_a_key_of_gpg_is_known_by_its_whole_id() -> None:
+    policy = loaded(POLICY.replace("ssh:~/.ssh/agent.pub", "gpg:0123456789abcdef")).policy
+    assert openpgp_key(policy) == "0123456789ABCDEF"
+    assert decide_signature(policy, COMMIT)[0].allowed
+    assert openpgp_key(loaded(POLICY).policy) == ""
+
+
 def test_without_a_key_a_person_or_a_push_nothing_is_signed() -> None:
     """I3: also where the policy changed after the sandbox began."""
     policy = loaded(POLICY).policy
@@ -77,7 +85,9 @@ def test_without_a_key_a_person_or_a_push_nothing_is_signed() -> None:
         ('git_user = "Ada <ada@corp.example>"\n', "", "whom git_user names"),
         ('push = ["agent/*"]\n', "", "no service grants a push"),
         ("ssh:~/.ssh/agent.pub", "ssh:~/.ssh/agent", "its public key file"),
-        ("ssh:~/.ssh/agent.pub", "gpg:ABCDEF", "its public key file"),
+        ("ssh:~/.ssh/agent.pub", "gpg:ABCDEF01", "by its fingerprint"),
+        ("ssh:~/.ssh/agent.pub", "gpg:ada@corp.example", "by its fingerprint"),
+        ("ssh:~/.ssh/agent.pub", "pgp:0123456789ABCDEF", "its public key file"),
         ("ssh:~/.ssh/agent.pub", "ssh:agent.pub", "its public key file"),
     ],
 )

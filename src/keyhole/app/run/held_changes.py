@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from keyhole.app.run.change_audit import auditing_changes
 from keyhole.changes.change_store import ChangeStore
+from keyhole.changes.overlay_trials import OverlayTrials
+from keyhole.changes.scratch_layer import scratch_layer
 from keyhole.model.errors import KeyholeError, ResourceUnusable
 from keyhole.model.text import visible
-from keyhole.sandbox.files.mount_plan import SeedFile, Symlink
+from keyhole.sandbox.bwrap.overlay_trial import NO_OVERLAY, can_mount_overlay
+from keyhole.sandbox.files.mount_plan import BinaryFile, Bind, Mask, SeedFile, Symlink, TextFile
 from keyhole.sandbox.launch import ReviewView
 
 if TYPE_CHECKING:
@@ -38,21 +42,34 @@ def change_store(directory: Path, policy: Path | str) -> ChangeStore:
 class HeldChanges:
     """The views of one run."""
 
-    def __init__(self, store: ChangeStore, prepared: PreparedLaunch, session: str) -> None:
+    def __init__(
+        self, store: ChangeStore, prepared: PreparedLaunch, session: str, fault: str = ""
+    ) -> None:
         self._store = store
         self._prepared = prepared
         self._session = session
+        self._fault = fault
         self._views: tuple[ReviewedTree, ...] = ()
+        self._copies = False
+        """Whether each view is a copy: in a container, and where overlayfs is refused."""
         self._lock: int | None = None
 
-    def begin(self) -> str:
+    def begin(self, audit: Path) -> str:
         """Open the views. Returns a line about changes of earlier runs, or an empty text. Raises
         Refused while another run has them, ResourceUnusable."""
         plan, base = self._prepared.plan, self._prepared.base
         try:
             self._lock = self._store.hold(f"session {self._session}")
+            if self._store.recovered:
+                with auditing_changes(audit, self._store) as log:
+                    log.record_recovered()
+            self._copies = self._needs_copies()
             self._views, pending = self._store.open_views(
-                plan.reviewed, plan.watched, (base.uid, base.gid)
+                plan.reviewed,
+                plan.watched,
+                (base.uid, base.gid),
+                self._session,
+                self._hidden() if self._copies else None,
             )
         except OSError as error:
             raise ResourceUnusable(
@@ -64,9 +81,31 @@ class HeldChanges:
             return ""
         return f"the sandbox goes on with {_counted(pending)} of earlier runs: {SHOWS}"
 
+    def _needs_copies(self) -> bool:
+        prepared = self._prepared
+        if prepared.container_target is not None or NO_OVERLAY in self._fault.split(","):
+            return True
+        known = OverlayTrials(self._store.directory / "overlays")
+        owner, bwrap = (prepared.base.uid, prepared.base.gid), prepared.base.bwrap
+        for tree in prepared.plan.reviewed:
+            if known.holds(tree):
+                continue
+            with scratch_layer(str(self._store.directory), owner) as layer:
+                if not can_mount_overlay(tree, layer, bwrap):
+                    return True
+            known.keep(tree)
+        return False
+
+    def _hidden(self) -> set[str]:
+        """Paths in the trees that are covered inside, so that their content is not needed."""
+        return {
+            entry.target
+            for entry in self._prepared.base.files
+            if isinstance(entry, Mask | TextFile | BinaryFile)
+        }
+
     def fit(self, launch: Launch) -> Launch:
-        """The launch with the layers of its views, and without covers of files that the view does
-        not show."""
+        """The launch with its views, and without covers of files that the view does not show."""
         trees = [view.path for view in self._views]
         inside = [
             entry.target
@@ -74,16 +113,27 @@ class HeldChanges:
             if any(entry.target.startswith(f"{tree}/") for tree in trees)
         ]
         hidden = set(inside) - self._store.shown_covers(self._views, inside)
-        return replace(
-            launch,
-            views=tuple(ReviewView(view.path, view.directory) for view in self._views),
-            files=tuple(entry for entry in launch.files if _stays(entry, hidden)),
-        )
+        files = tuple(entry for entry in launch.files if _stays(entry, hidden))
+        if self._copies:
+            return replace(launch, views=(), files=tuple(map(self._from_copy, files)))
+        views = tuple(ReviewView(view.path, view.directory) for view in self._views)
+        return replace(launch, views=views, files=files)
+
+    def _from_copy(self, entry: Entry) -> Entry:
+        """Whatever lies in a reviewed tree is bound from its copy, never from the tree itself."""
+        if not isinstance(entry, Bind):
+            return entry
+        for view in self._views:
+            if entry.source == view.path or entry.source.startswith(f"{view.path}/"):
+                return replace(entry, source=view.copy + entry.source.removeprefix(view.path))
+        return entry
 
     def finish(self) -> str:
         """A line about the changes that wait, after the sandbox has ended; empty if there are
         none."""
         try:
+            if self._lock is not None:
+                self._store.collect()
             count = len(self._store.changes(marks=False))
         except (KeyholeError, OSError) as error:
             return f"the changes of this run cannot be counted: {visible(str(error))}"

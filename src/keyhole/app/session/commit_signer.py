@@ -2,8 +2,8 @@
 
 Used by a run with its own gateway and by the keeper, never by a data plane. The bytes come from a
 data plane, which reads hostile bytes, so they are judged here by the policy in force, and the bytes
-that are signed are written from what was read. `ssh-keygen` uses the person's agent or key file; no
-key is read here (I1).
+that are signed are written from what was read. `ssh-keygen` or `gpg` uses the person's agent or key
+file; no key is read here (I1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.app.setup.signing_key import MAX_KEY, find_key, read_bounded
+from msgspec import Struct
+
+from keyhole.app.setup.signing_key import (
+    MAX_KEY,
+    find_key,
+    read_bounded,
+    refuse_writable_keyring,
+)
 from keyhole.model.errors import Refused
 from keyhole.policy.limit import TokenBucket
 from keyhole.policy.signing import (
@@ -23,6 +30,7 @@ from keyhole.policy.signing import (
     SIGNATURE_BURST,
     SIGNATURES_PER_SECOND,
     decide_signature,
+    openpgp_key,
 )
 from keyhole.system.child import Children
 from keyhole.system.programs import SEARCH, find_program
@@ -38,8 +46,29 @@ SIGNING_PROGRAM = "ssh-keygen"
 NAMESPACE = "git"
 """The purpose of the signature, which a verifier asks for: never one that the sandbox chose."""
 
-_BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----\n", b"\n-----END SSH SIGNATURE-----\n"
-_VARIABLES = ("SSH_AUTH_SOCK", "USER", "LOGNAME", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
+_SSH_FRAME = b"-----BEGIN SSH SIGNATURE-----\n", b"\n-----END SSH SIGNATURE-----\n"
+
+GPG = "gpg"
+_GPG_WORDS = ("--batch", "--no-tty", "--quiet", "--armor", "--detach-sign")
+_PGP_FRAME = b"-----BEGIN PGP SIGNATURE-----\n", b"\n-----END PGP SIGNATURE-----\n"
+
+_VARIABLES = (
+    "SSH_AUTH_SOCK", "GNUPGHOME", "USER", "LOGNAME", "DISPLAY", "WAYLAND_DISPLAY",
+    "XDG_RUNTIME_DIR",
+)  # fmt: skip
+
+
+class SigningProgram(Struct, frozen=True):
+    """The program of the host that signs a file, and the lines around its signature."""
+
+    name: str
+    words: tuple[str, ...]
+    frame: tuple[bytes, bytes]
+
+    @property
+    def suffix(self) -> str:
+        """The name's end of the file that it writes."""
+        return ".asc" if self.name == GPG else ".sig"
 
 
 class CommitSigner:
@@ -76,38 +105,50 @@ class CommitSigner:
             if not self._left or not self._rate.take(time.monotonic()).allowed:
                 raise Refused("too many signatures are asked for; try again")
             self._left -= 1
-            key = find_key(policy, self._places.home, self._writable)
+            program = self._program(policy)
             with self._turns:
-                return self._run(key, commit.to_bytes())
+                return self._run(program, commit.to_bytes())
 
     def close(self) -> None:
         """End a program that runs."""
         self._children.close()
 
-    def _run(self, key: Path, content: bytes) -> bytes:
-        program = find_program(SIGNING_PROGRAM)
+    def _program(self, policy: Policy) -> SigningProgram:
+        home = self._places.home
+        if openpgp := openpgp_key(policy):
+            refuse_writable_keyring(self._env, home, self._writable)
+            return SigningProgram(GPG, (*_GPG_WORDS, "--local-user", openpgp), _PGP_FRAME)
+        key = find_key(policy, home, self._writable)
+        words = ("-Y", "sign", "-n", NAMESPACE, "-f", str(key))
+        return SigningProgram(SIGNING_PROGRAM, words, _SSH_FRAME)
+
+    def _run(self, signing: SigningProgram, content: bytes) -> bytes:
+        program = find_program(signing.name)
         if program is None:
-            raise Refused(f"{SIGNING_PROGRAM} is not installed on the host")
+            raise Refused(f"{signing.name} is not installed on the host")
         # Not in /tmp, which a policy may let the sandbox write: the bytes would be exchanged (I11).
         self._places.runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="sign-", dir=self._places.runtime) as directory:
             file = Path(directory) / "commit"
             file.write_bytes(content)
-            words = [str(program), "-Y", "sign", "-n", NAMESPACE, "-f", str(key), str(file)]
+            words = [str(program), *signing.words, str(file)]
             try:
                 ended = self._children.run(words, self._env, MAX_KEY)
                 if ended.stopped or ended.status:
-                    raise Refused(NOT_SIGNED)
-                signature = read_bounded(file.with_suffix(".sig"))
+                    raise Refused(NOT_SIGNED[signing.name])
+                signature = read_bounded(file.with_suffix(signing.suffix))
             except OSError:
-                raise Refused(NOT_SIGNED) from None
-        if not signature.startswith(_BEGIN) or not signature.endswith(_END):
-            raise Refused(NOT_SIGNED)
+                raise Refused(NOT_SIGNED[signing.name]) from None
+        begin, end = signing.frame
+        if not signature.startswith(begin) or not signature.endswith(end):
+            raise Refused(NOT_SIGNED[signing.name])
         return signature
 
 
-NOT_SIGNED = (
-    "the host's ssh-keygen did not sign; on the host, `ssh-add -l` shows whether the agent has the"
-    " key of sandbox.sign"
-)
+NOT_SIGNED = {
+    SIGNING_PROGRAM: "the host's ssh-keygen did not sign; on the host, `ssh-add -l` shows whether "
+    "the agent has the key of sandbox.sign",
+    GPG: "the host's gpg did not sign; on the host, `gpg --list-secret-keys` shows whether it has "
+    "the key of sandbox.sign, and `gpg --sign` once has the agent ask for its passphrase",
+}
 """Without the program's own words: they may name paths of the host."""

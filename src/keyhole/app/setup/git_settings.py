@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from keyhole.app.setup.signing_key import find_key, read_public_key, signing_program
+from keyhole.app.setup.signing_key import (
+    find_key,
+    read_public_key,
+    refuse_writable_keyring,
+    signing_programs,
+)
 from keyhole.app.setup.submodules import submodule_settings
 from keyhole.host.git_config import parse
 from keyhole.host.git_identity import git_identity, wants_signed_commits
@@ -27,10 +32,12 @@ from keyhole.policy.git_settings import (
     READ_ONLY_CONFIG,
     Inclusion,
     config_text,
+    openpgp_lines,
     person_lines,
     signing_lines,
     system_config,
 )
+from keyhole.policy.signing import openpgp_key
 from keyhole.sandbox.files.git_config import MAX_CONFIG
 from keyhole.sandbox.files.mount_plan import Bind, MountPlan, TextFile
 from keyhole.sandbox.files.triggers import is_git_directory
@@ -108,8 +115,8 @@ class GitHostSettings(Struct, frozen=True):
     directory: Path
     root: Path = Path("/")
     """The directory that holds the system's trees; tests have their own."""
-    python: str = ""
-    """The interpreter inside; empty in a container, whose programs cannot sign."""
+    interpreter: tuple[str, ...] = ()
+    """The words that start our interpreter inside."""
 
     __repr__ = redacted_repr("env")
 
@@ -147,11 +154,18 @@ def git_settings(policy: Policy, plan: MountPlan, host: GitHostSettings) -> GitS
             include(f"{number}.{index}.submodules", lines, gitdir)
     signing: list[Line] = []
     if policy.sandbox.sign:
-        if not host.python:
-            raise Refused("sandbox.sign: commits are signed with the runtime bwrap alone")
-        key = read_public_key(find_key(policy, host.home, tuple(map(Path, plan.writable))))
-        signing = signing_lines(SIGN, key)
-        files[SIGN] = GitFile(signing_program(host.python), 0o555)
+        if not host.interpreter:
+            raise Refused("sandbox.sign: commits of a sandbox by compose are not signed")
+        writable = tuple(map(Path, plan.writable))
+        openpgp = openpgp_key(policy)
+        if openpgp:
+            refuse_writable_keyring(host.env, host.home, writable)
+            signing = openpgp_lines(SIGN, openpgp)
+        else:
+            key = read_public_key(find_key(policy, host.home, writable))
+            signing = signing_lines(SIGN, key)
+        programs = signing_programs(SIGN, host.interpreter, openpgp=bool(openpgp))
+        files |= {path: GitFile(text, 0o555) for path, text in programs.items()}
     system = system_config(
         policy, who.usual, hooks, lfs=lfs, inclusions=inclusions, signing=signing
     )

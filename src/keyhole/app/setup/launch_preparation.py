@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.container_target import ContainerTarget, Pulling
 
 SHELL = "/bin/sh"
-_DIRECT_INSTEAD = 'set sandbox.changes = "direct" for a container or a sandbox with a name'
+_DIRECT_INSTEAD = 'set sandbox.changes = "direct" for a sandbox with a name'
 
 UNNAMED_USER = "sandbox"
 """The name inside of the user of an idmapped project, which has no name on the host."""
@@ -172,10 +172,8 @@ def survey_sandbox(intent: RunRequest) -> SurveyedSandbox:
     who = identity.choose_identity(intent.examined.file.directory)
     if container_target is not None:
         container_target.refuse_unfit(who)
-    if policy.sandbox.changes is ChangesMode.REVIEW and (container_target or intent.name):
-        raise Refused(
-            "changes are held for review in `keyhole run` with bwrap only", _DIRECT_INSTEAD
-        )
+    if policy.sandbox.changes is ChangesMode.REVIEW and intent.name:
+        raise Refused("changes are held for review in `keyhole run` only", _DIRECT_INSTEAD)
     path, homes = intent.examined.file.path, intent.places.homes
     kept = open_home(HomeRequest(policy, path, homes, intent.agent is not None, intent.name), who)
     try:
@@ -330,8 +328,9 @@ def _kit(
             sandbox_trust.authority, bundle, lambda: java_truststore(bundle)
         )
     policy, home = intent.joined.policy, intent.places.home
-    python = "" if site.container_target else site.found.python
-    host = GitHostSettings(intent.env, home, intent.directory, python=python)
+    inside = site.container_target
+    interpreter = inside.interpreter if inside else (site.found.python,)
+    host = GitHostSettings(intent.env, home, intent.directory, interpreter=interpreter)
     git = git_settings(policy, site.plan, host)
     today = datetime.date.today().isoformat()
     stores = site.container_target.stores if site.container_target else None

@@ -239,6 +239,8 @@ class ContainerStarter:
 
     async def start(self, admit: Callable[[list[socket.socket]], None]) -> RunningContainer:
         """Make the door, hand it to `admit`, and start the command behind it."""
+        if self.launch.views:
+            raise SetupFailed("an error in Keyhole itself: a container has no copy for its review")
         try:
             async with asyncio.timeout(SETUP_SECONDS):
                 return await self._start(admit)

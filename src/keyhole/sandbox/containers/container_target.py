@@ -25,6 +25,7 @@ from keyhole.sandbox.containers.engine import Engine
 from keyhole.sandbox.containers.engine_client import EngineFailed, NotInEngine, address_of
 from keyhole.sandbox.containers.engine_traits import AS_ROOT
 from keyhole.sandbox.containers.engine_values import PullProgress
+from keyhole.sandbox.containers.holder_image import interpreter_command
 from keyhole.sandbox.containers.holder_setup import HolderSetup
 from keyhole.sandbox.containers.host_image import build_host_image
 from keyhole.sandbox.containers.image_contents import (
@@ -85,6 +86,11 @@ class ContainerTarget(Struct, frozen=True):
     def stores(self) -> TrustStorePaths:
         """The paths at which the image's programs look for certificate authorities."""
         return TrustStorePaths(self.contents.bundles, self.contents.truststores)
+
+    @property
+    def interpreter(self) -> tuple[str, ...]:
+        """The words that start our interpreter inside."""
+        return tuple(interpreter_command())
 
     def refuse_unfit(self, who: Identity) -> None:
         """Refuse an engine in which files that the sandbox writes would belong to another user."""

@@ -51,9 +51,9 @@ class Ground:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def settings(self, policy: str = "", python: str = "") -> GitSettings:
+    def settings(self, policy: str = "", *interpreter: str) -> GitSettings:
         plan = MountPlan(tuple(self.entries), (str(self.project),))
-        host = GitHostSettings({}, self.home, self.project, self.root, python)
+        host = GitHostSettings({}, self.home, self.project, self.root, interpreter)
         return git_settings(loaded(policy).policy, plan, host)
 
     def has_lfs(self) -> None:
@@ -268,8 +268,31 @@ def test_commits_are_signed_by_a_program_that_asks_outside(ground: Ground) -> No
     assert file.mode == 0o555
     assert file.content.startswith("#!/usr/bin/python3 -IS\n")
     compile(file.content, "sign", "exec")
-    with pytest.raises(Refused, match="bwrap alone"):
+    with pytest.raises(Refused, match="by compose are not signed"):
         ground.settings(SIGNING)
+
+
+def test_in_a_container_the_program_is_started_by_a_shell(ground: Ground) -> None:
+    ground.write(ground.home / "keys/agent.pub", "ssh-ed25519 AAAA agent of Ada\n")
+    found = ground.settings(SIGNING, "/own/loader", "--library-path", "/own/lib", "/own/python")
+    ((_, program),) = values(found.system, "gpg", "program")
+    words = f'exec /own/loader --library-path /own/lib /own/python -IS {program}.py "$@"'
+    assert found.files[program or ""].content == f"#!/bin/sh\n{words}\n"
+    compile(found.files[f"{program}.py"].content, "sign", "exec")
+
+
+def test_commits_are_signed_with_a_key_of_gpg(ground: Ground) -> None:
+    key = "0123456789ABCDEF"
+    policy = SIGNING.replace("ssh:~/keys/agent.pub", f"gpg:{key.lower()}")
+    found = ground.settings(policy, "/usr/bin/python3")
+    assert values(found.system, "gpg", "format") == [(None, "openpgp")]
+    assert values(found.system, "user", "signingkey") == [(None, key)]
+    ((_, program),) = values(found.system, "gpg", "program")
+    compile(found.files[program or ""].content, "sign", "exec")
+    # Attack: gpg's settings, which name programs, lie where the sandbox can write (I11).
+    (ground.home / ".gnupg").symlink_to(ground.project)
+    with pytest.raises(Refused, match="the directory of gpg"):
+        ground.settings(policy, "/usr/bin/python3")
 
 
 def test_a_key_that_is_none_stops_the_run(ground: Ground) -> None:

@@ -1,0 +1,51 @@
+"""Changes of a container that are held for review: it works on a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.system.containers.conftest import Boxed
+
+pytestmark = pytest.mark.outside
+
+TOKEN = "ghp_" + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
+
+CHANGES = """
+import os, shutil
+print(open(".env").read() + open("a").read(), end="")
+with open("a", "a") as file: file.write("more\\n")
+shutil.rmtree("d")
+os.mkdir("n")
+with open("n/x", "w") as file: file.write("new\\n")
+"""
+
+
+def test_a_container_changes_nothing_until_it_is_applied(
+    new_project: Callable[..., Boxed],
+) -> None:
+    """I1, I11. Control: with --changes direct the same command changes the files at once."""
+    project = new_project(more='changes = "review"')
+    project.write("a", "one\n")
+    project.write("d/e", "two\n")
+    project.write(".env", f"TOKEN={TOKEN}\n")
+    ran = project.run("python3", "-c", CHANGES)
+    assert (ran.code, ran.lines) == (0, ["one"]), ran
+    assert (project.directory / "a").read_text() == "one\n"
+    again = project.shell("cat a n/x; test -e d || echo gone; echo more >> n/x")
+    assert again.lines == ["one", "more", "new", "gone"], again
+    assert "goes on with 5 changes" in again.err
+    assert project("apply").code == 0
+    assert (project.directory / "n/x").read_text() == "new\nmore\n"
+    assert (project.directory / "n/x").stat().st_uid == project.person.uid
+    assert not (project.directory / "d").exists()
+    assert project("undo").code == 0
+    assert (project.directory / "d/e").read_text() == "two\n"
+    assert project("discard").code == 0
+    direct = project.run("sh", "-c", "echo direct > a", flags=("--changes", "direct"))
+    assert direct.code == 0, direct
+    assert (project.directory / "a").read_text() == "direct\n"
