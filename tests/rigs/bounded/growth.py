@@ -1,10 +1,10 @@
 """How the time of something grows with what it is fed, on a machine that does other things as well.
 
 CPU time of this thread counts, not the clock. Other programs can only add to it, so the best of
-several runs counts, and rounds are added until the answer is clear: times that plainly grow with the
-input need one. What looks like more than linear growth is then measured with more input before it is
-believed: when memory outgrows a cache that other programs use as well, the time grows by more than
-the input, once. Something that would take for ever is broken off.
+several runs counts, and rounds are added until the answer is clear: times that plainly grow with
+the input need one. What looks like more than linear growth is then measured with more input before
+it is believed: when memory outgrows a cache that other programs use as well, the time grows by more
+than the input, once. Something that would take for ever is broken off.
 """
 
 from __future__ import annotations
