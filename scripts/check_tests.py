@@ -24,7 +24,7 @@ STOREYS = {"unit", "system", "rigs"}
 
 SYSTEM_RIGS = {
     "cli", "clients", "compose", "containers", "daemon", "gateway.inside", "gateway.namespace",
-    "git.sandboxed", "git.server", "sandbox.people", "sandbox.projects", "sandbox.screens",
+    "git.sandboxed", "git.server", "sandbox.people", "sandbox.projects", "sandbox.screens", "web",
 }  # fmt: skip
 """Rigs that make namespaces, accounts, engines or servers, or run the installed command."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
@@ -118,6 +119,29 @@ class Page:
         result = self._browser.call("Runtime.evaluate", self._session, **given)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def key(self, name: str) -> None:
+        """Press a key and let it go."""
+        codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40}
+        given: dict[str, Any] = {"key": name}
+        if name in codes:
+            given["windowsVirtualKeyCode"] = codes[name]
+        text = "\r" if name == "Enter" else name if len(name) == 1 else ""
+        down = given | {"text": text} if text else given
+        self._browser.call("Input.dispatchKeyEvent", self._session, type="keyDown", **down)
+        self._browser.call("Input.dispatchKeyEvent", self._session, type="keyUp", **given)
+
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Show the page as a screen of this size does."""
+        given = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._browser.call("Emulation.setDeviceMetricsOverride", self._session, **given)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._browser.call("Emulation.setEmulatedMedia", self._session, features=[scheme])
+
+    def picture(self) -> bytes:
+        """The page as a PNG file."""
+        found = self._browser.call("Page.captureScreenshot", self._session, format="png")
+        return base64.b64decode(found["data"])
 
 
 @contextlib.contextmanager

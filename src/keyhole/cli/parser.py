@@ -53,6 +53,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "what happens": {
         "log": "show every decision, by time; or verify that the log is whole",
         "ps": "list sandboxes and sessions: what they did, and what is left to them",
+        "web": "serve a page for your browser: sessions, the log, policies and usage",
         "ports": "list ports that sandboxes publish, with their addresses, and ports of this host "
         "that they use",
         "allow": "let a running session connect to one more host, for a while; with --save, write "

@@ -6,7 +6,6 @@ import json
 
 from msgspec import Struct
 
-
 EMPTY_POLICY = b'version = 1\n\n[sandbox]\nwritable = ["."]\n'
 """A policy that grants nothing: the one that a learning run begins with, where there is none."""
 

@@ -113,6 +113,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     # Not for time.
     "keyhole.inject.prefilter": (2, "not for time: a process with secrets loads it to search"),
     "requests": (0, "not for time: it comes with an extra"),
+    "keyhole.app.web.web_server": (150, "not for time: it comes with an extra; only `web`"),
 }
 """Each module that is imported inside a function: the milliseconds that its import takes after that
 of the importing module (in a run: after all that is imported by then), and why it can wait."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from keyhole.app.learning import recorded_uses
 from keyhole.app.learning.recorded_uses import last_session, read_uses
 from keyhole.audit.log import AuditLog
@@ -18,6 +16,8 @@ from tests.rigs.audit.writing import Hands, session_event
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 ALLOW, DENY = Verdict.ALLOW, Verdict.DENY
 

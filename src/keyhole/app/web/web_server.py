@@ -1,0 +1,134 @@
+"""The server of `keyhole web`: a socket of loopback, uvicorn, and the link for the browser."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from keyhole.app.monitor.log_store import LogStore
+from keyhole.app.run.port_claims import PortClaim
+from keyhole.app.web.access import WebAccess
+from keyhole.app.web.guard import WebGuard
+from keyhole.app.web.web_api import WebApi
+from keyhole.control.socket_directory import open_directory
+from keyhole.model.errors import Refused
+from keyhole.system.tcp_peer import tcp_peer_user
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.app.web.live_feed import LiveFeed
+
+MAX_CONNECTIONS = 64
+"""Connections at a time; a browser opens six."""
+
+MAX_HEAD = 16 * 1024
+"""Bytes of a request's head."""
+
+IDLE_SECONDS = 10
+GRACE_SECONDS = 1
+"""How long requests may take to end when the server does."""
+
+
+class WebServer:
+    """One server; made, then awaited with `serve`."""
+
+    def __init__(self, paths: HostPaths, port: int, search_path: str, policy: str) -> None:
+        """Raises Refused if the port cannot be had."""
+        self._paths = paths
+        self._socket = _listen(port)
+        self.port: int = self._socket.getsockname()[1]
+        # Otherwise a sandbox whose policy names this port as the host's could reach it.
+        self._claim = PortClaim.take(paths.ports, self.port)
+        self.access = WebAccess(self.port)
+        self._api = WebApi(self.access, paths, LogStore(paths.audit), search_path, policy)
+        self._api.opened = self._remove_redirect
+        self._redirect: Path | None = None
+
+    async def serve(self) -> None:
+        """Serve until SIGINT or SIGTERM."""
+        config = uvicorn.Config(
+            WebGuard(self._api.app(), self.access, self._is_foreign),
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEAD,
+        )
+        try:
+            await _EndingServer(config, self._api.feed).serve(sockets=[self._socket])
+        finally:
+            self.close()
+
+    def write_redirect(self, link: str) -> Path:
+        """A file that leads a browser to the link, readable by this user alone.
+
+        Attack: the link as an argument of the browser's start, which every user of this host can
+        read in the list of processes, and open sooner.
+        """
+        self._remove_redirect()
+        os.close(open_directory(self._paths.runtime, make=True))
+        path = self._paths.runtime / f"web-{secrets.token_hex(8)}.html"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+            # The link has letters, digits, `-` and `_` after its address: nothing to escape.
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={link}">\n')
+        self._redirect = path
+        return path
+
+    def _is_foreign(self, port: int) -> bool:
+        """Whether another user's process has connected from this port. Where the kernel does not
+        say, the token alone protects."""
+        return tcp_peer_user(self.port, port) not in (None, os.geteuid())
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._remove_redirect()
+        self._socket.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    def _remove_redirect(self) -> None:
+        path, self._redirect = self._redirect, None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+class _EndingServer(uvicorn.Server):
+    """Ends the streams of open pages first, which would otherwise be waited for."""
+
+    def __init__(self, config: uvicorn.Config, feed: LiveFeed) -> None:
+        super().__init__(config)
+        self._feed = feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._feed.stop()
+        await super().shutdown(sockets)
+
+
+def _listen(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+        sock.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        sock.close()
+        hint = "another program has it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise Refused(f"port {port} of loopback cannot be had: {hint}") from None
+    return sock

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from keyhole.system import tcp_peer
+from keyhole.system.tcp_peer import tcp_peer_user
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_the_kernel_tells_whose_process_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        own = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", own)) as client:
+            peer = client.getsockname()[1]
+            assert tcp_peer_user(own, peer) == os.getuid()
+            assert tcp_peer_user(own, own) is None  # no such connection
+            monkeypatch.setattr(tcp_peer, "_NETLINK_SOCK_DIAG", 31)  # a kernel without it
+            assert tcp_peer_user(own, peer) is None
