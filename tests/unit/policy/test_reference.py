@@ -384,7 +384,7 @@ def test_a_service_without_a_secret_yet_is_a_comment_and_a_repository_is_read_wi
             DraftService("model", "store:model", title="Agent", fix="keyhole secret set model"),
             DraftService("forge", "exec:gh auth token", "acme/widgets", fix="gh auth login"),
         ),
-        "file:///state/policy.schema.json",
+        schema="file:///state/policy.schema.json",
     )
     text = write_policy(draft)
     assert text.startswith("#:schema file:///state/policy.schema.json\n# ")
