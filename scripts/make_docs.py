@@ -534,6 +534,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/guides/ci.md": {},
     "docs/guides/dev-server.md": {},
     "docs/guides/review.md": {},
+    "docs/guides/learn.md": {},
     "docs/tour.md": {},
     "docs/ARCHITECTURE.md": {"ruleset": ruleset},
     "docs/THREATS.md": {},

@@ -33,6 +33,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/guides/ci.md": "CI",
         "docs/guides/dev-server.md": "A dev server",
         "docs/guides/review.md": "Review changes",
+        "docs/guides/learn.md": "Learn a policy",
         "docs/tour.md": "Five-minute tour",
     },
     "Reference": {

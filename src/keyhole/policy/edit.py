@@ -247,8 +247,8 @@ def _pair_text(
         for each in layout.pairs
         if each.section == pair.section
     ]
-    columns = {written.index("=") for written in above if "=" in written}
-    aligned = any(re.search(r"\s{2,}=", written) for written in above) and len(columns) == 1
+    columns = {written.index("=") for written in above}
+    aligned = any("  =" in written for written in above) and len(columns) == 1
     width = columns.pop() - 1 if aligned else 0
     value = addition.line.partition(" = ")[2]
     return _with_remark(addition, f"{key.ljust(width)} = {value}", text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import uvloop
 
 from keyhole.app.session.interception import SessionTrust, build_interception
@@ -18,6 +19,8 @@ from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.session import Judge, Session
 from keyhole.model.event import Event
 from keyhole.model.secret import Secret
+from keyhole.policy.learning_mode import LearningMode
+from keyhole.policy.rulebook import Rulebook
 from keyhole.system.resolver import unresolved
 from tests.rigs.policies import book
 from tests.rigs.waiting import until
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from keyhole.gateway.session import Interception
     from keyhole.model.decision import Address
     from keyhole.model.host import Host
-    from keyhole.policy.rulebook import Rulebook
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -125,11 +127,14 @@ class Rig:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE)
 
     def open(
-        self, door: Door, policy: str, services: Services | None = None
+        self, door: Door, policy: str, services: Services | None = None, *, learning: bool = False
     ) -> tuple[DoorHandle, Watch]:
         """Open a door under a policy; without `services` nothing is inspected."""
         watch = Watch()
         session = self.session(watch, policy, services)
+        if learning:
+            learnt = Rulebook(LearningMode().apply(session.book.policy))
+            session = msgspec.structs.replace(session, book=learnt)
         return self.call(lambda: self.gateway.open_door(door, session)), watch
 
     def session(self, watch: Watch, policy: str, services: Services | None = None) -> Session:

@@ -77,6 +77,7 @@ from keyhole.model.ref import Ref
 from keyhole.model.repository import Forge, Repository
 from keyhole.model.text import check_marks, visible
 from keyhole.model.toml import parse_toml
+from keyhole.policy.recorded_use import read_use
 from keyhole.policy.request import decide_query
 from keyhole.system.https import AnswerReader
 from keyhole.system.symlinks import follow
@@ -1191,6 +1192,18 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         repeated(b"a", b"HTTP/1.1 200 OK\r\n\r\n"),
         repeated(b"a", b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"),
         repeated(b"\r\n\r"),
+    ),
+    "policy.recorded_use.read_use": (
+        *whole(lambda host: read_use("connect", host, {"port": 443}), text("a.", "a"), text("a")),
+        *whole(
+            lambda path: read_use("request", "a.example", {"method": "GET", "path": path}),
+            text("a/", "/"),
+        ),
+        *whole(
+            lambda name: read_use("ref", "a.example", {"repository": name, "ref": "refs/heads/a"}),
+            text("a/", "a"),
+            text("%41", "a"),
+        ),
     ),
     "system.symlinks.follow": (
         *whole(

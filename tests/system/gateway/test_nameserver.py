@@ -174,3 +174,17 @@ def test_addresses_skip_network_edges_and_are_never_reused() -> None:
     assert given[253:256] == ["198.18.0.254", "198.18.1.1", "198.18.1.2"]
     assert table.name("198.18.1.1") == Host("n254.example")
     assert table.name("198.18.0.0") is None
+
+
+def test_a_learning_run_may_ask_for_so_many_names_beside_the_policys(
+    namespace: Namespace, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: each name carries a message to its name server."""
+    monkeypatch.setattr(nameserver, "MAX_LEARNT_NAMES", 2)
+    _, watch = rig.open(namespace.door, POLICY, learning=True)
+    names = ["a.new.example", "b.new.example", "c.new.example", "a.new.example", "ok.example"]
+    replies = ask(namespace, "udp", *(query(name) for name in names))
+    codes = [dns.rcode.to_text(reply.rcode()) for reply in replies]
+    assert codes == ["NOERROR", "NOERROR", "SERVFAIL", "NOERROR", "NOERROR"]
+    watch.until("name-table-full", type="A")
+    assert [e.reason for e in watch.events][:2] == ["learning", "learning"]

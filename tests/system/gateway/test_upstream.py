@@ -356,3 +356,29 @@ def test_a_public_address_of_this_host_is_known_as_its_own() -> None:
         seen.append(done.stdout.strip())
     assert seen == ["[True, True, False]", "[False, False, False]"]
     assert not dialler_module.is_own(ip_address("203.0.113.9"))
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1", "address-loopback"),
+        ("10.1.2.3", "address-private"),
+        ("169.254.169.254", "address-metadata"),
+    ],
+)
+def test_a_learning_run_reaches_no_inward_address(
+    namespace: Namespace, rig: Rig, resolver: FakeResolver, address: str, reason: str, origin: Make
+) -> None:
+    """I4: any name is open, not any address. Control: a name whose address the policy gives."""
+    server = origin(greet)
+    resolver.table = {"new.example": [[address]]}
+    text = policy(**{"fine.example:80": server.address})
+    _, watch = rig.open(namespace.door, text, learning=True)
+    steps = "send:GET / HTTP/1.1\\r\\nHost: {}\\r\\n\\r\\n,read"
+    namespace.python(CONVERSE, "new.example", "80", steps.format("new.example"))
+    event = watch.until(reason, port=80)
+    assert (event.verdict, event.host) == (Verdict.DENY, "new.example")
+    assert "220" in namespace.python(CONVERSE, "fine.example", "80", steps.format("fine.example"))
+    watch.until("learning", port=80)
+    assert namespace.python(CONVERSE, "new.example", "22", "read") == "ConnectionResetError"
+    watch.until("no-rule", port=22)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.rigs.cli.terminals import on_terminal
+from tests.rigs.gateway.origins import Origin, Service, tls_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,30 +119,33 @@ def test_it_works_where_there_is_no_policy_and_asks_first(unnamed: Project) -> N
 
 
 def test_services_get_no_credential_unless_that_is_said(
-    new_project: Callable[..., Project], origin: GitAndWeb, authority: trustme.CA
+    new_project: Callable[..., Project], authority: trustme.CA
 ) -> None:
     """I1: beside an open host a credential would give away what it reads."""
-    made = new_project(
-        origin.policy("second.example", more="")
-        + '"origin.example:443" = "{}"\n'.format(re.search(r'= "([0-9.:]+)"', origin.policy("a"))[1])
-        + 'ca_file = "ca.pem"\n'.join(["", ""])
-        + '[services.web]\nhosts = ["origin.example"]\nallow = ["GET /**"]\n'
-        'secret = "unsafe-env:WEB_KEY"\n'
-        'inject = { header = "X-Key", value = "{secret}" }\n'
-    )
-    made.write("ca.pem", authority.cert_pem.bytes().decode())
-    key = "k3y-0123456789abcdefghijklm"
-    fetch = "curl -sS --max-time 20 https://origin.example/headers"
-    for flags, given in (
-        ((), True),
-        (("--unsafe-learn",), False),
-        (("--unsafe-learn", "--unsafe-learn-with-credentials"), True),
-    ):
-        done = made.shell(fetch, flags=flags, env={"WEB_KEY": key})
-        assert done.code == 0, done
-        assert key not in done.out
-        events = [e for e in made.events() if e["kind"] == "session" and e["reason"] == "learning"]
-        if flags:
-            assert events[-1]["details"]["credentials"] == str(given).lower()
+    key, service = "k3y-0123456789abcdefghijklm", Service()
+    with contextlib.closing(Origin(service, tls_for(authority, "web.example"))) as origin:
+        made = new_project(f"""
+[upstream]
+ca_file = "~/ca.pem"
+connect = {{ "web.example:443" = "{origin.address}" }}
+[services.web]
+hosts  = ["web.example"]
+allow  = ["GET /**"]
+secret = "unsafe-env:WEB_KEY"
+inject = {{ header = "X-Key", value = "{{secret}}" }}
+""")
+        (made.home / "ca.pem").write_bytes(authority.cert_pem.bytes())
+        made.person.own(made.home / "ca.pem")
+        for flags, given in (
+            ((), True),
+            (("--unsafe-learn",), False),
+            (("--unsafe-learn", "--unsafe-learn-with-credentials"), True),
+        ):
+            fetch = "curl -sS --max-time 20 https://web.example/"
+            done = made.shell(fetch, flags=flags, env={"WEB_KEY": key})
+            assert done.code == 0, done
+            assert (key.encode() in service.seen[-1].head) is given, flags
+    said = [e["details"] for e in made.events() if e["reason"] == "learning"]
+    assert said == [{"credentials": "false"}, {"credentials": "true"}]
     alone = made("run", "--unsafe-learn-with-credentials", "--", "true")
     assert alone.code == 125

@@ -58,7 +58,7 @@ def test_services_have_no_credential_unless_that_was_said() -> None:
     preset = replace(
         BOOK.policy,
         services=tuple(
-            replace(s, hosts=tuple(replace(h, credential=Secret(b"x")) for h in s.hosts))
+            replace(s, hosts=tuple(replace(h, credential=Secret("x")) for h in s.hosts))
             for s in BOOK.policy.services
         ),
     )

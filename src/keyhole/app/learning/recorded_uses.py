@@ -77,7 +77,8 @@ def last_session(directory: LogDirectory, since: float | None) -> str | None:
     """The newest session of a learning run; if there is none, the newest of all."""
     sessions = read_uses(directory, since, lambda _: True).sessions
     learning = [session for session, learns in sessions.items() if learns]
-    return (learning or [*sessions] or [None])[-1]
+    newest = learning or [*sessions]
+    return newest[-1] if newest else None
 
 
 def _count(found: RecordedUses, record: LogRecord, ports: dict[tuple[str, str], int]) -> None:
