@@ -29,6 +29,11 @@ SANDBOX_ENDED = 137
 _START_SECONDS = 1.0
 """How long signals wait for the start of the command."""
 
+_STOPPED_SECONDS = 3.0
+"""How long after a signal that ends programs a command may still be stopped. Attack: code inside
+stops it again and again, so that it never gets the signal and its caller waits for ever."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
 _MAX_CODE = 16
 """Bytes of the message with the exit code."""
 
@@ -58,7 +63,7 @@ def exec_in_bubblewrap(
             if terminal.interactive:
                 terminal.resize()  # it may have changed before there was a handler
             terminal.start(lambda: is_stopped(started.pid))
-            code = _wait(started)
+            code = _wait(started, signals)
         finally:
             terminal.close()
     if code is None:
@@ -75,8 +80,9 @@ def _find(runtime: Path, text: str) -> str | None:
     return found[0] if found else None
 
 
-def _wait(started: ExecStarted) -> int | None:
-    """The exit code, as the sandbox's first process sends it; None if the sandbox has ended."""
+def _wait(started: ExecStarted, signals: _SignalForwarder) -> int | None:
+    """The exit code, as the sandbox's first process sends it, or that of a signal to a command that
+    is kept stopped; None if the sandbox has ended."""
     # A signal may reach another thread of this process, and would not interrupt a blocked read.
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -84,8 +90,13 @@ def _wait(started: ExecStarted) -> int | None:
     for each in (started.line.fileno(), read_end):
         poll.register(each, select.POLLIN)
     try:
-        while not any(ready == started.line.fileno() for ready, _ in poll.poll()):
-            os.read(read_end, 4096)
+        while not any(
+            ready == started.line.fileno() for ready, _ in poll.poll(signals.poll_milliseconds)
+        ):
+            with contextlib.suppress(BlockingIOError):
+                os.read(read_end, 4096)
+            if signals.is_due and is_stopped(started.pid):
+                return 128 + signals.ending  # the process that holds the sandbox ends the command
         said = started.line.recv(_MAX_CODE)
     except OSError:
         return None
@@ -102,6 +113,9 @@ class _SignalForwarder:
         self._pidfd = -1
         self._waiting: list[int] = []
         self._since = time.monotonic()
+        self.ending = 0
+        """The last signal that ends programs; 0: none came."""
+        self._due = 0.0
         for number in FORWARDED:
             signal.signal(number, self._came)
 
@@ -110,10 +124,24 @@ class _SignalForwarder:
         for number in self._waiting:
             self._came(number, None)
 
+    @property
+    def poll_milliseconds(self) -> int | None:
+        """How long to wait before the command is looked at; None: as long as it takes."""
+        return 250 if self.ending else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a command that was signalled had its time."""
+        return bool(self.ending) and time.monotonic() > self._due
+
     def _came(self, number: int, _: object) -> None:
         if self._pidfd >= 0:
+            if number in _ENDING:
+                self.ending, self._due = number, time.monotonic() + _STOPPED_SECONDS
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
+                if number in (signal.SIGTERM, signal.SIGHUP):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)
         elif time.monotonic() - self._since < _START_SECONDS:
             self._waiting.append(number)
         else:

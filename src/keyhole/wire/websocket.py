@@ -2,7 +2,7 @@
 
 Called by the gateway's interception. No extension is ever offered to the origin, so every payload
 is in the clear and can be searched; frames pass as they came, or the connection is cut. The
-client's frames are masked, go to an origin that was judged, and are not read.
+client's frames are masked, go to an origin that was judged, and are read only to look for decoys.
 """
 
 from __future__ import annotations
@@ -169,6 +169,74 @@ class FrameReader:
         self.closed = closes
         pieces.append(FramePiece(data[at:end], data[start:end], ends_message=True, control=True))
         return end
+
+
+class ClientFrames:
+    """Reads the payloads of a client's frames, which are masked (§5.3)."""
+
+    __slots__ = ("_held", "_left", "_mask")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._left = 0
+        self._mask = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, list[bytes]]:
+        """Take the next bytes. Returns the text of messages in them, and the payloads of control
+        frames, which may come between the frames of a message. Raises Malformed."""
+        texts: list[bytes] = []
+        controls: list[bytes] = []
+        if self._held:
+            data, self._held = self._held + data, b""
+        at, size = 0, len(data)
+        while at < size:
+            if self._left:
+                part = data[at : at + self._left]
+                self._left -= len(part)
+                texts.append(_unmasked(part, self._mask))
+                turn = len(part) % 4
+                self._mask = self._mask[turn:] + self._mask[:turn]
+                at += len(part)
+                continue
+            end = self._frame(data, at, controls)
+            if end == at:
+                self._held = data[at:]
+                break
+            at = end
+        return b"".join(texts), controls
+
+    def _frame(self, data: bytes, at: int, controls: list[bytes]) -> int:
+        """Read the head of a frame, or all of a control frame; `at` while that is not there."""
+        kind = _KINDS.get(data[at])
+        if kind is None:
+            raise Malformed("a frame uses an extension that was not agreed on")
+        if at + 1 == len(data):
+            return at
+        if not data[at + 1] & _MASKED:
+            raise Malformed("a client's frame is not masked")
+        found = _length(bytes((data[at + 1] & ~_MASKED,)) + data[at + 2 : at + 10], 0)
+        if found is None:
+            return at
+        length, width = found
+        start = at + 1 + width + 4
+        if start > len(data):
+            return at
+        mask = data[start - 4 : start]
+        if not kind.control:
+            self._left, self._mask = length, mask
+            return start
+        if length > MAX_CONTROL:
+            raise Malformed("a control frame is too long")
+        if start + length > len(data):
+            return at
+        controls.append(_unmasked(data[start : start + length], mask))
+        return start + length
+
+
+def _unmasked(part: bytes, mask: bytes) -> bytes:
+    size = len(part)
+    key = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(part, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
 
 
 def _length(data: bytes, at: int) -> tuple[int, int] | None:

@@ -27,3 +27,9 @@ def frame(payload: bytes, opcode: int = TEXT, *, fin: bool = True, rsv: int = 0)
     if len(payload) < 1 << 16:
         return first + b"\x7e" + struct.pack(">H", len(payload)) + payload
     return first + b"\x7f" + struct.pack(">Q", len(payload)) + payload
+
+
+def masked(payload: bytes, opcode: int = 1, *, final: bool = True, key: bytes = b"k3y!") -> bytes:
+    """A short frame as a client sends it."""
+    hidden = bytes(byte ^ key[n % 4] for n, byte in enumerate(payload))
+    return bytes([opcode | 0x80 * final, 0x80 | len(payload)]) + key + hidden

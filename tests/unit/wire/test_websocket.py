@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.errors import Malformed
-from keyhole.wire.websocket import FramePiece, FrameReader, accept_for, valid_key
+from keyhole.wire.websocket import ClientFrames, FramePiece, FrameReader, accept_for, valid_key
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -203,3 +203,66 @@ def test_any_bytes_are_read_or_refused(parts: list[bytes]) -> None:
         for part in parts:
             passed += b"".join(piece.data for piece in reader.feed(part))
     assert b"".join(parts).startswith(passed)
+
+
+# A client's frames
+
+
+def masked(
+    payload: bytes, opcode: int = TEXT, *, final: bool = True, key: bytes = b"k3y!"
+) -> bytes:
+    """One frame of a client's."""
+    plain = frame(payload, opcode, final=final)
+    head = len(plain) - len(payload)
+    hidden = bytes(byte ^ key[n % 4] for n, byte in enumerate(payload))
+    return plain[:1] + bytes([plain[1] | 0x80]) + plain[2:head] + key + hidden
+
+
+def heard(data: bytes, size: int) -> tuple[bytes, list[bytes]]:
+    """The text and the control payloads, fed in pieces of this size."""
+    frames, text, controls = ClientFrames(), b"", []
+    for at in range(0, len(data), size):
+        more, other = frames.feed(data[at : at + size])
+        text += more
+        controls += other
+    return text, controls
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1 << 20])
+@pytest.mark.parametrize("long", [0, 3, 126, 70_000])
+def test_a_clients_payloads_are_unmasked_in_whatever_pieces(size: int, long: int) -> None:
+    if size < 5 and long > 1000:
+        long = 1000
+    data = (
+        masked(b"one", final=False)
+        + masked(b"ping", PING, key=b"\0\1\2\3")
+        + masked(b"", CONTINUATION, final=False)
+        + masked(b"x" * long, CONTINUATION, key=b"abcd")
+        + masked(b"", CLOSE)
+    )
+    assert heard(data, size) == (b"one" + b"x" * long, [b"ping", b""])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(b"x"),  # not masked
+        masked(b"x", TEXT | 0x40),  # compressed, which was not agreed on
+        masked(b"x", 3),
+        masked(b"x" * 126, PING),
+        bytes([0x81, 0xFE, 0, 1]) + b"mask",
+    ],
+)
+def test_a_clients_frame_that_cannot_be_read_is_refused(data: bytes) -> None:
+    """Otherwise what follows it would not be searched."""
+    assert heard(masked(b"x"), 1) == (b"x", [])
+    with pytest.raises(Malformed):
+        heard(data, 1)
+
+
+@given(st.lists(st.binary(max_size=30) | PAYLOADS.map(masked), max_size=6))
+def test_any_bytes_of_a_client_are_read_or_refused(parts: list[bytes]) -> None:
+    frames = ClientFrames()
+    with contextlib.suppress(Malformed):
+        for part in parts:
+            frames.feed(part)

@@ -13,6 +13,7 @@ from keyhole.gateway.http.admission import check_rates, enter, join_meter
 from keyhole.gateway.http.collecting import Collecting, choose_body
 from keyhole.gateway.http.refusing import refuse, refuse_for_now, refuse_large, refuse_unfit
 from keyhole.gateway.http.states import Stage
+from keyhole.gateway.http.websocket import FrameCanary
 from keyhole.gateway.session import DECOY_RULE
 from keyhole.gateway.upstream.minting import Minting
 from keyhole.inject.canary import CanaryScanner
@@ -65,7 +66,9 @@ def judge_request(stream: Stream) -> None:
     if head.length > stream.body_limit:
         refuse_large(stream, decision)
         return
-    if authorizer.canary and head.length != 0:
+    if authorizer.canary and head.websocket:
+        stream.canary = FrameCanary(authorizer.canary)
+    elif authorizer.canary and head.length != 0:
         stream.canary = CanaryScanner(authorizer.canary)
     # 3. Touch: strip the client's credentials, and inject ours (I6).
     _authorize(stream, decision)

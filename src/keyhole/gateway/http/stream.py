@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.http.host import InspectedHost
     from keyhole.gateway.http.http_connection import HttpConnection
     from keyhole.gateway.http.outbound import OutboundRequest
+    from keyhole.gateway.http.websocket import FrameCanary
     from keyhole.gateway.requests import AuthorizedRequest
     from keyhole.gateway.upstream.origin import Origin, OriginSide
     from keyhole.http.field import Field
@@ -84,8 +85,8 @@ class Stream(Struct, eq=False):
     body_limit: int = 0
     """Bytes that the body may have; `body_rule` is the rule that says so."""
     body_rule: str = BODY_LIMIT
-    canary: CanaryScanner | None = None
-    """Searches the body for the made-up key of a canary file."""
+    canary: CanaryScanner | FrameCanary | None = None
+    """Searches the body, or the frames of a WebSocket, for the made-up key of a canary file."""
     collecting: Collecting | None = None
     response: Response | None = None
     origin: OriginSide | None = None

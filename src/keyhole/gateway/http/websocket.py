@@ -1,4 +1,5 @@
-"""A WebSocket's frames from the origin, passed once they are known to hold no secret (I7).
+"""A WebSocket's frames: the origin's pass once they are known to hold no secret (I7), the client's
+are searched for a canary.
 
 Made by `response.py` after a right handshake. Compression was never offered, so payloads are plain;
 each message is scanned as one text, over its fragments, and a match ends the connection.
@@ -10,12 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from keyhole.inject.canary import CanaryScanner
 from keyhole.inject.scrub import Scrubber
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Malformed, ResponseUnfit
-from keyhole.wire.websocket import FrameReader
+from keyhole.wire.websocket import ClientFrames, FrameReader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keyhole.inject.scrub import Needles
     from keyhole.wire.websocket import FramePiece
 
@@ -25,6 +29,23 @@ Hear = Callable[[bytes, bool], None]
 MAX_EMPTY = 64
 """Frames without payload that wait behind a message with a held-back end: pings and empty fragments
 would otherwise fill the memory until the message continues (I9)."""
+
+
+class FrameCanary:
+    """Searches a client's frames for the values of a canary file, also over several frames."""
+
+    __slots__ = ("_frames", "_scanner", "_values")
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self._frames = ClientFrames()
+        self._scanner = CanaryScanner(values)
+        self._values = values
+
+    def found_in(self, data: bytes | memoryview) -> bool:
+        """Whether a value ends in these bytes of the wire. Raises Malformed."""
+        text, controls = self._frames.feed(bytes(data))
+        other = b"\n".join(controls)
+        return self._scanner.found_in(text) or any(value in other for value in self._values)
 
 
 class FrameScan:
