@@ -8,6 +8,7 @@ person types `fg`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -41,9 +42,13 @@ class Keyboard:
             if self._closed or self._paused or not self._in_foreground():
                 return False
             if not self.raw:
-                if self._saved is None:
-                    self._saved = termios.tcgetattr(self._descriptor)
-                tty.setraw(self._descriptor, termios.TCSADRAIN)
+                try:
+                    if self._saved is None:
+                        self._saved = termios.tcgetattr(self._descriptor)
+                    tty.setraw(self._descriptor, termios.TCSADRAIN)
+                except termios.error:
+                    self._closed = True  # its window was closed
+                    return False
                 self.raw = True
             return True
 
@@ -86,7 +91,9 @@ class Keyboard:
         if self.raw and self._saved is not None:
             self.raw = False
             if self._in_foreground():
-                termios.tcsetattr(self._descriptor, when, self._saved)  # type: ignore[arg-type]
+                # A terminal whose window was closed has nothing to restore.
+                with contextlib.suppress(termios.error):
+                    termios.tcsetattr(self._descriptor, when, self._saved)  # type: ignore[arg-type]
 
     def _in_foreground(self) -> bool:
         try:

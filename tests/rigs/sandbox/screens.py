@@ -81,6 +81,12 @@ class Screen:
         while select.select([self.master], [], [], 0)[0]:
             self.seen += os.read(self.master, 65536).decode(errors="replace")
 
+    def hang_up(self) -> None:
+        """As when the window is closed; the kernel sends SIGHUP."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, self.master)
+        os.close(nothing)
+
     def until_stopped(self) -> None:
         """Wait until the program is stopped, as a shell sees it."""
         deadline = time.monotonic() + PATIENCE

@@ -1,33 +1,31 @@
 """Real agents by name, as npm and pip install them, with a provider on loopback (I1, I10).
 
-Each is started by its profile alone, answers, and never holds a key. Goose is missing: neither npm
-nor pip has it.
+Each is started by its profile alone, answers, and never holds a key.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 
-from tests.rigs.clients.services import PROGRAMS, keep, random_text
+from tests.rigs.clients.agents import ANSWER, Provider, provider_of_models, work_by_name
 from tests.rigs.lacking import give_up
-from tests.rigs.nginx import write_chain
-from tests.rigs.sandbox.projects import SEARCH, Project, line_of
-from tests.rigs.waiting import PATIENCE
+from tests.rigs.sandbox.projects import SEARCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.rigs.sandbox.projects import Project
 
 pytestmark = [pytest.mark.outside, pytest.mark.attack]
+
+GOOSE = f"@aaif/goose-binary-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}"
+"""npm has goose as a program alone, which has another name there."""
 
 PACKAGES = {
     "claude": "@anthropic-ai/claude-code@2.1.197",
@@ -35,6 +33,7 @@ PACKAGES = {
     "codex": "@openai/codex@0.169.0",
     "copilot": "@github/copilot@1.0.102",
     "gemini": "@google/gemini-cli@0.61.0",
+    "goose": f"{GOOSE}@1.52.0",
     "opencode": "opencode-ai@1.18.33",
     "qwen": "@qwen-code/qwen-code@0.15.10",
 }
@@ -48,49 +47,9 @@ WHEELS = {
 """Agents from wheels, and the Python that each needs at least."""
 PYTHONS = ("python3", "python3.12", "python3.13", "python3.14")
 
-TASKS = {
-    "aider": ("--no-git", "--yes-always", "--message", "hi"),
-    "claude": ("-p", "make the file", "--allowedTools", "Bash"),
-    "cline": ("say hi",),
-    "codex": ("exec", "--skip-git-repo-check", "hi"),
-    "copilot": ("-p", "hi"),
-    "gemini": ("-p", "hi"),
-    "opencode": ("run", "hi"),
-    "qwen": ("-m", "gpt-5", "-p", "hi"),
-    "vibe": ("-p", "hi"),
-}
-KEYS = {
-    "anthropic": "sk-ant-api03-real",
-    "openai": "sk-proj-real",
-    "gemini": "AIzaReal",
-    "github-copilot": "gho_real",
-    "mistral": "mistralReal",
-}
-"""The start of each service's key."""
-HOSTS = (
-    "api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com", "api.mistral.ai",
-    "api.githubcopilot.com", "api.github.com",
-)  # fmt: skip
-TOLD = {"opencode"}
-"""Agents of which one refusal is told: it wants its packages from npm's index, as a person may."""
-ANSWER = "the-answer-of-the-provider"
 CONVERSATION = "7d3f0c52-6f7e-4b0e-9a51-0c8f2f4f3a11"
 INSTALLING = 600
 """Seconds for npm to bring them."""
-
-
-@dataclass(frozen=True)
-class Provider:
-    """Where the provider is, and what it was asked."""
-
-    port: int
-    ca: str
-    log: Path
-
-    def credentials(self) -> set[str]:
-        """The credentials of the requests so far."""
-        lines = self.log.read_text().splitlines()
-        return {json.loads(line)["credential"].removeprefix("Bearer ") for line in lines} - {""}
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +67,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     if done.returncode:
         give_up(f"the agents do not install here: {done.stderr[-500:]}")
+    (made / "bin/goose").symlink_to(made / "lib/node_modules" / GOOSE / "bin/goose")
     return made
 
 
@@ -136,42 +96,8 @@ def install_wheel(name: str, directory: Path) -> str:
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    directory = tmp_path_factory.mktemp("provider")
-    authority = trustme.CA()
-    write_chain(directory / "chain.pem", authority, *HOSTS)
-    log = directory / "log"
-    log.touch()
-    with subprocess.Popen(
-        [sys.executable, PROGRAMS / "provider.py", directory / "chain.pem", log, ANSWER],
-        stdout=subprocess.PIPE,
-    ) as process:
-        try:
-            port = int(line_of(process.stdout))
-            yield Provider(port, authority.cert_pem.bytes().decode(), log)
-        finally:
-            process.kill()
-            process.wait(PATIENCE)
-
-
-def work_by_name(name: str, project: Project, path: str, provider: Provider) -> None:
-    """Run the agent by its name, and see that it answers and that its key stayed outside."""
-    keys = {service: random_text(start, 48) for service, start in KEYS.items()}
-    for service, key in keys.items():
-        keep(project, f"keys/{service}", key)
-    keep(project, "ca.pem", provider.ca)
-    services = "".join(f'[services.{s}]\nsecret = "file:~/keys/{s}"\n' for s in keys)
-    connect = "".join(f'"{host}:443" = "127.0.0.1:{provider.port}"\n' for host in HOSTS)
-    project.policy(f'{services}[upstream]\nca_file = "~/ca.pem"\n[upstream.connect]\n{connect}')
-    before = provider.credentials()
-    ran = project("run", "--trust", name, *TASKS[name], env={"PATH": f"{path}:{SEARCH}"})
-    assert ran.code == 0, ran
-    assert ANSWER in ran.out
-    # Refusals of telemetry are not told, and no other request is refused.
-    assert ran.err.count("keyhole: denied") == (name in TOLD), ran
-    # The provider got the real key, which nothing inside has seen.
-    assert provider.credentials() - before <= set(keys.values())
-    assert provider.credentials() > before
-    assert not [key for key in keys.values() if key in ran.out + ran.err]
+    with provider_of_models(tmp_path_factory.mktemp("provider")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("name", PACKAGES)

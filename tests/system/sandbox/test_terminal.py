@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import termios
@@ -212,6 +213,20 @@ def test_the_terminal_is_given_back_when_the_command_is_killed(plain: Project) -
         screen.process.terminate()
         assert screen.wait() == 128 + 15
         assert screen.settings == screen.before
+
+
+def test_a_run_whose_window_is_closed_ends_with_its_command_and_is_written_down(
+    plain: Project,
+) -> None:
+    """I8: the command gets SIGHUP; no terminal is left to restore or to write to."""
+    script = "trap 'exit 3' HUP; echo ready; while :; do sleep 0.1; done"
+    with on_a_terminal(plain, "sh", "-c", script) as screen:
+        screen.until("ready")
+        screen.until_raw()
+        screen.hang_up()
+        assert screen.process.wait(PATIENCE) == 3
+    ended = [each for each in json.loads(plain("log", "--json").out) if each["reason"] == "ended"]
+    assert ended[-1]["details"]["code"] == 3
 
 
 def test_a_terminal_and_a_pipe_can_be_mixed(plain: Project) -> None:
