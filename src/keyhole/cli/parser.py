@@ -56,6 +56,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "web": "serve a page for your browser: sessions, the log, policies and usage",
         "ports": "list ports that sandboxes publish, with their addresses, and ports of this host "
         "that they use",
+        "watch": "show what sandboxes do and ask for, as it happens, and answer",
+        "asks": "list what waits for your answer",
+        "approve": "let something pass that waits for your answer",
+        "deny": "refuse something that waits for your answer",
         "allow": "let a running session connect to one more host, for a while; with --save, write "
         "a rule into the policy",
         "resume": "open sessions again that were frozen because a decoy was sent",

@@ -14,7 +14,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from keyhole.control.operation_table import AUTHORITY, BY_NAME, FAULT
+from keyhole.control.operation_table import AUTHORITY, BY_NAME, FAULT, WATCH_EVENT
 from keyhole.control.socket_directory import SOCKET, open_directory, socket_address
 from keyhole.model.errors import KeyholeError, ResourceUnusable, Unparsable
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from keyhole.control.operation_table import Operation
     from keyhole.control.values import (
+        AnswerRequest,
+        AskList,
+        AskView,
         ErrorBody,
         GrantView,
         Health,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         SessionRequest,
         SessionView,
         Status,
+        WatchEvent,
     )
 
 SECONDS = 45.0
@@ -140,6 +144,27 @@ class ControlClient:
         body = {"host": host, "seconds": seconds, "uses": uses}
         return cast("GrantView", self.ask("grant", body=body, id=session))
 
+    def asks(self) -> AskList:
+        """The questions of all sessions that can be answered."""
+        return cast("AskList", self.ask("list_asks"))
+
+    def answer(self, session: str, ask: str, answer: AnswerRequest) -> AskView:
+        """Answer a question."""
+        body = _written("answer_ask", answer)
+        return cast("AskView", self.ask("answer_ask", body=body, id=session, ask=ask))
+
+    def watch(self, query: Mapping[str, str]) -> EventStream:
+        """The stream of events from now on. Raises ControlFailed."""
+        operation = BY_NAME["watch"]
+        target = operation.path + ("?" + "&".join(f"{k}={v}" for k, v in query.items()))
+        sock = self._connect(time.monotonic() + self._seconds)
+        try:
+            sock.sendall(_request(operation.method, target, None))
+        except OSError as error:
+            sock.close()
+            raise ControlFailed(f"the gateway hung up: {error.strerror}") from None
+        return EventStream(sock)
+
     def reload(self) -> Reloaded:
         """Make the gateway read all policies again."""
         return cast("Reloaded", self.ask("reload"))
@@ -215,6 +240,55 @@ class ControlClient:
             sock.close()
             raise ControlFailed("the gateway's socket belongs to another user's process")
         return sock
+
+
+class EventStream:
+    """Events of one gateway, as they come. To be used with `select`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._data = b""
+        self._begun = False
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when there is something to read."""
+        return self._sock.fileno()
+
+    def read(self) -> list[WatchEvent] | None:
+        """The events that have come; None when the gateway has closed the stream. Raises
+        ControlFailed."""
+        try:
+            more = self._sock.recv(_READ)
+        except BlockingIOError:
+            return []
+        except OSError:
+            more = b""
+        if not more:
+            return None
+        self._data += more
+        if not self._begun:
+            head, end, rest = self._data.partition(b"\r\n\r\n")
+            if not end:
+                return []
+            self._begun = True
+            if not head.startswith(b"HTTP/1.1 200 "):
+                _read(BY_NAME["watch"], self._data)
+                raise ControlFailed("the gateway does not send events")
+            self._data = rest
+        *lines, self._data = self._data.split(b"\n")
+        if len(self._data) > MAX_ANSWER:
+            raise ControlFailed(f"an event of the gateway has more than {MAX_ANSWER} bytes")
+        try:
+            return [
+                cast("WatchEvent", WATCH_EVENT.read(json.loads(line), "event")) for line in lines
+            ]
+        except ValueError:
+            raise ControlFailed("an event of the gateway cannot be read") from None
+
+    def close(self) -> None:
+        """Close it."""
+        self._sock.close()
 
 
 def _written(name: str, value: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""One connection to the control socket: one request in, one answer out, closed.
+"""One connection to the control socket: one request in, one answer or a stream out, closed.
 
 Made by `server.py` for a peer that may ask. Plain sockets and the loop's readers rather than a
 transport, because transports drop descriptors that come along with bytes. Each turn of the loop
@@ -12,16 +12,17 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING
 
-from keyhole.control.dispatch import OperationCall, perform
+from keyhole.control.dispatch import OperationCall, begin_stream, perform
 from keyhole.control.received_door import ANCILLARY, ReceivedDescriptors, ReceivedDoor
 from keyhole.control.request import MAX_BODY, RequestBuffer
-from keyhole.control.responses import ApiError, RequestRejected, error_response
+from keyhole.control.responses import ApiError, RequestRejected, error_response, stream_head
 from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from keyhole.control.event_feed import EventFeed
     from keyhole.control.interface import Operations
     from keyhole.control.peer import Peer
     from keyhole.control.request import ControlRequest
@@ -46,7 +47,7 @@ class ControlConnection:
     """A connection from its first byte to its last."""
 
     __slots__ = (
-        "_answer", "_buffer", "_descriptors", "_door", "_ended", "_loop", "_namespace",
+        "_answer", "_buffer", "_descriptors", "_door", "_ended", "_feed", "_loop", "_namespace",
         "_operations", "_reading", "_sock", "_task", "_timer", "_turns", "_writing", "peer",
     )  # fmt: skip
 
@@ -72,6 +73,8 @@ class ControlConnection:
         self._descriptors = ReceivedDescriptors()
         self._door: ReceivedDoor | None = None
         self._answer = memoryview(b"")
+        self._feed: EventFeed | None = None
+        """The stream that is sent, if the peer asked for one."""
         self._task: asyncio.Task[bytes] | None = None
         self._writing = False
         self._reading = True
@@ -89,8 +92,10 @@ class ControlConnection:
         return task
 
     def stop(self) -> None:
-        """The gateway is about to end: a request that is not complete is refused."""
-        if self._reading:
+        """The gateway is about to end: a request that is not complete is refused, a stream ends."""
+        if self._feed is not None:
+            self._close()
+        elif self._reading:
             self._reject(RequestRejected(ApiError.STOPPING))
 
     # ── the request ───────────────────────────────────────────────────────────────────────────────
@@ -124,6 +129,9 @@ class ControlConnection:
         self._door = self._take_door(asked)
         self._stop_reading()
         call = OperationCall(asked, self._door, self.peer)
+        if asked.operation.stream:
+            self._begin_stream(call)
+            return
         self._timer = self._loop.call_later(WORK_SECONDS, self._give_up)
         self._task = self._loop.create_task(self._perform(call))
         self._task.add_done_callback(self._done)
@@ -146,6 +154,16 @@ class ControlConnection:
             return self._descriptors.as_door(names, self._namespace)
         except Refused as unfit:
             raise RequestRejected(ApiError.MALFORMED, unfit.message) from None
+
+    def _begin_stream(self, call: OperationCall) -> None:
+        """Send lines until the peer closes the connection. Raises RequestRejected."""
+        feed = self._feed = begin_stream(self._operations, call)
+        self._answer = memoryview(stream_head())
+        # A peer that says more, or leaves, has had enough.
+        self._loop.add_reader(self._sock, self._close)
+        self._reading = True
+        feed.attach(self._writable)
+        self._writable()
 
     # ── the work ──────────────────────────────────────────────────────────────────────────────────
 
@@ -197,11 +215,21 @@ class ControlConnection:
             self._close()
             return
         self._answer = self._answer[sent:]
+        if not self._answer and self._feed is not None:
+            self._answer = memoryview(self._feed.take(WRITE_AT_ONCE))
         if not self._answer:
-            self._close()
+            self._pause_or_close()
         elif not self._writing:
             self._writing = True
             self._loop.add_writer(self._sock, self._writable)
+
+    def _pause_or_close(self) -> None:
+        """Everything was sent: wait for more of a stream, or end."""
+        if self._feed is None or self._feed.over:
+            self._close()
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._sock)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
@@ -219,6 +247,7 @@ class ControlConnection:
     def _close(self) -> None:
         if self._sock.fileno() < 0:
             return
+        feed, self._feed = self._feed, None
         self._stop_reading()
         if self._writing:
             self._writing = False
@@ -230,3 +259,6 @@ class ControlConnection:
         self._sock.close()
         self.peer.close()
         self._ended(self)
+        if feed is not None:
+            feed.attach(lambda: None)
+            feed.close()

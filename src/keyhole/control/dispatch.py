@@ -21,6 +21,7 @@ from keyhole.model.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from keyhole.control.event_feed import EventFeed
     from keyhole.control.peer import Peer
     from keyhole.control.received_door import ReceivedDoor
     from keyhole.control.request import ControlRequest
@@ -58,11 +59,16 @@ _PERFORM: dict[str, Callable[[Operations, OperationCall], Coroutine[Any, Any, An
     "revoke_session": lambda o, c: o.revoke_session(c.session, c.peer),
     "revoke_all": lambda o, c: o.revoke_all(c.peer),
     "grant": lambda o, c: o.grant(c.session, c.asked.body, c.peer),
+    "list_asks": lambda o, _: o.list_asks(),
+    "answer_ask": lambda o, c: o.answer_ask(
+        c.session, c.asked.parameters["ask"], c.asked.body, c.peer
+    ),
     "reload": lambda o, c: o.reload(c.peer),
     "secret_changed": lambda o, c: o.secret_changed(c.asked.parameters["name"], c.peer),
     "stop_gateway": lambda o, c: o.stop_gateway(c.peer),
 }
-PERFORMED = frozenset(_PERFORM)
+STREAMED = frozenset({"watch"})
+PERFORMED = frozenset(_PERFORM) | STREAMED
 """The names of all operations, which a test compares with the table."""
 
 
@@ -78,6 +84,14 @@ async def perform(operations: Operations, call: OperationCall) -> bytes:
     if operation.metrics:
         return text_response(prometheus.CONTENT_TYPE, value)
     return success_response(operation, await _written(operation.answer, value))
+
+
+def begin_stream(operations: Operations, call: OperationCall) -> EventFeed:
+    """Begin a stream of events. Raises RequestRejected."""
+    try:
+        return operations.watch(call.asked.query)
+    except Refused as refused:
+        raise RequestRejected(ApiError.REFUSED, refused.message) from None
 
 
 async def _written(record: RecordShape | None, value: object) -> dict[str, object] | None:

@@ -20,7 +20,7 @@ from keyhole.control.client import (
     RequestDeclined,
 )
 from keyhole.control.runs import RUNS, ProcessIdentity, RunRecord, find_runs, socket_of
-from keyhole.control.values import SessionPhase, SessionView
+from keyhole.control.values import AskView, SessionPhase, SessionView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,6 +74,16 @@ class ControlEndpoint(Struct, frozen=True):
             return [_unseen(self.run)] if self.run.plane.lives else []
         except ControlFailed:
             return [_unseen(self.run)]
+
+    def asks(self) -> list[AskView]:
+        """The questions of its sessions; none for a run that has ended. Raises ControlFailed for a
+        gateway."""
+        if self.run is None:
+            return list(self.client().asks().asks)
+        try:
+            return list(self.client(LIST_SECONDS).asks().asks)
+        except NoGateway:
+            return []
 
     def resume(self, session: str) -> None:
         """Let a frozen session go on. Raises ControlFailed."""

@@ -14,10 +14,15 @@ from keyhole.model.errors import KeyholeError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.control.event_feed import EventFeed
     from keyhole.control.peer import Peer, RefusedPeer
     from keyhole.control.prometheus import Family
     from keyhole.control.received_door import ReceivedDoor
     from keyhole.control.values import (
+        AnswerRequest,
+        AskList,
+        AskView,
+        EventQuery,
         GrantRequest,
         GrantView,
         Health,
@@ -85,6 +90,17 @@ class Operations(Protocol):
 
     async def grant(self, session: str, grant: GrantRequest, peer: Peer) -> GrantView:
         """Allow a session one more host."""
+
+    async def list_asks(self) -> AskList:
+        """The questions of all sessions that can be answered."""
+
+    async def answer_ask(
+        self, session: str, ask: str, answer: AnswerRequest, peer: Peer
+    ) -> AskView:
+        """Answer a question; Refused if it does not wait."""
+
+    def watch(self, query: EventQuery) -> EventFeed:
+        """A stream of events from now on; Refused if there are too many."""
 
     async def reload(self, peer: Peer) -> Reloaded:
         """Read the policies again."""

@@ -9,11 +9,19 @@ import json
 from typing import Any
 
 from keyhole.control import connection, server
-from keyhole.control.operation_table import AUTHORITY, FAULT, OPERATIONS, PARAMETERS, Operation
+from keyhole.control.event_feed import FEED_ROOM, MAX_FEEDS
+from keyhole.control.operation_table import (
+    AUTHORITY,
+    FAULT,
+    MAX_ASKS,
+    OPERATIONS,
+    PARAMETERS,
+    Operation,
+)
 from keyhole.control.prometheus import CONTENT_TYPE, MAX_SAMPLES
 from keyhole.control.received_door import MAX_DESCRIPTORS
 from keyhole.control.request import MAX_BODY, MAX_HEAD
-from keyhole.control.responses import JSON, ApiError
+from keyhole.control.responses import JSON, NDJSON, ApiError
 from keyhole.control.values import PAGE
 
 VERSION = "1"
@@ -77,6 +85,7 @@ def operation_table() -> str:
         if each.descriptors:
             takes.append("descriptors")
         answers = "text" if each.metrics else each.answer.name if each.answer else "nothing"
+        answers = f"lines of {answers}" if each.stream else answers
         rows.append(
             f"| `{each.method} {each.path}` | {', '.join(takes) or '–'} | {each.status},"
             f" {answers} | {each.does} |"
@@ -109,6 +118,9 @@ _BOUNDS = (
     ("operations at a time, except those that cut off, end or show", server.MAX_AT_WORK),
     ("sessions in one answer", PAGE),
     ("samples of the metrics", MAX_SAMPLES),
+    ("questions in one answer", MAX_ASKS),
+    ("streams of events at a time", MAX_FEEDS),
+    ("bytes that wait for the reader of a stream; beyond them, decisions are left out", FEED_ROOM),
 )
 
 
@@ -166,6 +178,9 @@ def _success(operation: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "done"}
     if operation.metrics:
         done["content"] = {CONTENT_TYPE: {"schema": {"type": "string"}}}
+    elif operation.stream and operation.answer is not None:
+        done["description"] = "lines of JSON, each of this schema, until the reader leaves"
+        done["content"] = {NDJSON: {"schema": operation.answer.schema()}}
     elif operation.answer is not None:
         done["content"] = {JSON: {"schema": operation.answer.schema()}}
     return done

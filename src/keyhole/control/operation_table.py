@@ -83,8 +83,23 @@ def _exact_host(text: str) -> HostPattern:
 _HOST_TEXT = TextShape("[!-~]+", 260, "a host name, or name:port")
 _HOST = ParsedShape(_HOST_TEXT, _exact_host)
 
+_ASK_ID = TextShape("[0-9a-f]{6}", 6, "six hexadecimal digits")
+_ANY_ID = TextShape("[0-9a-f]{0,12}", 12, "an id of a session, or nothing")
+_TEXT = TextShape("[^\\u0000-\\u001f\\u007f]*", 1024, "one line of at most 1024 characters")
+_VIA = TextShape("[a-z-]{0,16}", 16, "up to 16 small letters and dashes")
+_WORD = TextShape("[A-Za-z+*-]{0,32}", 32, "a method, as rules name it, or nothing")
+_BUDGET_OR_NONE = TextShape("[ -~]{0,128}", 128, "up to 128 printable ASCII characters")
+_LABEL_OR_NONE = TextShape("[ -~]{0,64}", 64, "up to 64 printable ASCII characters")
+_VIA_OR_REASON = TextShape("[a-z-]{0,64}", 64, "a code, or nothing")
+_RULE_TEXT = TextShape("[^\\u0000-\\u001f\\u007f]*", 1100, "a rule")
+_YES = ChoiceShape(("yes", "no"))
+_ANSWER = ChoiceShape(tuple(values.AnswerWord), values.AnswerWord)
+MAX_ASKS = 1000
+"""Questions in one answer."""
+
 PARAMETERS = {
     "id": FieldShape(_ID, "of a session"),
+    "ask": FieldShape(_ASK_ID, "of a question"),
     "name": FieldShape(_NAME, "of a secret in the store"),
 }
 """Parameters of paths, which stand there between braces."""
@@ -150,6 +165,26 @@ GRANT = RecordShape(
         "uses": FieldShape(
             IntegerShape(1, MAX_GRANT_USES), "how many connections or requests it covers"
         ),
+    },
+)
+
+ANSWER = RecordShape(
+    values.AnswerRequest,
+    {
+        "answer": FieldShape(_ANSWER, "what the person says"),
+        "seconds": FieldShape(
+            IntegerShape(0, MAX_GRANT_SECONDS), "how long the yes lasts, for `for`", optional=True
+        ),
+        "via": FieldShape(_VIA, "the program that was used, for the log", optional=True),
+    },
+)
+EVENT_QUERY = RecordShape(
+    values.EventQuery,
+    {
+        "answers": FieldShape(
+            _YES, "`yes`: a person is there to answer, so that questions are asked", optional=True
+        ),
+        "decisions": FieldShape(_YES, "`no`: only questions and sessions", optional=True),
     },
 )
 
@@ -273,6 +308,76 @@ OPENED = RecordShape(
         ),
     },
 )
+ASK_VIEW = RecordShape(
+    values.AskView,
+    {
+        "id": FieldShape(_ASK_ID, "to answer it by, with the session's"),
+        "session": FieldShape(_ID, "of the sandbox that asks"),
+        "kind": FieldShape(ChoiceShape(("hosts", "requests", "pushes")), "as in `approvals.ask`"),
+        "state": FieldShape(
+            ChoiceShape(tuple(values.AskStanding), values.AskStanding),
+            "`pending`: something waits; `lapsed`: it was refused, and a yes serves the next try",
+        ),
+        "host": FieldShape(_HOST_TEXT, "where it would go"),
+        "port": FieldShape(_PORT, "of that host"),
+        "service": FieldShape(_BUDGET_OR_NONE, "whose credential it would get, if any"),
+        "method": FieldShape(_WORD, "of a request; of a push `create`, `update` or `delete`"),
+        "path": FieldShape(_TEXT, "of a request; of a push its repository"),
+        "ref": FieldShape(_TEXT, "of a push"),
+        "rule": FieldShape(_RULE_TEXT, "what a yes allows, as the policy would write it"),
+        "marks": FieldShape(ListShape(_LINE, 8), "what to look at twice"),
+        "asked": FieldShape(_SECONDS, "when, in seconds since the epoch"),
+        "expires": FieldShape(_SECONDS, "when it is refused, if nobody answers"),
+        "waiting": FieldShape(_COUNT, "connections or requests that wait for the answer"),
+    },
+)
+ASK_LIST = RecordShape(
+    values.AskList,
+    {
+        "asks": FieldShape(ListShape(ASK_VIEW, MAX_ASKS), "the oldest first"),
+        "more": FieldShape(_COUNT, "how many there are beside these"),
+    },
+)
+_DETAIL = RecordShape(
+    values.DecisionDetail,
+    {
+        "name": FieldShape(_NAME, "as in the audit log"),
+        "text": FieldShape(_TEXT, "its value"),
+    },
+)
+DECISION_VIEW = RecordShape(
+    values.DecisionView,
+    {
+        "kind": FieldShape(_NAME, "`dns`, `connect`, `request`, `ref` and the like"),
+        "verdict": FieldShape(ChoiceShape(("deny", "allow")), "whether it may happen"),
+        "reason": FieldShape(_NAME, "a code of docs/reasons.md"),
+        "rule": FieldShape(_TEXT, "the rule that decided"),
+        "host": FieldShape(_TEXT, "the destination"),
+        "details": FieldShape(ListShape(_DETAIL, 32), "as in the audit log"),
+    },
+)
+WATCH_EVENT = RecordShape(
+    values.WatchEvent,
+    {
+        "event": FieldShape(
+            ChoiceShape(tuple(values.WatchKind), values.WatchKind),
+            "`ask`: a question is new or asked again; `settled`: it was answered or lapsed; "
+            "`decision`: a line of the audit log; `session`: one opened or closed; `left-out`: "
+            "decisions that were not sent",
+        ),
+        "at": FieldShape(IntegerShape(0, 2**53 - 1), "when, in milliseconds since the epoch"),
+        "session": FieldShape(_ANY_ID, "whose, if it is of one"),
+        "ask": FieldShape(OptionalShape(ASK_VIEW), "the question"),
+        "reason": FieldShape(_VIA_OR_REASON, "of `settled`: how, as in docs/reasons.md"),
+        "answer": FieldShape(_VIA, "of `settled`: the answer; empty if there was none"),
+        "by": FieldShape(_PID, "of `settled`: the process that answered"),
+        "via": FieldShape(_VIA, "of `settled`: the program that was used"),
+        "decision": FieldShape(OptionalShape(DECISION_VIEW), "the line"),
+        "state": FieldShape(_VIA, "of `session`: `opened` or `closed`"),
+        "label": FieldShape(_LABEL_OR_NONE, "of `session`: what its opener called it"),
+        "left_out": FieldShape(_COUNT, "how many were not sent"),
+    },
+)
 REVOKED = RecordShape(values.Revoked, {"revoked": FieldShape(_COUNT, "sessions that were closed")})
 _POLICY_RELOAD = RecordShape(
     values.PolicyReload,
@@ -308,6 +413,8 @@ class Operation(Struct, frozen=True):
     """Whether sockets may come beside the request."""
     metrics: bool = False
     """Whether the answer is Prometheus's text."""
+    stream: bool = False
+    """Whether the answer is a stream of lines, each of the shape `answer`."""
     urgent: bool = False
     """Whether it is done at once, however many others wait: what cuts off, ends or shows (I12)."""
 
@@ -390,6 +497,21 @@ OPERATIONS = (
         "grant", "POST", "/v1/sessions/{id}/grants",
         "Allow a session one host more, for a time and a number of uses.",
         body=GRANT, answer=GRANT_VIEW,
+    ),
+    Operation(
+        "list_asks", "GET", "/v1/asks",
+        "The questions of all sessions that a person can answer.", answer=ASK_LIST, urgent=True,
+    ),
+    Operation(
+        "answer_ask", "POST", "/v1/sessions/{id}/asks/{ask}",
+        "Answer a question; what waits for it goes on or is refused at once.",
+        body=ANSWER, answer=ASK_VIEW, urgent=True,
+    ),
+    Operation(
+        "watch", "GET", "/v1/events",
+        "A stream of events, one JSON object on each line, until the reader closes it: first the"
+        " open sessions and the questions that wait, then what happens.",
+        query=EVENT_QUERY, answer=WATCH_EVENT, stream=True, urgent=True,
     ),
     Operation(
         "reload", "POST", "/v1/reload",

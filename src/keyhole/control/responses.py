@@ -23,6 +23,7 @@ MAX_WHY = 1000
 """Characters of a reason, as `table.FAULT` has it."""
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 
 
 class ApiError(enum.Enum):
@@ -73,6 +74,23 @@ def success_response(operation: Operation, written: object) -> bytes:
 def text_response(content_type: str, body: bytes) -> bytes:
     """An answer that is not JSON."""
     return _answer(HTTPStatus.OK, content_type, body)
+
+
+def stream_head() -> bytes:
+    """The head of a stream of lines, which ends with the connection."""
+    lines = (
+        "HTTP/1.1 200 OK",
+        "Connection: close",
+        f"Content-Type: {NDJSON}",
+        "X-Content-Type-Options: nosniff",
+        "Cache-Control: no-store",
+    )
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+def stream_line(written: object) -> bytes:
+    """One line of a stream."""
+    return _json(written)
 
 
 def _json(value: object) -> bytes:

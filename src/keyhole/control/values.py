@@ -87,6 +87,37 @@ class GrantRequest(Struct, frozen=True):
     uses: int
 
 
+class AnswerWord(enum.StrEnum):
+    """An answer to a question."""
+
+    NO = "no"
+    NEVER = "never"
+    """No, for the rest of the session."""
+    NO_TO_ALL = "no-to-all"
+    """No, and no further question of this session."""
+    ONCE = "once"
+    FOR = "for"
+    """Yes, for `seconds`."""
+    SESSION = "session"
+    ALWAYS = "always"
+    """Yes, for this session; whoever answers has written the rule into the policy."""
+
+
+class AnswerRequest(Struct, frozen=True):
+    """A person's answer to a question."""
+
+    answer: AnswerWord
+    seconds: int = 0
+    via: str = "api"
+
+
+class EventQuery(Struct, frozen=True):
+    """What a stream of events is for."""
+
+    answers: str = "yes"
+    decisions: str = "yes"
+
+
 # ── answered ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -198,6 +229,86 @@ class OpenedSession(Struct, frozen=True):
     state: SessionPhase
     ca: str
     notes: tuple[str, ...] = ()
+
+
+class AskStanding(enum.StrEnum):
+    """Where a question stands."""
+
+    LAPSED = "lapsed"
+    """Nobody answered in time; a yes serves the next try."""
+    PENDING = "pending"
+
+
+class AskView(Struct, frozen=True):
+    """A question as a person sees it."""
+
+    id: str
+    session: str
+    kind: str
+    state: AskStanding
+    host: str
+    port: int
+    service: str
+    method: str
+    path: str
+    ref: str
+    rule: str
+    marks: tuple[str, ...]
+    asked: int
+    expires: int
+    waiting: int
+
+
+class AskList(Struct, frozen=True):
+    """The questions that can be answered."""
+
+    asks: tuple[AskView, ...]
+    more: int = 0
+
+
+class DecisionDetail(Struct, frozen=True):
+    """One detail of a decision."""
+
+    name: str
+    text: str
+
+
+class DecisionView(Struct, frozen=True):
+    """A line of the audit log as it is written."""
+
+    kind: str
+    verdict: str
+    reason: str
+    rule: str
+    host: str
+    details: tuple[DecisionDetail, ...]
+
+
+class WatchKind(enum.StrEnum):
+    """What a line of the stream is about."""
+
+    LEFT_OUT = "left-out"
+    ASK = "ask"
+    SETTLED = "settled"
+    DECISION = "decision"
+    SESSION = "session"
+
+
+class WatchEvent(Struct, frozen=True):
+    """One line of the stream of events."""
+
+    event: WatchKind
+    at: int
+    session: str = ""
+    ask: AskView | None = None
+    reason: str = ""
+    answer: str = ""
+    by: int = 0
+    via: str = ""
+    decision: DecisionView | None = None
+    state: str = ""
+    label: str = ""
+    left_out: int = 0
 
 
 class Revoked(Struct, frozen=True):

@@ -53,6 +53,14 @@ class RefusalReports:
         elif not self._repeats((host, reason, "*")):
             self._add((host, reason, "*"), refusal_messages.more_requests_line(host, reason))
 
+    def is_quiet_host(self, host: str) -> bool:
+        """Whether nobody needs to hear of connections to this host."""
+        return self._quiet.covers_connection(host)
+
+    def is_quiet_request(self, method: str, host: str, path: str) -> bool:
+        """The same of a request."""
+        return self._quiet.covers_request(host, method, path)
+
     def forget(self, host: str) -> None:
         """The host is granted from now on: its next refusal is news."""
         for key in [each for each in self._lines if each[0] == host]:

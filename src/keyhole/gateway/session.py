@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
+    from keyhole.gateway.asking import AskNotice, SessionAsks
     from keyhole.gateway.upstream.minting import Minting
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
@@ -114,6 +115,8 @@ class Session(Struct, frozen=True):
     sign: Callable[[bytes], Awaitable[bytes]] | None = None
     """Has a commit signed by a process that may use the key, which judges it again. Raises
     Refused."""
+    announce: Callable[[AskNotice], None] | None = None
+    """Told of questions that wait for a person; None: nobody is ever asked."""
 
 
 class Figures(Struct, frozen=True):
@@ -138,6 +141,7 @@ class SessionState:
     __slots__ = (
         "_noted",
         "_push_lines",
+        "asking",
         "busy",
         "connects",
         "credentialed",
@@ -202,6 +206,8 @@ class SessionState:
         """Whether nothing passes until a person resumes the session."""
         self.freeze: Callable[[], None] = _cut_nothing
         """Cuts what is open; set by the door."""
+        self.asking: SessionAsks | None = None
+        """Asks a person about what no rule names; set by the door, if anyone can be asked."""
         self._noted: dict[str, float] = {}
         self.reports = RefusalReports(self._report, QuietRefusals(session.quiet))
         self._push_lines: list[str] = []
@@ -220,6 +226,8 @@ class SessionState:
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
         change_meters(self.meters, session.book.policy, now)
+        if self.asking is not None:
+            self.asking.change()
 
     @property
     def figures(self) -> Figures:

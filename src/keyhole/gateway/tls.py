@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from keyhole.gateway.sockets import reset
+from keyhole.gateway.sockets import is_there, reset
 from keyhole.gateway.turn import UNBOUNDED, Turn
 from keyhole.model.errors import Misuse
 from keyhole.system.tls import insist_on_verifying
@@ -128,6 +128,11 @@ class TlsChannel(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether bytes can still be sent."""
         return self.transport is not None and not self.transport.is_closing()
+
+    def is_there(self) -> bool:
+        """Whether the peer has not left, as far as the kernel knows: a connection that waits may
+        not be read, and then its end is not seen."""
+        return self.is_open() and (self.sock is None or is_there(self.sock.fileno()))
 
     def is_quiet(self) -> bool:
         """Whether bytes can be sent, and none have come that wait for the session's next turn."""

@@ -40,6 +40,12 @@ class Reason(enum.StrEnum):
     HOST_PORT = "host-port"
     OWN_PORT = "own-port"
     FOREIGN_NAME = "foreign-name"
+    # asked of a person
+    HELD = "held"
+    APPROVED = "approved"
+    NOT_APPROVED = "not-approved"
+    UNANSWERED = "unanswered"
+    TOO_MANY_ASKED = "too-many-asked"
     # DNS
     TYPE_NOT_ANSWERED = "type-not-answered"
     CLASS_NOT_ANSWERED = "class-not-answered"

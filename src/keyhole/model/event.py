@@ -20,6 +20,7 @@ class EventKind(enum.StrEnum):
     CONNECT = "connect"
     REQUEST = "request"
     REF = "ref"
+    ASK = "ask"
     DECOY = "decoy"
     SIGN = "sign"
     CHANGES = "changes"

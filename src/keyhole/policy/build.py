@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
 from keyhole.policy.kinds import nearest
-from keyhole.policy.policy import Limits, Policy, Sandbox, Service, Tier, Upstream
+from keyhole.policy.policy import Approvals, Limits, Policy, Sandbox, Service, Tier, Upstream
 from keyhole.policy.ports import MAX_PORTS, refuse_ambiguous
 from keyhole.policy.schema import BY_PATH, HomeMode, RuntimeName
 from keyhole.policy.services import ServiceSettings, build_service
@@ -65,6 +65,7 @@ class PolicyBuilder(Struct):
             upstream=Upstream(
                 **{name: self._get("upstream", name) for name in Upstream.__struct_fields__}
             ),
+            approvals=Approvals(**self._all_of("approvals", Approvals)),
         )
         self._check_presets(policy.presets)
         self._check_suffixes()

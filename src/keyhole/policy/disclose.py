@@ -27,6 +27,9 @@ Its keys, of which one may be added under the same version but none changes its 
              service, as in keyhole.toml; null: no other bound than the session's
 `ports`      `published`: ports inside that the person can open in a browser of the host, under
              another name than localhost; `host`: ports at which localhost is the host's
+`asked`      kinds of what no rule names (`hosts`, `requests`, `pushes`) that may be held until the
+             person has answered, so that a slow answer is no failure; null: hosts and requests,
+             while the person watches; `wait` has the seconds after which it is refused
 `limits`     as in keyhole.toml; sizes in bytes, durations in seconds
 """
 
@@ -35,6 +38,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from keyhole.policy.asks import asked_kinds
 from keyhole.policy.budget import Budget
 from keyhole.policy.policy import Limits, Tier
 
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.policy.budget import ServiceLimits
-    from keyhole.policy.policy import GitGrant, Policy, Service, ServiceHost
+    from keyhole.policy.policy import Approvals, GitGrant, Policy, Service, ServiceHost
 
 VERSION = 1
 
@@ -74,11 +78,19 @@ def disclose(policy: Policy) -> str:
             "published": sorted({each.inner for each in policy.sandbox.publish}),
             "host": sorted(policy.sandbox.host_ports),
         },
+        "asked": _asked(policy.approvals),
+        "wait": policy.approvals.wait,
         "limits": {name: getattr(policy.limits, name) for name in Limits.__struct_fields__},
     }
     if policy.learning:
         told["learning"] = True
     return json.dumps(told, indent=2) + "\n"
+
+
+def _asked(approvals: Approvals) -> list[str] | None:
+    """Not the command, which is the host's (I1); with one, there is always an answer."""
+    kinds = asked_kinds(approvals, watched=False)
+    return sorted(kinds) if approvals.ask is not None or kinds else None
 
 
 def _service(service: Service) -> dict[str, object]:

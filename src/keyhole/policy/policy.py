@@ -6,6 +6,7 @@ The zero value of every field denies: no hosts, no rules, no repositories, no br
 from __future__ import annotations
 
 import enum
+import shlex
 
 from msgspec import Struct, field
 
@@ -24,6 +25,7 @@ from keyhole.policy.kinds import HostPort, SocketAddress
 from keyhole.policy.ports import PublishedPort
 from keyhole.policy.schema import (
     ApiAccess,
+    AskKind,
     CacheName,
     ChangesMode,
     HomeMode,
@@ -212,6 +214,22 @@ class Upstream(Struct, frozen=True):
     connect: tuple[tuple[HostPort, SocketAddress], ...] = ()
 
 
+class Approvals(Struct, frozen=True):
+    """What a person is asked about while it waits, and how long it waits."""
+
+    ask: tuple[AskKind, ...] | None = None
+    """None: hosts and requests while a person watches, or if there is a command to answer."""
+    wait: float = 120.0
+    most_pending: int = 32
+    command: str | None = None
+    """A command of the host, which is given each question."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words of the command."""
+        return tuple(shlex.split(self.command or ""))
+
+
 class Policy(Struct, frozen=True):
     """The content of one policy file, with the user's defaults under it."""
 
@@ -223,3 +241,4 @@ class Policy(Struct, frozen=True):
     upstream: Upstream = field(default_factory=Upstream)
     learning: bool = False
     """Whether hosts that no rule names are open; never by the file, see `learning_mode.py`."""
+    approvals: Approvals = field(default_factory=Approvals)

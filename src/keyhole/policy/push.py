@@ -16,12 +16,16 @@ from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob, fold
 from keyhole.model.ref import Ref, RefKind
+from keyhole.policy.asks import ASK_RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.wire.receive_pack import RefCommand
+
+
+_NONE: frozenset[str] = frozenset()
 
 
 class RefChange(enum.Enum):
@@ -71,14 +75,18 @@ def _best(command: RefCommand) -> RefChange:
 
 
 def decide_optimistically(
-    service: Service, command: RefCommand, remote: RemoteFacts, tips: Mapping[str, str]
+    service: Service,
+    command: RefCommand,
+    remote: RemoteFacts,
+    tips: Mapping[str, str],
+    approved: frozenset[str] = _NONE,
 ) -> Decision:
     """Decide a command by its names alone, as if its pack proved the most favourable change.
 
     `tips` has the present value of each ref at the remote. A client with another value is out of
     date; the remote would refuse its update too, though not a delete.
     """
-    decision = decide_ref_update(service, command.ref, _best(command), remote)
+    decision = decide_ref_update(service, command.ref, _best(command), remote, approved)
     known = tips.get(command.ref, "")
     if decision.allowed and known != (command.old if command.old.strip("0") else ""):
         return Decision(reason=Reason.REF_MOVED, rule=decision.rule)
@@ -86,9 +94,14 @@ def decide_optimistically(
 
 
 def decide_ref_update(
-    service: Service, name: str, change: RefChange, remote: RemoteFacts
+    service: Service,
+    name: str,
+    change: RefChange,
+    remote: RemoteFacts,
+    approved: frozenset[str] = _NONE,
 ) -> Decision:
-    """Decide one ref update of a push."""
+    """Decide one ref update of a push. `approved` are full names that a person allows as if `push`
+    or `tags` had a pattern for each; what protects a ref still does."""
     git = service.git
     if git is None:
         return Decision()
@@ -102,27 +115,35 @@ def decide_ref_update(
         # Pushing to an alias moves its target; some servers' storage folds case.
         return Decision(reason=Reason.REF_SYMBOLIC)
     if ref.kind is RefKind.TAG:
-        return _decide_tag(service, git, ref, change)
-    return _decide_branch(service, git, ref, change, remote)
+        return _decide_tag(service, git, ref, change, approved=name in approved)
+    return _decide_branch(service, git, ref, change, remote, approved=name in approved)
 
 
-def _decide_tag(service: Service, git: GitGrant, ref: Ref, change: RefChange) -> Decision:
+def _decide_tag(
+    service: Service, git: GitGrant, ref: Ref, change: RefChange, *, approved: bool
+) -> Decision:
     index = _first(git.tags, ref.segments)
-    if index is None:
+    if index is None and not approved:
         return Decision(reason=Reason.TAG_NOT_GRANTED, rule=f"{service.rule}.tags")
     if change is not RefChange.CREATE:
-        return Decision(reason=Reason.TAG_MOVE, rule=f"{service.rule}.tags[{index}]")
-    return Decision(Verdict.ALLOW, Reason.RULE, f"{service.rule}.tags[{index}]")
+        return Decision(reason=Reason.TAG_MOVE, rule=_rule(f"{service.rule}.tags", index))
+    return _allowed(f"{service.rule}.tags", index)
 
 
 def _decide_branch(
-    service: Service, git: GitGrant, ref: Ref, change: RefChange, remote: RemoteFacts
+    service: Service,
+    git: GitGrant,
+    ref: Ref,
+    change: RefChange,
+    remote: RemoteFacts,
+    *,
+    approved: bool,
 ) -> Decision:
     rule = service.rule
     if not git.push:
         return Decision(reason=Reason.READ_ONLY, rule=f"{rule}.push")
     index = _first(git.push, ref.segments)
-    if index is None:
+    if index is None and not approved:
         return Decision(reason=Reason.REF_NOT_GRANTED, rule=f"{rule}.push")
     protected = _protection(git, ref, remote)
     if protected:
@@ -135,8 +156,18 @@ def _decide_branch(
         RefChange.DELETE: (git.delete, Reason.DELETE_NOT_GRANTED),
     }[change]
     if not granted:
-        return Decision(reason=refusal, rule=f"{rule}.push[{index}]")
-    return Decision(Verdict.ALLOW, Reason.RULE, f"{rule}.push[{index}]")
+        return Decision(reason=refusal, rule=_rule(f"{rule}.push", index))
+    return _allowed(f"{rule}.push", index)
+
+
+def _rule(key: str, index: int | None) -> str:
+    return key if index is None else f"{key}[{index}]"
+
+
+def _allowed(key: str, index: int | None) -> Decision:
+    if index is None:
+        return Decision(Verdict.ALLOW, Reason.APPROVED, ASK_RULE)
+    return Decision(Verdict.ALLOW, Reason.RULE, _rule(key, index))
 
 
 def _protection(git: GitGrant, ref: Ref, remote: RemoteFacts) -> Reason | None:

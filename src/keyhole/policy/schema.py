@@ -17,10 +17,11 @@ from keyhole.inject.slots import GLOBAL_SLOTS, Slot, SlotLocation, parse_returne
 from keyhole.model.commit_identity import CommitIdentity
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.model.quantity import parse_duration
 from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
 from keyhole.model.rule import PATTERN, AccessRule
-from keyhole.model.secret import SecretRef
+from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.policy import kinds
 
 if TYPE_CHECKING:
@@ -83,6 +84,17 @@ class OnDecoy(enum.StrEnum):
 
     NOTE = "note"
     FREEZE = "freeze"
+
+
+class AskKind(enum.StrEnum):
+    """A kind of thing that a person is asked about while it waits."""
+
+    HOSTS = "hosts"
+    """A connection to a host that no rule names."""
+    REQUESTS = "requests"
+    """A request to a service that no rule of it names."""
+    PUSHES = "pushes"
+    """A push to a branch or tag that the service does not grant."""
 
 
 class PolicyKey(Struct, frozen=True):
@@ -181,6 +193,40 @@ def _cache(value: str) -> CacheName:
     return CacheName(value)
 
 
+MAX_WAIT = 600.0
+"""Seconds that a connection or request may wait for an answer: less than the gateway lets a silent
+one live, and more than most clients wait."""
+
+MAX_PENDING = 1000
+"""Questions of one session that may wait at once; a person answers a few."""
+
+
+def _ask_kind(value: str) -> AskKind:
+    words = [str(kind) for kind in AskKind]
+    if value not in words:
+        raise Unparsable(f"one of {', '.join(words)} is expected", kinds.nearest(value, words))
+    return AskKind(value)
+
+
+def _wait(value: str) -> float:
+    seconds = parse_duration(value)
+    if not 1 <= seconds <= MAX_WAIT:
+        raise Unparsable("an answer is waited for from 1s to 10m")
+    return seconds
+
+
+def _pending(value: object) -> int:
+    count = kinds.COUNT.read(value)
+    if count > MAX_PENDING:
+        raise Unparsable(f"at most {MAX_PENDING} questions wait at once")
+    return int(count)
+
+
+def _command(value: str) -> str:
+    SecretRef.parse(f"{SecretScheme.EXEC}:{value}")  # the same words, and the same refusals
+    return value
+
+
 _PATTERNS = kinds.list_of("host patterns", HostPattern.parse)
 _NAMES_ONLY = kinds.list_of("host patterns", _plain_host)
 _RULES = kinds.list_of(
@@ -204,6 +250,11 @@ _SECRET = kinds.text(
 _CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
 _SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
+_ASKED = kinds.list_of(f"names: {', '.join(AskKind)}", _ask_kind)
+_WAIT = kinds.text("duration", _wait, kinds.DURATION.schema["pattern"])
+_PENDING = kinds.ValueKind(
+    "number", _pending, {"type": "integer", "minimum": 1, "maximum": MAX_PENDING}
+)
 
 DEFAULT_DENY_PATHS = (
     # Workflows of forges, and the actions that they use; `uses: ./` runs the root's.
@@ -455,6 +506,16 @@ KEYS = (
     _key("limits.on_decoy", kinds.choice(OnDecoy), "`note`",
          "when a placeholder is sent to a host that is not its own: note it in the log, or freeze "
          "the session until `keyhole resume`", default=OnDecoy.NOTE, user=True),
+    _key("approvals.ask", _ASKED, '`["hosts", "requests"]` while `keyhole watch` runs, else `[]`',
+         "what is held until a person answers, instead of being refused at once", user=True),
+    _key("approvals.wait", _WAIT, "2m", "how long it is held; then it is refused",
+         default=120.0, user=True),
+    _key("approvals.most_pending", _PENDING, "32",
+         "questions that may wait at once; what would be one more is refused",
+         default=32, user=True),
+    _key("approvals.command", kinds.text("command", _command), "–",
+         "a command of this host that gets each question as JSON and may answer it; no shell reads "
+         "it"),
     _key("upstream.ca_file", kinds.PATH, "–", "certificates added to the system's roots"),
     _key("upstream.proxy", kinds.text("URL", _proxy), "–",
          "HTTP proxy for the gateway's own connections"),

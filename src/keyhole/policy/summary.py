@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
     from keyhole.inject.catalogue import ServiceTemplate
     from keyhole.model.host import HostPattern
-    from keyhole.policy.policy import GitGrant, Policy, RankedRule, Sandbox, Service, ServiceHost
+    from keyhole.policy.policy import (
+        Approvals,
+        GitGrant,
+        Policy,
+        RankedRule,
+        Sandbox,
+        Service,
+        ServiceHost,
+    )
 
 _REACHES = {
     SecretScheme.EXEC: "runs a command of this host",
@@ -117,7 +125,19 @@ def summarise(policy: Policy, known: Iterable[ServiceTemplate] = ()) -> tuple[Gr
         lines.append(GrantLine("upstream", f"trusts certificates of {upstream.ca_file}", alarm))
     if upstream.proxy:
         lines.append(GrantLine("upstream", f"goes through {upstream.proxy}", "redirects traffic"))
+    lines += _approvals(policy.approvals)
     return tuple(lines)
+
+
+def _approvals(approvals: Approvals) -> list[GrantLine]:
+    lines = []
+    if approvals.ask:
+        asked = f"asks you about {_list(approvals.ask)} that no rule names"
+        lines.append(GrantLine("approvals", asked))
+    if approvals.command:
+        alarm = "runs a command of this host, which may answer for you"
+        lines.append(GrantLine("approvals", f"asks {approvals.command}", alarm))
+    return lines
 
 
 def _ports(box: Sandbox) -> list[GrantLine]:

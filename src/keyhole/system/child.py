@@ -73,16 +73,26 @@ class Children:
         self._closed = False
 
     def run(
-        self, argv: Sequence[str], env: Mapping[str, str], limit: int, *, tied: bool = True
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        limit: int,
+        *,
+        tied: bool = True,
+        given: bytes = b"",
     ) -> ChildResult:
-        """Run a program in `/`, without standard input. Raises OSError if it cannot be started.
+        """Run a program in `/`, with `given` for its standard input, which a pipe must hold. Raises
+        OSError if it cannot be started.
 
         It returns when the program itself ends: a process that it left in the background may hold
         the pipe open for any time. A program that is not `tied` starts some 15 ms sooner, and goes
         on to its own end when Keyhole is killed.
         """
-        child, status = _start_tied(argv, env) if tied else (_start(argv, env), -1)
+        feeds = bool(given)
+        started = _start_tied(argv, env, feeds=feeds) if tied else None
+        child, status = started or (_start(argv, env, feeds=feeds), -1)
         with child:  # it is waited for at the end
+            _feed(child, given)
             try:
                 with self._lock:
                     self._living.add(child)
@@ -108,8 +118,19 @@ class Children:
                 _kill(child)
 
 
+def _feed(child: subprocess.Popen[bytes], given: bytes) -> None:
+    """Write its standard input. A program that does not read it has ended, or does without."""
+    if child.stdin is not None:
+        with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+            pipe.write(given)
+
+
 def _start(
-    argv: Sequence[str], env: Mapping[str, str], descriptors: Sequence[int] = ()
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    descriptors: Sequence[int] = (),
+    *,
+    feeds: bool = False,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - no shell; the caller judged the program (I11)
         argv,
@@ -117,7 +138,7 @@ def _start(
         # a cloned repository writes those.
         cwd="/",
         env=dict(env),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -125,12 +146,14 @@ def _start(
     )
 
 
-def _start_tied(argv: Sequence[str], env: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+def _start_tied(
+    argv: Sequence[str], env: Mapping[str, str], *, feeds: bool
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start the program, with a pipe for the error if it cannot be started."""
     status, theirs = os.pipe()
     try:
         words = [sys.executable, "-I", "-S", "-c", _MOUTH, str(theirs), str(os.getpid()), *argv]
-        child = _start(words, env, [theirs])
+        child = _start(words, env, [theirs], feeds=feeds)
     except BaseException:
         os.close(status)
         raise

@@ -69,6 +69,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.app.run.run_operations": (37, "imported in a thread while the command runs"),
     "keyhole.control.server": (21, "imported in a thread while the command runs"),
     "keyhole.app.session.commit_signer": (39, "imported at the first signature"),
+    "keyhole.app.session.approval_command": (39, "imported at the first question"),
     "keyhole.app.run.exec_endpoint": (5, "imported at the first `keyhole exec`"),
     "keyhole.app.run.daemon_gateway": (26, "only where `keyhole up` serves"),
     "keyhole.app.selftest.selftest": (145, "brings the gateway; walls are tried once"),

@@ -65,7 +65,7 @@ class CommandSource:
         self._programs = programs
         self._directory = directory
         self._home = home
-        self._env = _minimal(env, home)
+        self._env = minimal_environment(env, home)
         self._children = children
         self._places = threading.BoundedSemaphore(MAX_AT_ONCE)
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class CommandSource:
         return str(path) if os.path.isfile(path) else word
 
 
-def _minimal(env: Mapping[str, str], home: Path) -> dict[str, str]:
+def minimal_environment(env: Mapping[str, str], home: Path) -> dict[str, str]:
     """An environment without tokens of the person's shell, PYTHONPATH, LD_PRELOAD and relative
     paths."""
     found = {name: env[name] for name in _WORDS if name in env}

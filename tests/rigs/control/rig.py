@@ -14,6 +14,7 @@ import uvloop
 
 from keyhole.control import prometheus, values
 from keyhole.control.client import ControlClient
+from keyhole.control.event_feed import EventFeed, EventFeeds
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.peer import RefusedPeer
 from keyhole.control.received_door import DoorSockets
@@ -48,6 +49,26 @@ def view(session: str) -> values.SessionView:
     )  # fmt: skip
 
 
+ASK = values.AskView(
+    id="abc123",
+    session=KNOWN,
+    kind="requests",
+    state=values.AskStanding.PENDING,
+    host="api.example",
+    port=443,
+    service="api",
+    method="GET",
+    path="/v1/x",
+    ref="",
+    rule="GET /v1/x",
+    marks=("the name looks like api.example",),
+    asked=1_800_000_000,
+    expires=1_800_000_120,
+    waiting=2,
+)
+"""A question of the known session."""
+
+
 @dataclass
 class FakeGateway:
     """Does nothing and writes down what it was asked to do."""
@@ -63,6 +84,9 @@ class FakeGateway:
     """While it is there and not set, `reload` waits."""
     broken: Exception | None = None
     samples: int = 1
+    streams: bool = False
+    """Whether a stream goes on after its first event."""
+    feeds: EventFeeds = field(default_factory=lambda: EventFeeds(lambda: None))
 
     def peer_refused(self, refused: RefusedPeer) -> None:
         self.strangers.append(refused)
@@ -131,6 +155,25 @@ class FakeGateway:
     async def grant(self, session: str, grant: values.GrantRequest, peer: Peer) -> values.GrantView:
         self.calls.append(("grant", self._known(session), grant, peer.pid))
         return values.GrantView(str(grant.host), 1_800_000_000 + grant.seconds, grant.uses)
+
+    async def list_asks(self) -> values.AskList:
+        return values.AskList((ASK,))
+
+    async def answer_ask(
+        self, session: str, ask: str, answer: values.AnswerRequest, peer: Peer
+    ) -> values.AskView:
+        self._known(session)
+        self.calls.append(("answer_ask", session, ask, answer, peer.pid))
+        if ask != ASK.id:
+            raise Refused("no question waits")
+        return ASK
+
+    def watch(self, query: values.EventQuery) -> EventFeed:
+        event = values.WatchEvent(values.WatchKind.ASK, 1, KNOWN, ASK)
+        feed = self.feeds.open(query, [event])
+        if not self.streams:
+            feed.close()
+        return feed
 
     async def reload(self, peer: Peer) -> values.Reloaded:
         self.calls.append(("reload", peer.pid))

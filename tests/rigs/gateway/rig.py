@@ -15,6 +15,7 @@ import uvloop
 from keyhole.app.session.interception import SessionTrust, build_interception
 from keyhole.app.setup.trusted_roots import TrustedRoots
 from keyhole.certs.authority import Authority
+from keyhole.gateway.asking import AskNotice
 from keyhole.gateway.gateway import Gateway
 from keyhole.gateway.session import Judge, Session
 from keyhole.model.event import Event
@@ -67,7 +68,16 @@ class Watch:
 
     events: list[Event] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    notices: list[AskNotice] = field(default_factory=list)
     admitting: bool = True
+
+    def asked(self, count: int = 1) -> list[AskNotice]:
+        """Wait until so many questions were asked; all of them, without their settlements."""
+        until(lambda: len(self._asked()) >= count, told=lambda: f"{self.notices}")
+        return self._asked()
+
+    def _asked(self) -> list[AskNotice]:
+        return [each for each in list(self.notices) if each.reason == "held"]
 
     def until(self, reason: str, **details: object) -> Event:
         """Wait for an event with this reason and these details; fail with what there was."""
@@ -147,6 +157,7 @@ class Rig:
             lambda: watch.admitting,
             watch.lines.append,
             services.intercept(rules) if services else None,
+            announce=watch.notices.append,
         )
 
     def close(self) -> None:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway.asking import AskAnswer, AskNotice
 from keyhole.gateway.git import fetches
 from keyhole.gateway.session import MAX_PUSH_REPORTS
 from keyhole.model.decision import Verdict
+from keyhole.policy.asks import Answer
 from keyhole.policy.push import RefChange
 from keyhole.policy.push_trial import PushCase, PushFinding, PushUnjudged, UpstreamQuestion
 from keyhole.wire import upload_pack
@@ -644,3 +646,61 @@ def test_a_push_of_many_refused_refs_leaves_the_terminal_to_other_refusals(stage
     assert lines[0].startswith("denied push of refs/heads/j0 to ok.example/acme/widgets")
     assert len(lines) <= MAX_PUSH_REPORTS + 2
     assert "the repository is not granted" in lines[-1]
+
+
+# ── a person is asked ─────────────────────────────────────────────────────────────────────────────
+
+ASK = '[approvals]\nask = ["pushes"]\nwait = "60s"\n'
+FIX = (ZERO, NEW, "refs/heads/fix")
+
+
+def answered(stage: Stage, said: Answer) -> AskNotice:
+    """The first question, after it was answered."""
+    (notice,) = stage.watch.asked()
+    asking = stage.handle.asking if stage.handle else None
+    assert asking is not None
+    stage.rig.call(lambda: asking.answer(AskAnswer(notice.ask.id, said)))
+    return notice
+
+
+def test_a_push_to_a_branch_that_is_not_granted_waits_for_a_yes(
+    begin: Begin, origin: GitOrigin, judge: FakeJudge
+) -> None:
+    """I3: nothing of it has left, and the judge still reads its pack."""
+    stage = begin(ASK)
+    talk = stage.ask(push(FIX))
+    stage.watch.asked()
+    assert (origin.pushes, judge.packs) == ([], [])
+    subject = answered(stage, Answer.ONCE).ask.subject
+    assert (subject.rule, subject.word, subject.path) == ("fix", "create", "acme/widgets")
+    talk.answer()
+    assert [sent.body for sent in origin.pushes] == [commands(FIX) + PACK]
+    assert judge.packs == [PACK]
+    assert stage.watch.until("approved", ref="refs/heads/fix").rule == "approvals.ask"
+
+
+def test_a_push_that_a_person_refuses_says_so_in_gits_words(
+    begin: Begin, origin: GitOrigin
+) -> None:
+    stage = begin(ASK)
+    talk = stage.ask(push(FIX), push(FORWARD))
+    answered(stage, Answer.NO)
+    assert b"ng refs/heads/fix keyhole: a person was asked, and said no" in talk.answer().body
+    assert talk.answer().status == 200
+    assert [sent.body for sent in origin.pushes] == [commands(FORWARD) + PACK]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (MAIN, NEW, "refs/heads/main"),  # the default branch is protected
+        (ZERO, NEW, "refs/for/main"),
+        (OLD, NEW, "refs/heads/fix"),  # moved meanwhile
+    ],
+)
+def test_a_push_that_would_be_refused_anyway_is_not_asked_about(
+    begin: Begin, origin: GitOrigin, command: tuple[str, str, str]
+) -> None:
+    stage = begin(ASK)
+    assert b"ng refs/" in stage.ask(push(command)).answer().body
+    assert (stage.watch.notices, origin.pushes) == ([], [])

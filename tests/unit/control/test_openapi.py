@@ -29,7 +29,7 @@ from keyhole.control.shapes import (
 )
 from keyhole.model.errors import Unparsable
 from tests.rigs.control import publish
-from tests.rigs.control.rig import KNOWN, Rig, request
+from tests.rigs.control.rig import ASK, KNOWN, Rig, request
 
 RECORDS = {
     record.name: record
@@ -101,11 +101,12 @@ def test_real_answers_are_valid_by_the_published_schema(rig: Rig, operation: Any
         },
         "open_door": {"door": ["tcp", "udp"]},
         "grant": {"host": "a.example", "seconds": 60, "uses": 1},
+        "answer_ask": {"answer": "for", "seconds": 60},
     }
     body = bodies.get(operation.name)
     if body is not None:
         validator(operation.body).validate(body)
-    path = operation.path.format(id=KNOWN, name="github")
+    path = operation.path.format(id=KNOWN, name="github", ask=ASK.id)
     data = None if body is None else json.dumps(body).encode()
     head, _, sent = rig.talk(request(operation.method, path, data)).partition(b"\r\n\r\n")
     status = int(head.split()[1])

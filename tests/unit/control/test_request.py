@@ -21,7 +21,7 @@ from keyhole.control.operation_table import OPERATIONS, Operation
 from keyhole.control.request import MAX_BODY, MAX_HEAD, RequestBuffer, read_json
 from keyhole.control.responses import ApiError, RequestRejected
 from keyhole.model.errors import Unparsable
-from tests.rigs.control.rig import KNOWN, Rig, drain, open_descriptors, request, status_of
+from tests.rigs.control.rig import ASK, KNOWN, Rig, drain, open_descriptors, request, status_of
 from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
@@ -406,7 +406,7 @@ def test_any_bytes_and_descriptors_get_a_bounded_answer_and_leave_nothing(
 def test_any_json_to_any_operation_is_refused_or_done(
     rig: Rig, operation: Operation, value: object
 ) -> None:
-    path = operation.path.format(id=KNOWN, name="github")
+    path = operation.path.format(id=KNOWN, name="github", ask=ASK.id)
     answer = rig.talk(request(operation.method, path, json.dumps(value).encode()))
     assert status_of(answer) in (200, 204, 400, 404, 409)
     rig.gateway.close()

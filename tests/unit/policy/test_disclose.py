@@ -30,13 +30,23 @@ def test_an_empty_policy_grants_nothing_and_says_so() -> None:
     """I3."""
     found = told("")
     assert list(found) == [
-        "version", "note", "tunnelled", "presets", "services", "ports", "limits"
+        "version", "note", "tunnelled", "presets", "services", "ports", "asked", "wait", "limits"
     ]  # fmt: skip
     assert found["ports"] == {"published": [], "host": []}
     assert found["version"] == 1
     assert "refused" in found["note"]
     assert (found["tunnelled"], found["presets"], found["services"]) == ([], [], [])
     assert set(found["limits"]) == set(Limits.__struct_fields__)
+
+
+def test_what_a_person_is_asked_about_is_told_and_never_the_command() -> None:
+    """I1: the command is of the host."""
+    assert told("")["asked"] is None  # hosts and requests, while the person watches
+    assert told('[approvals]\nask = ["pushes", "hosts"]')["asked"] == ["hosts", "pushes"]
+    assert told("[approvals]\nask = []\nwait = '5s'")["asked"] == []
+    text = disclose(loaded("[approvals]\ncommand = '/opt/bot --ask'").policy)
+    assert json.loads(text)["asked"] == ["hosts", "requests"]
+    assert "bot" not in text
 
 
 def test_nothing_of_the_host_is_told() -> None:

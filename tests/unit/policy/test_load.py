@@ -108,6 +108,11 @@ on_decoy = "freeze"
 ttl = "1h30m"
 idle = "90s"
 audit_per_second = 12
+[approvals]
+ask = ["hosts", "pushes"]
+wait = "90s"
+most_pending = 5
+command = "notify --ask"
 [upstream]
 ca_file = "~/ca.pem"
 proxy = "http://proxy.corp.example:3128"

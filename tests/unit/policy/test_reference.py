@@ -59,6 +59,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "sandbox: keeps /cache (cache), ~/.cargo/registry (crates-1)",
         "sandbox: publishes port 8123, 3000, 3001",
         "sandbox: reaches port 11434, 5432 of this host",
+        "approvals: asks notify --ask",
         "forge: secret exec:gh auth token",
         "forge: pushes agent/* (forward, force, delete)",
         "forge: protects release/**",

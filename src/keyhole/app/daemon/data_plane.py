@@ -39,6 +39,7 @@ from keyhole.app.processes.message_frames import frame_message
 from keyhole.app.processes.outgoing import OutgoingBytes
 from keyhole.app.processes.plane_lockdown import lock_down_plane
 from keyhole.app.session import interception as interception
+from keyhole.app.session.decision_reporter import WatchReporter
 from keyhole.app.session.live_session import GatewayContext
 from keyhole.app.setup.host_paths import HostPaths
 from keyhole.app.setup.policy_file import open_gateway_limits
@@ -104,6 +105,12 @@ class ControlProcessLink:
         if len(self._unsent) < MAX_UNSENT:
             message = SessionMessage(session, visible(text)[:4000], times)
             self._send({"said": SAID.write(message, "said")})
+
+    def tell_watchers(self, kind: str, value: object) -> None:
+        """Report a question or a decision to those who watch; questions are few, and decisions may
+        be dropped."""
+        if kind == "asked" or len(self._unsent) < MAX_UNSENT:
+            self._send({kind: value})
 
     def report(self, text: str) -> None:
         """Send a line for the gateway's log."""
@@ -201,8 +208,18 @@ async def _serve(
     judge = JudgePool(start=keeper.start_judge)
     metrics = Metrics(log)
     gateway = Gateway(loop, SystemResolver(loop), limits=limits)
+    reporter = WatchReporter(controlled.tell_watchers, loop.time)
     context = GatewayContext(
-        loop, gateway, log, judge.for_session, places.quarantine, metrics.observe, keeper.sign
+        loop,
+        gateway,
+        log,
+        judge.for_session,
+        places.quarantine,
+        metrics.observe,
+        keeper.sign,
+        reporter.asked,
+        reporter.decided,
+        keeper.consult,
     )
     sessions = ServedSessions(context, keeper, metrics, controlled.closed, controlled.say)
     keeper.attach(loop, sessions.changed)

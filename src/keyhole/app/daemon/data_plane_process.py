@@ -24,6 +24,7 @@ from keyhole.app.daemon.plane_messages import ANSWERS, CLOSED, MAX_ANSWER, READY
 from keyhole.app.processes.child import start_child
 from keyhole.app.processes.heartbeat import STUCK_SECONDS, HeartbeatMonitor, make_heartbeat_pipe
 from keyhole.app.processes.message_frames import MessageBuffer
+from keyhole.app.session.ask_board import ASK_REPORT, DECISION_REPORT
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.request import read_json
 from keyhole.model.errors import Refused, SetupFailed, Unparsable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.daemon.keeper_process import KeeperProcess
     from keyhole.app.daemon.plane_messages import DataPlaneReady, DoorClosed, SessionMessage
+    from keyhole.app.session.ask_board import AskReport, DecisionReport
 
 START_SECONDS = 60.0
 """How long a data plane may take to be ready, as `keyhole up` gives the whole gateway."""
@@ -65,6 +67,10 @@ class DataPlaneListener(Struct, frozen=True):
 
     closed: Callable[[DoorClosed], None]
     said: Callable[[SessionMessage], None]
+    asked: Callable[[AskReport], None]
+    decided: Callable[[DecisionReport], None]
+    unsent: Callable[[int], None]
+    """Called with the number of decisions that were not reported."""
     turned: Callable[[], None]
     lost: Callable[[DaemonDataPlaneProcess, str], None]
     """Called when it has ended, with the reason in words."""
@@ -237,6 +243,12 @@ class DaemonDataPlaneProcess:
                 heard.closed(CLOSED.read(event, "closed"))  # type: ignore[arg-type]
             case {"said": event}:
                 heard.said(SAID.read(event, "said"))  # type: ignore[arg-type]
+            case {"asked": event}:
+                heard.asked(ASK_REPORT.read(event, "asked"))  # type: ignore[arg-type]
+            case {"decided": event}:
+                heard.decided(DECISION_REPORT.read(event, "decided"))  # type: ignore[arg-type]
+            case {"unsent": int(count)} if 0 <= count < 2**53:
+                heard.unsent(count)
             case {"ready": words} if not self.ready.done():
                 # It must beat from now on.
                 self._watch = HeartbeatMonitor(

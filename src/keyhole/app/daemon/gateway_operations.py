@@ -46,9 +46,13 @@ if TYPE_CHECKING:
     )
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
+    from keyhole.control.event_feed import EventFeed
     from keyhole.control.peer import Peer, RefusedPeer
     from keyhole.control.received_door import ReceivedDoor
     from keyhole.control.values import (
+        AnswerRequest,
+        AskView,
+        EventQuery,
         GrantRequest,
         GrantView,
         OpenedSession,
@@ -240,6 +244,28 @@ class GatewayOperations:
         words = {"session": session, "grant": GRANT.write(grant, "grant"), "by": peer.pid}
         view: GrantView = await self._plane_calls.call("grant", words)
         return view
+
+    async def list_asks(self) -> values.AskList:
+        """The questions of all sessions that can be answered."""
+        return self.sessions.board.pending()
+
+    async def answer_ask(
+        self, session: str, ask: str, answer: AnswerRequest, peer: Peer
+    ) -> AskView:
+        """Answer a question."""
+        entry = self.sessions.find(session)
+        if entry.state is not SessionPhase.OPEN:
+            raise Refused(DOOR_NOT_OPEN)
+        said = {"answer": answer.answer.value, "seconds": answer.seconds, "via": answer.via}
+        words = {"session": session, "ask": ask, "by": peer.pid, **said}
+        view: AskView = await self._plane_calls.call("answer", words)
+        return view
+
+    def watch(self, query: EventQuery) -> EventFeed:
+        """A stream of events from now on."""
+        entries = self.sessions.entries.values()
+        opened = [(e.id, e.label) for e in entries if e.state is SessionPhase.OPEN]
+        return self.sessions.board.watch(query, opened)
 
     async def reload(self, peer: Peer) -> values.Reloaded:
         """Read the policies again, and answer when the changes are in force."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.app.daemon.data_plane_process import DataPlaneListener
 from keyhole.app.daemon.plane_calls import LOST, ONE_RECEIPT_SECONDS
 from keyhole.app.processes.sandbox_channel import SandboxChannel
+from keyhole.app.session.ask_board import AskBoard
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
 from keyhole.control.interface import NoSuchSession
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from keyhole.app.daemon.plane_calls import PlaneCalls
     from keyhole.app.daemon.plane_messages import DoorClosed, SessionMessage
     from keyhole.app.daemon.session_record import SessionRecord
+    from keyhole.app.session.ask_board import AskReport
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
     from keyhole.control.received_door import ReceivedDoor
@@ -93,10 +95,32 @@ class GatewaySessions:
         self._meant: dict[str, EndReason] = {}
         """The reasons of closings that the data plane was asked for and has not reported."""
         self._finishing: set[asyncio.Task[None]] = set()
+        self.board = AskBoard(self.tell_watched)
+        """The questions of all sessions, and those who watch."""
 
     def heard(self, turned: Callable[[], None]) -> DataPlaneListener:
         """Callbacks for the messages of a data plane."""
-        return DataPlaneListener(self._closed, self._said, turned, self._lost)
+        board = self.board
+        return DataPlaneListener(
+            self._closed,
+            self._said,
+            self._asked,
+            board.decided,
+            board.left_out,
+            turned,
+            self._lost,
+        )
+
+    def tell_watched(self) -> None:
+        """Tell the data plane whether a person watches."""
+        feeds = self.board.feeds
+        words = {"answers": feeds.answered, "decisions": feeds.decisions}
+        self._planes.now.tell("watched", words)
+
+    def _asked(self, report: AskReport) -> None:
+        """A question of a session that exists; a data plane does not make up others."""
+        if report.ask.session in self.entries:
+            self.board.heard(report)
 
     def _closed(self, event: DoorClosed) -> None:
         """A door was closed: inform the holder of the sandbox."""
@@ -144,6 +168,8 @@ class GatewaySessions:
             self._report(f"no other data plane is started: {lacks}; the gateway ends")
             self.failed = True
             self._stop()
+        else:
+            self.tell_watched()
 
     # ── heard ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,6 +254,7 @@ class GatewaySessions:
                 each.close()
         if entry.timer is not None:
             entry.timer.cancel()
+        self.board.opened(entry.id, entry.label)
 
     async def _shut(self, sessions: list[str], ending: EndReason, by: int, seconds: float) -> None:
         """Close doors, by the data plane or by killing it."""
@@ -285,6 +312,7 @@ class GatewaySessions:
             entry.line.close()
         self._register.remove(entry.id)
         self._log.finish(entry.id)
+        self.board.closed(entry.id, entry.label)
         entry.over.set()
 
     async def close(self) -> int:

@@ -38,6 +38,8 @@ from keyhole.app.processes.messages import (
     pack_message,
     packed,
 )
+from keyhole.app.session.approval_command import run_approval_command
+from keyhole.app.session.command_answer import MAX_COMMANDS
 from keyhole.app.session.commit_signer import CommitSigner
 from keyhole.app.session.source_watcher import INTERVAL, SourceListener, SourceWatcher
 from keyhole.app.setup.catalogue import FileCatalogue
@@ -62,6 +64,9 @@ MAX_OPENINGS = 16
 
 MAX_SIGNING = 4
 """Commits of all sessions that are signed at a time; others wait, each session's in its turn."""
+
+MAX_CONSULTING = 64
+"""Commands of `approvals.command` of all sessions that run at a time."""
 
 NO_THREAD = "this host has no process or thread left for the gateway's keeper; try again"
 
@@ -93,6 +98,8 @@ class Keeper:
         self._followed: dict[str, SourceWatcher] = {}
         self._signers: dict[str, CommitSigner] = {}
         self._signing = threading.Semaphore(MAX_SIGNING)
+        self._consulting: dict[str, int] = {}
+        """Commands of `approvals.command` that run, by session."""
         self._forgotten = False
         self._next_sweep = 0.0
         self._spawner = JudgeSpawner()
@@ -149,6 +156,8 @@ class Keeper:
                 self._in_thread(asked["number"], self._reload)
             case "sign":
                 self._in_thread(asked["number"], lambda: self._sign(asked))
+            case "consult":
+                self._in_thread(asked["number"], lambda: self._consult(asked))
             case "touch":
                 self._in_thread(asked["number"], lambda: self._touch(asked["reference"]))
 
@@ -196,6 +205,26 @@ class Keeper:
                 signer = CommitSigner(places, env, writable, self._signing)
                 self._signers[session] = signer
         return signer.sign(following.policy, base64.b64decode(asked["commit"]))
+
+    def _consult(self, asked: dict[str, Any]) -> object:
+        """Run the command of a session's policy for a question."""
+        session = str(asked["session"])
+        with self._lock:
+            following = self._followed.get(session)
+            running = self._consulting.get(session, 0)
+            if following is None:
+                raise Refused("the session has ended")
+            if running >= MAX_COMMANDS or sum(self._consulting.values()) >= MAX_CONSULTING:
+                raise Refused("too many commands run")
+            self._consulting[session] = running + 1
+        try:
+            home, env = self._provider.places.home, self._provider.env
+            return run_approval_command(following.examined, home, env, asked["ask"])
+        finally:
+            with self._lock:
+                self._consulting[session] -= 1
+                if not self._consulting[session]:
+                    del self._consulting[session]
 
     def _touch(self, reference: str) -> object:
         return [session for session, following in self._sessions() if following.touch(reference)]

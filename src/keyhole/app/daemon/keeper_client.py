@@ -25,7 +25,9 @@ from keyhole.app.processes.messages import (
     unpacked,
 )
 from keyhole.app.processes.outgoing import OutgoingBytes
+from keyhole.app.session.command_answer import read_printed_answer
 from keyhole.app.setup.provision import Provision
+from keyhole.control.operation_table import ASK_VIEW
 from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.processes.messages import KeeperMessage
     from keyhole.app.setup.trusted_roots import TrustedRoots
+    from keyhole.control.values import AskView
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both again"
 
@@ -106,6 +109,12 @@ class KeeperClient:
         """Have a session's commit signed. Raises Refused."""
         text = base64.b64encode(commit).decode("ascii")
         return unpacked(await self._ask("sign", session=session, commit=text), bytes)
+
+    async def consult(self, session: str, ask: AskView) -> dict[str, Any]:
+        """Have the command of a session's policy answer a question. Raises Refused."""
+        words = ASK_VIEW.write(ask, "ask")
+        printed = unpacked(await self._ask("consult", session=session, ask=words), bytes)
+        return read_printed_answer(printed)
 
     async def start_judge(self) -> tuple[socket.socket, int]:
         """Start a judge that waits for its case. Raises OSError."""

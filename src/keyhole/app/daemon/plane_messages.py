@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from keyhole.app.session.end_reason import EndReason
 from keyhole.control.operation_table import (
+    ASK_VIEW,
     GRANT_VIEW,
     HEALTH,
     MAX_SESSIONS_SHOWN,
@@ -230,6 +231,8 @@ ANSWERS: dict[str, RecordShape | None] = {
     ),
     "grant": GRANT_VIEW,
     "resume": None,
+    "answer": ASK_VIEW,
+    "watched": None,
     "reload": RELOADED,
     "secret_changed": None,
     "facts": RecordShape(

@@ -31,11 +31,20 @@ from keyhole.app.session.prepared_session import prepare_session
 from keyhole.app.session.session_events import session_event
 from keyhole.control import values
 from keyhole.control.interface import NoSuchSession
-from keyhole.control.operation_table import GRANT, GRANT_VIEW, MAX_OF_SESSION, OPENING, RELOADED
+from keyhole.control.operation_table import (
+    ASK_VIEW,
+    GRANT,
+    GRANT_VIEW,
+    MAX_OF_SESSION,
+    OPENING,
+    RELOADED,
+)
 from keyhole.control.values import SessionPhase
+from keyhole.gateway.asking import AskAnswer
 from keyhole.gateway.door.door import Door
 from keyhole.model.errors import Refused
 from keyhole.model.secret import SecretScheme
+from keyhole.policy.asks import Answer
 
 if TYPE_CHECKING:
     import socket
@@ -141,6 +150,8 @@ class ServedSessions:
         self._settled.set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._reachable = ReachabilityCheck(context)
+        self._watched = (False, False)
+        """Whether a person is there to answer, and whether one sees decisions."""
 
     # ── looked at ─────────────────────────────────────────────────────────────────────────────────
 
@@ -257,6 +268,7 @@ class ServedSessions:
                 f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
             )
             raise Refused(_line(words_of or str(error))) from None
+        self._watch(served.live)
         return None
 
     def _closed(self, served: ServedSession, why: EndReason) -> None:
@@ -275,6 +287,32 @@ class ServedSessions:
         except Refused as error:
             raise Refused(_line(str(error))) from None
         return GRANT_VIEW.write(grant_view(given), "grant")
+
+    async def answer(self, words: Words) -> object:
+        """Answer a question."""
+        served = self._sessions.get(words["session"])
+        if served is None or served.live is None or served.live.ending:
+            raise Refused(DOOR_NOT_OPEN)
+        given = AskAnswer(
+            words["ask"], Answer(words["answer"]), words["seconds"], words["by"], words["via"]
+        )
+        try:
+            answered = served.live.answer(given)
+        except Refused as error:
+            raise Refused(_line(str(error))) from None
+        return ASK_VIEW.write(answered, "answer")
+
+    async def watched(self, words: Words) -> object:
+        """A person watches, or no longer."""
+        self._watched = bool(words["answers"]), bool(words["decisions"])
+        for served in list(self._sessions.values()):
+            if served.live is not None:
+                self._watch(served.live)
+        return None
+
+    def _watch(self, live: LiveSession) -> None:
+        answers, decisions = self._watched
+        live.watch(answers=answers, decisions=decisions)
 
     async def resume(self, words: Words) -> object:
         """Let a frozen session go on."""

@@ -68,6 +68,33 @@ class ReportFigures(Struct, frozen=True, tag=True):
     number: int
 
 
+class AnswerAsk(Struct, frozen=True, tag=True):
+    """Answer a question; the answer to this has its `number`."""
+
+    number: int
+    ask: str
+    answer: str
+    seconds: int
+    by: int
+    via: str
+
+
+class WatchSession(Struct, frozen=True, tag=True):
+    """A person watches, or no longer: to answer questions, to see decisions."""
+
+    answers: bool
+    decisions: bool
+
+
+class CommandAnswered(Struct, frozen=True, tag=True):
+    """The output of `approvals.command` for the question that was sent with this `number`, or why
+    there is none."""
+
+    number: int
+    printed: bytes = b""
+    why: str = ""
+
+
 class CloseDoor(Struct, frozen=True, tag=True):
     """Close the door for good."""
 
@@ -107,6 +134,9 @@ RunMessage: TypeAlias = (
     | CloseDoor
     | JudgeStarted
     | CommitSigned
+    | AnswerAsk
+    | WatchSession
+    | CommandAnswered
 )
 KeeperMessage: TypeAlias = KeeperAnswer | SecretRotated | PolicyReloaded | ChangeRefused
 

@@ -39,6 +39,7 @@ class OpenedPlane(Struct, frozen=True):
     session: PreparedSession
     limits: GatewayLimits
     fault: str
+    watched: bool = False
 
 
 def confine(audit: str, quarantine: str, ports: str) -> PlanePaths:
@@ -53,7 +54,7 @@ def open_session(message: bytes) -> OpenedPlane:
     """Read the session's opening, and make its CA if it inspects something."""
     opening = unpacked(message, SessionOpening)
     prepared = prepare_session(opening.session, opening.provision, opening.stand_ins, opening.quiet)
-    return OpenedPlane(prepared, opening.limits, opening.fault)
+    return OpenedPlane(prepared, opening.limits, opening.fault, opening.watched)
 
 
 def _libraries() -> list[Path]:

@@ -18,8 +18,10 @@ import uvloop
 from keyhole.app.processes.awaited_judges import AwaitedJudges
 from keyhole.app.processes.heartbeat import HeartbeatSender
 from keyhole.app.processes.messages import (
+    AnswerAsk,
     ChangeRefused,
     CloseDoor,
+    CommandAnswered,
     CommitSigned,
     GrantHost,
     JudgeStarted,
@@ -27,31 +29,39 @@ from keyhole.app.processes.messages import (
     ReportFigures,
     ResumeSession,
     SecretRotated,
+    WatchSession,
     unpack_run_message,
     unpacked,
 )
 from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.run.data_plane_link import MAX_SAID
 from keyhole.app.run.port_claims import is_claimed
+from keyhole.app.session.command_answer import read_printed_answer
 from keyhole.app.session.control_views import budget_views, grant_view
+from keyhole.app.session.decision_reporter import WatchReporter
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.lazy_audit_log import LazyAuditLog
 from keyhole.app.session.live_session import GatewayContext, LiveSession
 from keyhole.app.setup.provision import Provision
+from keyhole.control.operation_table import ASK_VIEW
+from keyhole.gateway.asking import AskAnswer
 from keyhole.gateway.door.door import Door
 from keyhole.gateway.gateway import Gateway
 from keyhole.judge.judge_pool import JudgePool
 from keyhole.model.errors import Refused
 from keyhole.model.host import HostPattern
+from keyhole.policy.asks import Answer
 from keyhole.system.faults import describe_loop_fault
 from keyhole.system.resolver import SystemResolver
 
 if TYPE_CHECKING:
     import asyncio
     import socket
+    from collections.abc import Mapping
 
     from keyhole.app.run.data_plane_link import PlaneSockets
     from keyhole.app.run.data_plane_opening import OpenedPlane, PlanePaths
+    from keyhole.control.values import AskView
     from keyhole.gateway.session import Judge
 
 DESCRIPTORS = 20_000
@@ -92,6 +102,7 @@ class RunDataPlane:
         self._judges = AwaitedJudges(loop)
         self._number = 0
         self._signatures: dict[int, asyncio.Future[bytes]] = {}
+        self._consulted: dict[int, asyncio.Future[bytes]] = {}
         prepared = opened.session
         self._id = prepared.id
         self._log = LazyAuditLog(paths.audit)
@@ -102,6 +113,7 @@ class RunDataPlane:
             limits=opened.limits,
             is_own_port=partial(is_claimed, paths.ports),
         )
+        reporter = WatchReporter(lambda kind, value: self._line.say(**{kind: value}), loop.time)
         context = GatewayContext(
             loop,
             self._gateway,
@@ -109,9 +121,14 @@ class RunDataPlane:
             self._make_judge,
             paths.quarantine,
             sign=self._sign,
+            announce=reporter.asked,
+            decided=reporter.decided,
+            consult=self._consult,
         )
         door = Door.of(sockets.door, sockets.inner_ports)
         self._live: LiveSession = LiveSession(context, prepared, door, self._say, self._closed)
+        if opened.watched:
+            self._live.watch(answers=True, decisions=False)
         loop.set_exception_handler(self._failed)
         self._link.sock.setblocking(False)
         loop.add_reader(self._link.sock, self._readable)
@@ -140,10 +157,16 @@ class RunDataPlane:
                 self._resume(number, by)
             case ReportFigures(number):
                 self._line.say(looked=number, **self._figures())
+            case AnswerAsk(number, ask, answer, seconds, by, via):
+                self._answer(number, AskAnswer(ask, Answer(answer), seconds, by, via))
+            case WatchSession(answers, decisions):
+                self._live.watch(answers=answers, decisions=decisions)
+            case CommandAnswered(number, printed, why):
+                settle(self._consulted, number, printed, why)
             case CloseDoor(ending, by):
                 self._live.close(EndReason(ending), by)
             case CommitSigned(number, signature, why):
-                self._signed(number, signature, why)
+                settle(self._signatures, number, signature, why)
             case JudgeStarted(why):
                 self._judges.arrived(why, self._link.taken())
 
@@ -189,6 +212,14 @@ class RunDataPlane:
             return
         self._line.say(granted=number)
 
+    def _answer(self, number: int, given: AskAnswer) -> None:
+        try:
+            answered = self._live.answer(given)
+        except Refused as error:
+            self._line.say(ungranted=number, why=str(error))
+            return
+        self._line.say(granted=number, ask=ASK_VIEW.write(answered, "ask"))
+
     def _figures(self) -> dict[str, object]:
         live, figures = self._live, self._live.handle.figures
         used = budget_views(live.handle.budgets)
@@ -215,14 +246,17 @@ class RunDataPlane:
         finally:
             del self._signatures[number]
 
-    def _signed(self, number: int, signature: bytes, why: str) -> None:
-        coming = self._signatures.get(number)
-        if coming is None or coming.done():
-            return
-        if why:
-            coming.set_exception(Refused(why))
-        else:
-            coming.set_result(signature)
+    async def _consult(self, _: str, ask: AskView) -> dict[str, Any]:
+        """Have the policy's command answer a question. Raises Refused."""
+        self._number += 1
+        number = self._number
+        coming: asyncio.Future[bytes] = self._loop.create_future()
+        self._consulted[number] = coming
+        self._line.say(consult=number, ask=ASK_VIEW.write(ask, "ask"))
+        try:
+            return read_printed_answer(await coming)
+        finally:
+            del self._consulted[number]
 
     # ── judges, which another process starts ──────────────────────────────────────────────────────
 
@@ -235,6 +269,19 @@ class RunDataPlane:
         coming = self._judges.expect()
         self._line.say(judge=True)
         return await coming
+
+
+def settle(
+    waiting: Mapping[int, asyncio.Future[bytes]], number: int, value: bytes, why: str
+) -> None:
+    """Hand an answer to the code that waits for it."""
+    coming = waiting.get(number)
+    if coming is None or coming.done():
+        return
+    if why:
+        coming.set_exception(Refused(why))
+    else:
+        coming.set_result(value)
 
 
 def _raise_descriptor_limit() -> None:

@@ -18,8 +18,10 @@ from msgspec import Struct
 
 from keyhole.app.processes.heartbeat import STUCK_SECONDS, HeartbeatMonitor, make_heartbeat_pipe
 from keyhole.app.processes.messages import (
+    AnswerAsk,
     ChangeRefused,
     CloseDoor,
+    CommandAnswered,
     CommitSigned,
     GrantHost,
     JudgeStarted,
@@ -27,6 +29,7 @@ from keyhole.app.processes.messages import (
     ReportFigures,
     ResumeSession,
     SecretRotated,
+    WatchSession,
     pack_message,
     packed,
 )
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.provision import Provision
     from keyhole.audit.log import AuditLog
-    from keyhole.control.values import GrantRequest
+    from keyhole.control.values import AnswerRequest, GrantRequest
     from keyhole.judge.judge_process import JudgeSpawner
     from keyhole.model.event import Event
     from keyhole.model.secret import Secret, SecretRef
@@ -88,6 +91,12 @@ GRANT_SECONDS = 5.0
 
 MAX_SIGNING = 8
 """Commits that wait to be signed: twice what the data plane asks for at a time."""
+
+MAX_COMMANDS = 8
+"""Commands of `approvals.command` at a time, as the data plane asks for."""
+
+MAX_NEWS = 2000
+"""Reports about questions that are kept until the endpoint serves: a few tenths of a second."""
 
 MAX_JUDGES = 16
 """Judges at a time. The data plane has work for six; one that was taken over gets no more processes
@@ -166,6 +175,11 @@ class OwnGateway(RemoteGateway):
         self._gone = asyncio.Event()
         """The data plane has ended."""
         self._figures: dict[str, Any] = {}
+        self._consulting = 0
+        self._watch_news: list[dict[str, Any]] = []
+        """Reports about questions that came before the endpoint serves."""
+        self.hear_news: Callable[[dict[str, Any]], None] = self._keep_news
+        """Takes the data plane's reports about questions and decisions."""
         self.over = asyncio.Event()
         """The sandbox has ended."""
 
@@ -338,6 +352,33 @@ class OwnGateway(RemoteGateway):
             raise Refused(DOOR_NOT_OPEN)
         await self._ask(lambda number: ResumeSession(number, by), GRANT_SECONDS)
 
+    async def answer(self, ask: str, answer: AnswerRequest, by: int) -> dict[str, Any]:
+        """Answer a question. Raises Refused."""
+        if not self.is_open:
+            raise Refused(DOOR_NOT_OPEN)
+        return await self._ask(
+            lambda number: AnswerAsk(
+                number, ask, answer.answer.value, answer.seconds, by, answer.via
+            ),
+            GRANT_SECONDS,
+        )
+
+    def watch(self, *, answers: bool, decisions: bool) -> None:
+        """A person watches, or no longer."""
+        self._plane.tell(pack_message(WatchSession(answers, decisions)))
+
+    def follow_news(self, hear: Callable[[dict[str, Any]], None]) -> None:
+        """Pass the data plane's reports about questions and decisions on, also those that came
+        before."""
+        self.hear_news = hear
+        kept, self._watch_news = self._watch_news, []
+        for each in kept:
+            hear(each)
+
+    def _keep_news(self, message: dict[str, Any]) -> None:
+        if "asked" in message and len(self._watch_news) < MAX_NEWS:
+            self._watch_news.append(message)
+
     async def figures(self) -> dict[str, Any]:
         """The session's counters, as reported by the data plane."""
         if not self._gone.is_set():
@@ -394,6 +435,10 @@ class OwnGateway(RemoteGateway):
                     self._asked[number].set_exception(Refused(why))
             case {"sign": int(number), "commit": str(commit)}:
                 self._start_signing(number, commit)
+            case {"consult": int(number), "ask": dict(ask)}:
+                self._start_consulting(number, ask)
+            case {"asked": _} | {"decided": _} | {"unsent": _}:
+                self.hear_news(message)
             case {"judge": True}:
                 self._start_judge()
             case {"closed": str(why)} if why in tuple(EndReason) and not self._shut.is_set():
@@ -437,6 +482,34 @@ class OwnGateway(RemoteGateway):
         self._tell_signed(answer)
 
     def _tell_signed(self, answer: CommitSigned) -> None:
+        self._plane.tell(pack_message(answer))
+
+    def _start_consulting(self, number: int, ask: dict[str, Any]) -> None:
+        """Run the policy's command for a question in a thread, as commits are signed."""
+        from keyhole.app.session.approval_command import run_approval_command
+
+        follower = self._follower
+        if self._consulting >= MAX_COMMANDS or follower is None:
+            why = "too many commands run" if follower is not None else "the session has just begun"
+            self._plane.tell(pack_message(CommandAnswered(number, why=why)))
+            return
+        self._consulting += 1
+        loop, sources = asyncio.get_running_loop(), self._own_session.sources()
+
+        def work() -> None:
+            home, env = self._own_session.places.home, sources.provider.env
+            try:
+                printed = run_approval_command(follower.examined, home, env, ask)
+                answer = CommandAnswered(number, printed)
+            except (KeyholeError, OSError, ValueError) as error:
+                answer = CommandAnswered(number, why=str(error) or "it failed")
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
+                loop.call_soon_threadsafe(self._end_consulting, answer)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def _end_consulting(self, answer: CommandAnswered) -> None:
+        self._consulting -= 1
         self._plane.tell(pack_message(answer))
 
     def _start_judge(self) -> None:

@@ -31,6 +31,7 @@ from keyhole.app.setup.launch_preparation import (
 from keyhole.app.setup.policy_file import open_gateway_limits
 from keyhole.app.setup.provision import Provision, SessionOpening
 from keyhole.app.setup.trusted_roots import SandboxTrust
+from keyhole.control.watchers import is_watched
 from keyhole.sandbox.bwrap.helper import FAULT
 
 if TYPE_CHECKING:
@@ -149,9 +150,10 @@ def _prepare_own_gateway(
     limits, fault = open_gateway_limits(places), intent.env.get(FAULT, "")
     known = session, label_of(intent), examined.file.path
     quiet = intent.agent.quiet if intent.agent else ()
+    watched = is_watched(places.runtime)
     if not inspects_tls(policy):
         provision = Provision(examined.digest, policy, None, {})
-        opening = SessionOpening(session, provision, {}, limits, fault, quiet)
+        opening = SessionOpening(session, provision, {}, limits, fault, quiet, watched)
         plane.open(bytes(packed(opening)), inspects=False)
         prepared = prepare_launch(intent, site)
         return OwnGatewayRun(
@@ -160,7 +162,7 @@ def _prepare_own_gateway(
     sources = _read(intent, site, ask)
     provision = sources.stock.provision
     stand_ins = site.stand_ins.texts()
-    opening = SessionOpening(session, provision, stand_ins, limits, fault, quiet)
+    opening = SessionOpening(session, provision, stand_ins, limits, fault, quiet, watched)
     authority = plane.open(bytes(packed(opening)), inspects=provision.roots is not None)
     sandbox_trust = SandboxTrust(authority, provision.roots) if provision.roots else None
     prepared = prepare_launch(intent, site, sandbox_trust)

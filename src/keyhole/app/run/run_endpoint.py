@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.run.own_gateway import OwnGateway, OwnGatewaySession
+    from keyhole.app.run.run_operations import RunOperations
     from keyhole.control.runs import RunClaim
     from keyhole.control.server import ControlServer
 
@@ -38,6 +39,7 @@ class RunEndpoint:
         self._record = record
         self._task: asyncio.Task[None] | None = None
         self._server: ControlServer | None = None
+        self._operations: RunOperations | None = None
 
     @classmethod
     def claim(
@@ -69,6 +71,8 @@ class RunEndpoint:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        if self._operations is not None:
+            self._operations.close()
         if self._server is not None:
             await self._server.close()
             return
@@ -80,7 +84,7 @@ class RunEndpoint:
         from keyhole.app.run.run_operations import RunOperations
         from keyhole.control.server import ControlServer
 
-        operations = RunOperations(gateway, self._record)
+        operations = self._operations = RunOperations(gateway, self._record)
         loop = asyncio.get_running_loop()
         self._server = ControlServer(loop, self._claim, self._claim.listener, operations)
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec.structs import replace
 
 from keyhole import __version__
 from keyhole.app.run.source_follower import stored_secrets_in
+from keyhole.app.session.ask_board import ASK_REPORT, DECISION_REPORT, AskBoard
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
 from keyhole.control import values
 from keyhole.control.interface import NoSuchSession
-from keyhole.control.operation_table import MAX_OF_SESSION
+from keyhole.control.operation_table import ASK_VIEW, MAX_OF_SESSION
 from keyhole.control.values import PortDirection, SessionPhase
-from keyhole.model.errors import Refused
+from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
 from keyhole.policy.limit import TokenBucket
@@ -28,11 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.app.run.own_gateway import OwnGateway
+    from keyhole.app.session.ask_board import AskReport
+    from keyhole.control.event_feed import EventFeed
     from keyhole.control.peer import Peer, RefusedPeer
     from keyhole.control.prometheus import Family
     from keyhole.control.received_door import ReceivedDoor
     from keyhole.control.runs import RunRecord
     from keyhole.control.values import (
+        AnswerRequest,
+        EventQuery,
         GrantRequest,
         GrantView,
         OpenedSession,
@@ -59,6 +66,8 @@ class RunOperations:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._refused_peers = TokenBucket.full("strangers", REFUSED_PEERS_PER_SECOND, loop.time())
+        self._board = AskBoard(self._watchers_changed)
+        gateway.follow_news(self._heard)
 
     def peer_refused(self, refused: RefusedPeer) -> None:
         """A peer was refused."""
@@ -137,6 +146,54 @@ class RunOperations:
         except Refused as error:
             raise Refused(_line(str(error))) from None
         return values.GrantView(str(grant.host), _count(said.get("expires")), grant.uses)
+
+    async def list_asks(self) -> values.AskList:
+        """The questions that can be answered."""
+        return self._board.pending()
+
+    async def answer_ask(
+        self, session: str, ask: str, answer: AnswerRequest, peer: Peer
+    ) -> values.AskView:
+        """Answer a question."""
+        self._known(session)
+        try:
+            said = await self._gateway.answer(ask, answer, peer.pid)
+            view: values.AskView = ASK_VIEW.read(said.get("ask"), "ask")  # type: ignore[assignment]
+        except Refused as error:
+            raise Refused(_line(str(error))) from None
+        return view
+
+    def watch(self, query: EventQuery) -> EventFeed:
+        """A stream of events from now on."""
+        record = self._record
+        sessions = [(record.session, record.label)] if self._gateway.is_open else []
+        return self._board.watch(query, sessions)
+
+    def close(self) -> None:
+        """The run is over: say so to those who watch."""
+        self._board.closed(self._record.session, self._record.label)
+        self._board.feeds.close()
+
+    def _watchers_changed(self) -> None:
+        feeds = self._board.feeds
+        self._gateway.watch(answers=feeds.answered, decisions=feeds.decisions)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        """The data plane's reports, as far as they can be believed: of this session."""
+        board, session = self._board, self._record.session
+        try:
+            match message:
+                case {"asked": said}:
+                    asked: AskReport = ASK_REPORT.read(said, "asked")  # type: ignore[assignment]
+                    if asked.ask.session == session:
+                        board.heard(asked)
+                case {"decided": said}:
+                    report = DECISION_REPORT.read(said, "decided")
+                    board.decided(replace(report, session=session))  # type: ignore[type-var,arg-type]
+                case {"unsent": int(count)}:
+                    board.left_out(_count(count))
+        except Unparsable:
+            return
 
     async def reload(self, peer: Peer) -> values.Reloaded:
         """Read the policy again."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.session.source_watcher import SourceListener
+    from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.app.setup.provision import Provision
     from keyhole.app.setup.provision_reader import (
         ProvisionReader,
@@ -63,6 +64,11 @@ class SourceFollower:
         self._interval = INTERVAL
         self._over = threading.Event()
         threading.Thread(target=self._run, name="following", daemon=True).start()
+
+    @property
+    def examined(self) -> ExaminedPolicy:
+        """The policy in force, with the files that it refers to as they were accepted."""
+        return self._following.examined
 
     def close(self) -> None:
         """Stop watching."""

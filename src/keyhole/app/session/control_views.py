@@ -1,4 +1,4 @@
-"""Grants and budgets of a session as a person sees them in a list."""
+"""Grants, budgets, questions and decisions of a session as a person sees them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import time
 from typing import TYPE_CHECKING
 
 from keyhole.control.operation_table import MAX_OF_SESSION
-from keyhole.control.values import BudgetView, GrantView
+from keyhole.control.values import (
+    AskStanding,
+    AskView,
+    BudgetView,
+    DecisionDetail,
+    DecisionView,
+    GrantView,
+)
 from keyhole.model.host import DEFAULT_PORT
+from keyhole.model.text import visible
 from keyhole.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.gateway.asking import AskNotice
+    from keyhole.model.event import Event
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant as Granted
 
@@ -28,3 +38,47 @@ def budget_views(uses: Iterable[BudgetUse]) -> tuple[BudgetView, ...]:
     """As many budgets as an answer has room for; `keyhole check` names all."""
     found = [BudgetView(use.name, use.used, use.limit) for use in uses]
     return tuple(found[:MAX_OF_SESSION])
+
+
+MAX_SHOWN = 1000
+"""Characters of a text of the sandbox's in a view; the log has it whole."""
+
+
+def ask_view(session: str, notice: AskNotice) -> AskView:
+    """A question as a person sees it: with wall-clock times, and every text of the sandbox's
+    escaped."""
+    ask, subject = notice.ask, notice.ask.subject
+    ahead = time.time() - clock.now()
+    return AskView(
+        id=ask.id,
+        session=session,
+        kind=subject.kind,
+        state=AskStanding(ask.state),
+        host=subject.host,
+        port=subject.port,
+        service=_shown(subject.service)[:128],
+        method=subject.word,
+        path=_shown(subject.path),
+        ref=_shown(subject.ref),
+        rule=_shown(subject.rule),
+        marks=notice.marks,
+        asked=int(ask.asked + ahead),
+        expires=int(ask.expires + ahead),
+        waiting=notice.waiting,
+    )
+
+
+def decision_view(event: Event) -> DecisionView:
+    """A line of the audit log as a person sees it."""
+    return DecisionView(
+        event.kind,
+        event.verdict.name.lower(),
+        str(event.reason),
+        _shown(event.rule),
+        _shown(event.host),
+        tuple(DecisionDetail(name, _shown(str(value))) for name, value in event.details[:32]),
+    )
+
+
+def _shown(text: str) -> str:
+    return visible(text)[:MAX_SHOWN]

@@ -7,22 +7,30 @@ and reads nothing: `source_watcher.py` passes it new secrets and policies. Chang
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from keyhole.app.session.command_answer import MAX_COMMANDS, read_command_answer
+from keyhole.app.session.control_views import ask_view
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
+from keyhole.gateway.asking import AskNotice
 from keyhole.gateway.session import Session
+from keyhole.gateway.tasks import Tasks
+from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
+from keyhole.model.event import EventKind
 from keyhole.model.host import Host
+from keyhole.model.text import visible
 from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.schema import AskKind
 from keyhole.policy.summary import summarise
 from keyhole.system import clock
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
     from keyhole.app.session.prepared_session import PreparedSession
     from keyhole.app.setup.provision import Provision
     from keyhole.audit.log import AuditLog
+    from keyhole.control.values import AskView
+    from keyhole.gateway.asking import AskAnswer
     from keyhole.gateway.door.door import Door
     from keyhole.gateway.door.handle import DoorHandle
     from keyhole.gateway.gateway import Gateway
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
     from keyhole.model.event import Event
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
+    from keyhole.policy.asks import AskSubject
     from keyhole.policy.grants import Grant
 
 TICK = 1.0
@@ -47,6 +58,7 @@ MAX_CHANGES = 64
 
 
 NOT_FROZEN = "the session is not frozen"
+NOT_ASKED = "no question of this session waits"
 
 
 class GatewayContext(Struct, frozen=True):
@@ -62,6 +74,12 @@ class GatewayContext(Struct, frozen=True):
     """Sees every event, for the metrics."""
     sign: Callable[[str, bytes], Awaitable[bytes]] | None = None
     """Has a session's commit signed outside the data plane. Raises Refused."""
+    announce: Callable[[str, AskNotice], None] | None = None
+    """Told of a session's questions; None: nobody is ever asked."""
+    decided: Callable[[str, Event], None] | None = None
+    """Told of a session's decisions while a person watches."""
+    consult: Callable[[str, AskView], Awaitable[dict[str, Any]]] | None = None
+    """Runs `approvals.command` outside the data plane, and returns its answer. Raises Refused."""
 
 
 class IdleTimer:
@@ -104,6 +122,9 @@ class LiveSession:
         self._idleness = IdleTimer()
         self._book: Rulebook | None = None
         self.ending: EndReason | None = None
+        self._watched = False
+        self._tasks = Tasks(context.loop)
+        self._commands = asyncio.Semaphore(MAX_COMMANDS)
         # Before the first credential is rendered: a secret that cannot be stops it here.
         session = self._session(prepared)
         try:
@@ -228,11 +249,62 @@ class LiveSession:
             interception,
             prepared.quiet,
             partial(context.sign, prepared.id) if context.sign and policy.sandbox.sign else None,
+            self._announce if context.announce is not None else None,
         )
+
+    # ── asked of a person ─────────────────────────────────────────────────────────────────────────
+
+    def watch(self, *, answers: bool, decisions: bool) -> None:
+        """A person watches, or no longer: to answer questions, to see decisions."""
+        self._watched = decisions
+        asking = self._handle.asking
+        if asking is not None and self.ending is None:
+            asking.watch(watched=answers)
+
+    def answer(self, given: AskAnswer) -> AskView:
+        """Answer a question. Raises Refused."""
+        asking = self._handle.asking
+        if asking is None or self.ending is not None:
+            raise Refused(NOT_ASKED)
+        ask = asking.answer(given)
+        if given.answer.allows:
+            self._report(f"{_named(ask.subject)} is allowed, as you said ({given.answer})")
+        return ask_view(self._prepared.id, AskNotice(ask, Reason.APPROVED, 0))
+
+    def _announce(self, notice: AskNotice) -> None:
+        context, session = self._context, self._prepared.id
+        if context.announce is not None:
+            context.announce(session, notice)
+        if notice.reason is not Reason.HELD:
+            return
+        if self.provision.policy.approvals.command and context.consult is not None:
+            self._tasks.start(self._consult(ask_view(session, notice)), lambda: None)
+        elif not self._watched:
+            self._report(
+                f"{_named(notice.ask.subject)} waits for you: `keyhole approve {notice.ask.id}` or"
+                f" `keyhole deny {notice.ask.id}`, typed elsewhere; `keyhole watch` shows all"
+            )
+
+    async def _consult(self, ask: AskView) -> None:
+        """Have the policy's command answer; when it does not, a person still can."""
+        asking = self._handle.asking
+        try:
+            async with self._commands:
+                if self._context.consult is None or asking is None or not asking.is_asked(ask.id):
+                    return
+                said = await self._context.consult(self._prepared.id, ask)
+            given = read_command_answer(ask.id, said)
+            if given is not None:
+                self.answer(given)
+        except Refused as refused:
+            self.record(refused_event("command-failed", ask=ask.id, why=str(refused)))
 
     def record(self, event: Event) -> None:
         """Record an event."""
         self._context.log.record(self._prepared.id, event)
+        asked = event.kind is EventKind.ASK  # reported as a question
+        if self._watched and self._context.decided is not None and not asked:
+            self._context.decided(self._prepared.id, event)
         if self._context.observe is not None:
             self._context.observe(event)
 
@@ -247,6 +319,7 @@ class LiveSession:
             return
         self.ending = ending
         self._timer.cancel()
+        self._tasks.cancel()
         self._handle.close()
         if ending is not EndReason.DONE:
             asked = {"by": by} if by else {}
@@ -267,6 +340,18 @@ class LiveSession:
 
     def _next(self) -> float:
         return min(TICK, max(0.0, self.expires_in))
+
+
+def _named(subject: AskSubject) -> str:
+    """What is asked about, in a line for a person; what the sandbox chose is never first (I8)."""
+    where = visible(subject.host)
+    match subject.kind:
+        case AskKind.HOSTS:
+            return f"a connection to {where}:{subject.port}"
+        case AskKind.REQUESTS:
+            return f"a request to {where}, {visible(subject.rule)[:200]},"
+        case AskKind.PUSHES:
+            return f"a push to {where}, {visible(subject.path)}, {visible(subject.ref)[:200]},"
 
 
 def _lines(provision: Provision) -> set[str]:

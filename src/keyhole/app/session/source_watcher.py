@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.app.setup.provision import Provision
     from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.policy import Policy
@@ -78,6 +79,11 @@ class SourceWatcher:
     def policy(self) -> Policy:
         """The policy in force."""
         return self._stock.provision.policy
+
+    @property
+    def examined(self) -> ExaminedPolicy:
+        """The policy in force, with the files that it refers to as they were accepted."""
+        return self._stock.examined
 
     @property
     def writable(self) -> tuple[Path, ...]:

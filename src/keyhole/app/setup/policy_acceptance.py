@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MAX_REFERRED_SIZE = 16 * 1024 * 1024
 """Bytes of a file that a policy refers to: certificate bundles and scripts are far smaller."""
 
+COMMAND_ROLE = "approvals.command"
+"""The role of the program that answers questions, and of the files that it is given by name."""
+
 _PREFIX = "sha256:"
 _MISSING = "missing"
 
@@ -94,6 +97,8 @@ def examine_policy(file: PolicyFile, home: Path, search_path: str) -> ExaminedPo
         if secret is None or secret.source is not SecretScheme.EXEC:
             continue
         found += _command(f"{service.rule}.secret", secret.argv, file, home, search_path)
+    if policy.approvals.command:
+        found += _command(COMMAND_ROLE, policy.approvals.argv, file, home, search_path)
     return ExaminedPolicy(file, tuple(found))
 
 
@@ -119,17 +124,30 @@ def find_changed(examined: ExaminedPolicy, home: Path, ref: SecretRef) -> Path |
 
     Called before the command runs again: only the accepted program may run (I11).
     """
-    file = examined.file
-    known = {each.role: each for each in examined.referred}
-    for service in file.loaded.policy.services:
+    for service in examined.file.loaded.policy.services:
         if service.secret != ref:
             continue
-        role = f"{service.rule}.secret"
-        for now in _command(role, ref.argv, file, home, ""):
-            before = known.get(now.role)
-            named = before is not None and not before.hashes_content
-            if not named and (before is None or before.digest != now.digest):
-                return now.path
+        changed = _find_changed(examined, home, f"{service.rule}.secret", ref.argv)
+        if changed is not None:
+            return changed
+    return None
+
+
+def find_changed_command(examined: ExaminedPolicy, home: Path) -> Path | None:
+    """The same for the files of `approvals.command`."""
+    argv = examined.file.loaded.policy.approvals.argv
+    return _find_changed(examined, home, COMMAND_ROLE, argv)
+
+
+def _find_changed(
+    examined: ExaminedPolicy, home: Path, role: str, argv: tuple[str, ...]
+) -> Path | None:
+    known = {each.role: each for each in examined.referred}
+    for now in _command(role, argv, examined.file, home, ""):
+        before = known.get(now.role)
+        named = before is not None and not before.hashes_content
+        if not named and (before is None or before.digest != now.digest):
+            return now.path
     return None
 
 

@@ -61,6 +61,8 @@ class SessionOpening(Struct, frozen=True):
     """A fault, for tests."""
     quiet: tuple[str, ...] = ()
     """Refusals that the person is not told."""
+    watched: bool = False
+    """Whether a person watches already, to answer questions."""
 
 
 def grants_digest(policy: Policy) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from keyhole.gateway.context import Destination
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import UpstreamFailed
 
 if TYPE_CHECKING:
     import socket
 
+    from keyhole.gateway.door.gate import Gate
     from keyhole.gateway.door.tunnel import Tunnel
     from keyhole.system.dialler import Dialler
 
@@ -37,7 +39,8 @@ async def serve(
     tunnel.client.sock = sock
     await loop.connect_accepted_socket(lambda: tunnel.client, sock)
     # 2. Nothing is resolved or dialled before the gate has spoken (I4).
-    if not await may_dial(tunnel):
+    gate = tunnel.gate
+    if not await may_dial(tunnel) or not await _approved(tunnel, gate):
         return
     # 3. Resolve, judge and dial; the sandbox gets a few at a time.
     destination = tunnel.destination
@@ -62,6 +65,26 @@ async def serve(
         dialled.sock.close()
         tunnel.deny(Decision(), Reason.UPSTREAM_UNREACHABLE, why=str(error))
         tunnel.cut(Reason.UPSTREAM_UNREACHABLE)
+
+
+async def _approved(tunnel: Tunnel, gate: Gate | None) -> bool:
+    """Wait for a person's answer where no rule names the destination; a refused client is answered
+    in its own protocol. After the gate, so that nobody is asked about a name that the client's own
+    hello does not have (I4)."""
+    if tunnel.approval is None:
+        return True
+    decision = await tunnel.approval()
+    tunnel.approval = None
+    if not decision.allowed:
+        if gate is None or decision.reason is Reason.CLIENT_LEFT:
+            tunnel.deny(decision, decision.reason, quiet=True)
+            tunnel.cut(decision.reason)
+        else:
+            tunnel.refuse(gate, decision.reason, decision)
+        return False
+    destination = tunnel.destination
+    tunnel.destination = Destination(destination.host, destination.port, decision)
+    return True
 
 
 async def may_dial(tunnel: Tunnel) -> bool:

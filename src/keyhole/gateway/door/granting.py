@@ -78,6 +78,9 @@ class Granting:
         by_grant = not decision.allowed and destination.decision.reason is Reason.GRANTED
         if by_grant and state.grants.find(host, port, clock.now()) is not None:
             return destination.decision
+        approved = not decision.allowed and destination.decision.reason is Reason.APPROVED
+        if approved and not state.session.book.rules_of_name(host):
+            return destination.decision  # a person allowed this very connection
         return decision
 
     def close(self) -> None:

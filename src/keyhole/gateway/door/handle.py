@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from keyhole.gateway.asking import AskContext, SessionAsks
 from keyhole.gateway.context import Destination, DoorContext
 from keyhole.gateway.door import connection
 from keyhole.gateway.door.door import Door, namespace_cookie
@@ -31,12 +32,12 @@ from keyhole.gateway.http.connection import ClientConnection
 from keyhole.gateway.http.host import InspectedHost
 from keyhole.gateway.http.searched import Searched
 from keyhole.gateway.session import DECOY_RULE, Session, SessionState
-from keyhole.gateway.sockets import reset
+from keyhole.gateway.sockets import is_there, reset
 from keyhole.gateway.tasks import Tasks
 from keyhole.gateway.tls import ClientChannel
 from keyhole.gateway.turn import Turn
 from keyhole.http.plain import HTTP_PORT
-from keyhole.model.decision import Decision, Reason, Route, Verdict
+from keyhole.model.decision import Decision, EgressDecision, Reason, Route, Verdict
 from keyhole.model.errors import Refused
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.egress import decide_egress
@@ -44,10 +45,11 @@ from keyhole.policy.signing import SIGNING_ADDRESS
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from keyhole.gateway.session import Figures
     from keyhole.model.host import Host
+    from keyhole.policy.asks import AskSubject
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant
 
@@ -96,6 +98,16 @@ class DoorHandle:
             shared.loop, self._state, self._synthetic, shared.commons.questions
         )
         self._granting = Granting(shared.loop, self._state, self._grant_over)
+        if session.announce is not None:
+            state = self._state
+            context = AskContext(
+                lambda: state.session.book,
+                lambda event: state.session.record(event),
+                state.reports,
+                self._granting.grant,
+                session.announce,
+            )
+            state.asking = SessionAsks(shared.loop, context)
         self._dials = asyncio.Semaphore(DIALS_AT_ONCE)
         self._on_close = closed
         self._tasks = Tasks(shared.loop)
@@ -173,7 +185,8 @@ class DoorHandle:
             host.pool.retire()
         self._state.grants.reconcile(session.book)
         for tunnel in list(self._tunnels):
-            tunnel.change(self._granting.decide_again(tunnel.destination))
+            if tunnel.approval is None:  # what waits is decided when it was answered
+                tunnel.change(self._granting.decide_again(tunnel.destination))
         for client in list(self._connections):
             self._change_connection(client, session)
 
@@ -210,6 +223,8 @@ class DoorHandle:
         self._open = False
         self._pause()
         self._granting.close()
+        if self._state.asking is not None:
+            self._state.asking.close()
         self._udp.close()
         if self._published is not None:
             self._published.close()
@@ -224,6 +239,11 @@ class DoorHandle:
             task.cancel()
             talk.abort()
         self._on_close(self)
+
+    @property
+    def asking(self) -> SessionAsks | None:
+        """The questions that wait for a person; None if nobody is ever asked."""
+        return self._state.asking
 
     @property
     def frozen(self) -> bool:
@@ -395,10 +415,12 @@ class DoorHandle:
             return False
         # 5. Policy.
         decision = self._granting.decide(host, port)
+        destination = Destination(host, port, decision)
         if not decision.allowed:
+            if self._ask(sock, destination):
+                return True
             state.refused(decision, host.name, port)
             return False
-        destination = Destination(host, port, decision)
         if decision.route is Route.TUNNEL or port == HTTP_PORT:
             # A plain connection has no TLS to terminate, and never gets a credential.
             self._tunnel(sock, destination)
@@ -411,7 +433,43 @@ class DoorHandle:
 
     # ── what was let in ───────────────────────────────────────────────────────────────────────────
 
-    def _tunnel(self, sock: socket.socket, destination: Destination) -> None:
+    def _ask(self, sock: socket.socket, destination: Destination) -> bool:
+        """Hold a connection that no rule names until a person has answered; False: nobody is asked
+        about it."""
+        asking = self._state.asking
+        if asking is None:
+            return False
+        subject = asking.host_subject(destination.host, destination.port, destination.decision)
+        if subject is None:
+            return False
+        self._tunnel(sock, destination, partial(self._approve, sock, destination, subject))
+        return True
+
+    async def _approve(
+        self, sock: socket.socket, destination: Destination, subject: AskSubject
+    ) -> EgressDecision:
+        """The decision on a connection that waits; the policy may have changed meanwhile."""
+        asking, host, port = self._state.asking, destination.host, destination.port
+        if asking is None:
+            return destination.decision
+        said = await asking.wait(subject, lambda: is_there(sock.fileno()))
+        if not said.allowed:
+            return EgressDecision(reason=said.reason, rule=said.rule)
+        decision = self._granting.decide(host, port)
+        if decision.allowed:
+            tunnelled = decision.route is Route.TUNNEL
+            return decision if tunnelled else EgressDecision(reason=Reason.POLICY_CHANGED)
+        if self._state.session.book.rules_of_name(host):
+            return decision
+        return EgressDecision(Verdict.ALLOW, said.reason, said.rule, Route.TUNNEL)
+
+    def _tunnel(
+        self,
+        sock: socket.socket,
+        destination: Destination,
+        approval: Callable[[], Awaitable[EgressDecision]] | None = None,
+    ) -> None:
+        """`approval` waits for a person's answer, if no rule decides."""
         shared = self._shared
         inspected = destination.decision.route is Route.INSPECT
         judge = PlainJudge(shared, self._state, destination) if inspected else None
@@ -419,6 +477,7 @@ class DoorHandle:
             destination.host, destination.port, judge, partial(self._watch_plain, destination)
         )
         tunnel = Tunnel(self._loop, self._state, destination, gate, self._tunnel_ended)
+        tunnel.approval = approval
 
         def failed() -> None:
             tunnel.cut(Reason.INTERNAL)

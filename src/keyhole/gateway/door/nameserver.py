@@ -104,7 +104,7 @@ class NameServer:
             name,
             question.record_type,
             question.record_class,
-            lambda host: grants.rule_for_name(host, now),
+            lambda host: grants.rule_for_name(host, now) or self._rule_of_asked(host),
         )
         if decision.answer is not DnsAnswer.ADDRESS:
             self._state.record(Event.of(EventKind.DNS, decision, _shown(name), type=kind))
@@ -126,6 +126,12 @@ class NameServer:
         details = {"type": kind, "address": str(address)}
         self._state.record(Event.of(EventKind.DNS, decision, _shown(name), **details))
         return dns.answer(question, decision.answer, address)
+
+    def _rule_of_asked(self, host: Host) -> str | None:
+        """A name that a person may be asked about exists: resolvers do not wait for a person, and
+        its connection does."""
+        asking = self._state.asking
+        return asking.rule_for_name(host) if asking is not None else None
 
     def _record_failure(self, reason: str, name: str, kind: str) -> None:
         details = (("type", kind),)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from keyhole.gateway.context import Destination
 from keyhole.gateway.door.side import ClientSide, OriginSide, Side
 from keyhole.model.decision import (
-    NO_RULE,
     AddressDecision,
     Decision,
     EgressDecision,
@@ -24,7 +23,7 @@ from keyhole.system.dialler import still_allowed
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from keyhole.gateway.door.gate import Gate
     from keyhole.gateway.session import SessionState
@@ -38,6 +37,8 @@ HALF_CLOSED_SILENCE = 60.0
 pools would hold slots for ever."""
 
 CLOSED = "closed"
+
+_DENIED = Decision()
 
 
 class Tunnel:
@@ -61,6 +62,8 @@ class Tunnel:
         self.held: list[bytes] = []
         self.ready: asyncio.Future[bool] = loop.create_future()
         """Whether the origin may be dialled: known when the gate has spoken."""
+        self.approval: Callable[[], Awaitable[EgressDecision]] | None = None
+        """Waits for a person's answer, as long as none has come."""
         self._loop = loop
         self._ended: Callable[[Tunnel], None] | None = ended
         self._began = loop.time()
@@ -158,10 +161,11 @@ class Tunnel:
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
-    def refuse(self, gate: Gate, reason: str) -> None:
-        """Refuse because of the client's first bytes: answer in its own protocol, then close."""
-        self.deny(Decision(), reason)
-        last_bytes = gate.last_bytes(reason, NO_RULE)
+    def refuse(self, gate: Gate, reason: str, decision: Decision = _DENIED) -> None:
+        """Refuse because of the client's first bytes, or a person's answer: answer in the client's
+        own protocol, then close."""
+        self.deny(decision, reason)
+        last_bytes = gate.last_bytes(reason, decision.rule)
         if not last_bytes:
             self.cut(reason)
             return
@@ -231,6 +235,7 @@ class Tunnel:
         if ended is None:
             return
         self.settle(dial=False)
+        self.approval = None
         if self._linger is not None:
             self._linger.cancel()
         if self._opened:

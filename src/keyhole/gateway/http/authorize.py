@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from keyhole.http.request import RequestHead, RequestReader
     from keyhole.inject.credential import Credential
+    from keyhole.model.decision import Decision
     from keyhole.policy.policy import Service
     from keyhole.policy.rulebook import HostRules
 
@@ -107,6 +108,15 @@ class Authorizer:
             self._decisions[key] = decision
         return decision
 
+    def decide_again(self, head: RequestHead, service: str, before: Decision) -> RequestDecision:
+        """The decision on a request that was allowed `before`: one that a person approved stays so
+        where no rule of its service names it."""
+        decision = self.decide(head)
+        undecided = decision.reason is Reason.NO_RULE and decision.service == service
+        if undecided and before.reason is Reason.APPROVED:
+            return RequestDecision(before.verdict, before.reason, before.rule, service)
+        return decision
+
     def authorize(
         self, head: RequestHead, decision: RequestDecision
     ) -> AuthorizedRequest | Minting:
@@ -139,7 +149,7 @@ class Authorizer:
         """
         try:
             head = self.reader.parse(request.head.raw)
-            decision = self.decide(head)
+            decision = self.decide_again(head, request.service, request.decision)
             again = self.authorize(head, decision) if decision.allowed else None
         except (Malformed, RequestUnfit):
             return None

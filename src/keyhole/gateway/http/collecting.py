@@ -7,6 +7,7 @@ judged, the stream sends the request or refuses it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.bodies import BufferedBody
@@ -19,9 +20,11 @@ from keyhole.gateway.git.remote import RemoteRepository
 from keyhole.gateway.http.record import record_unsent
 from keyhole.gateway.http.refusing import refuse, refuse_unfit
 from keyhole.gateway.upstream.inquiry import Questions
-from keyhole.model.decision import Reason
+from keyhole.model.decision import Decision, Reason
 from keyhole.model.errors import RequestUnfit
+from keyhole.policy.asks import AskSubject
 from keyhole.policy.forge import GitEndpoint
+from keyhole.policy.schema import AskKind
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from keyhole.gateway.requests import AuthorizedRequest
     from keyhole.gateway.session import SessionState
     from keyhole.http.response import Reply
-    from keyhole.model.decision import Decision
     from keyhole.model.event import Event
     from keyhole.wire.receive_pack import PushRequest
 
@@ -172,7 +174,26 @@ class Collecting:
         )
         remote = RemoteRepository(questions, host.abilities, request.service, operation.path)
         service = outbound.service(request.service)
-        return PushDecider(service, operation.grant, commands, remote, host.interception.judge)
+        judge, grant = host.interception.judge, operation.grant
+        repository = str(operation.repository)
+        ask = partial(self._ask_push, repository) if self._asks_pushes else None
+        return PushDecider(service, grant, commands, remote, judge, ask)
+
+    @property
+    def _asks_pushes(self) -> bool:
+        asking = self._connection.state.asking
+        return asking is not None and asking.asks_pushes
+
+    async def _ask_push(self, repository: str, ref: str, change: str) -> Decision:
+        """Ask a person about a ref; the push waits."""
+        connection, service = self._connection, self.body.request.service
+        asking, port = connection.state.asking, connection.destination.port
+        if asking is None:
+            return Decision()
+        subject = AskSubject(
+            AskKind.PUSHES, connection.name, port, service, change, repository, ref
+        )
+        return await asking.wait(subject, connection.channel.is_there)
 
     def note(self, event: Event) -> None:
         """Record an event."""

@@ -17,8 +17,9 @@ from keyhole.gateway.http.websocket import FrameCanary
 from keyhole.gateway.session import DECOY_RULE
 from keyhole.gateway.upstream.minting import Minting
 from keyhole.inject.canary import CanaryScanner
-from keyhole.model.decision import Decision, Reason, Verdict
+from keyhole.model.decision import Decision, Reason, RequestDecision, Verdict
 from keyhole.model.errors import CredentialUnusable, RequestUnfit
+from keyhole.model.rule import WORDS
 from keyhole.system.dialler import still_allowed
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from keyhole.gateway.http.outbound import OutboundRequest
     from keyhole.gateway.http.stream import Stream
     from keyhole.gateway.requests import AuthorizedRequest
-    from keyhole.model.decision import RequestDecision
+    from keyhole.policy.asks import AskSubject
 
 _ALLOW = Verdict.ALLOW
-_JUDGE, _TOKEN, _COLLECT, _CONNECT, _EXCHANGE, _RELAY, _OVER = Stage
+_JUDGE, _TOKEN, _COLLECT, _CONNECT, _EXCHANGE, _RELAY, _ASK, _OVER = Stage
 
 
 def judge_request(stream: Stream) -> None:
@@ -56,8 +57,26 @@ def judge_request(stream: Stream) -> None:
         return
     decision = authorizer.decide(head)
     if decision.verdict is not _ALLOW:
-        refuse(stream, decision)
-        return
+        subject = _subject(stream, decision)
+        if subject is None:
+            refuse(stream, decision)
+            return
+        # Nothing is read any more of a request that waits, and nothing of it was sent.
+        known = _earlier_answer(stream, subject)
+        if known is None:
+            stream.move(_ASK)
+            stream.wait(_ask(stream, subject))
+            return
+        if not known.allowed:
+            refuse(stream, known)
+            return
+        decision = known
+    _admit(stream, decision)
+
+
+def _admit(stream: Stream, decision: RequestDecision) -> None:
+    """Go on with a request that is allowed by a rule or by a person."""
+    authorizer, head = stream.host.authorizer, stream.head
     limited = enter(stream, decision.service or "")
     if limited is not None:
         refuse_for_now(stream, *limited)
@@ -72,6 +91,57 @@ def judge_request(stream: Stream) -> None:
         stream.canary = CanaryScanner(authorizer.canary)
     # 3. Touch: strip the client's credentials, and inject ours (I6).
     _authorize(stream, decision)
+
+
+# ── a person is asked ─────────────────────────────────────────────────────────────────────────────
+
+
+def _subject(stream: Stream, decision: RequestDecision) -> AskSubject | None:
+    """The question about a request that no rule names; None: nobody is asked about it."""
+    connection, head = stream.connection, stream.head
+    asking = connection.state.asking
+    if asking is None or head.word not in WORDS:
+        return None
+    port, service = connection.destination.port, decision.service or ""
+    return asking.request_subject(connection.name, port, head.word, head.path, decision, service)
+
+
+def _earlier_answer(stream: Stream, subject: AskSubject) -> RequestDecision | None:
+    """The decision by an earlier answer; None if the person must be asked."""
+    asking = stream.connection.state.asking
+    known = asking.settled(subject) if asking is not None else None
+    return None if known is None else _answered(known, subject)
+
+
+def _answered(said: Decision, subject: AskSubject) -> RequestDecision:
+    return RequestDecision(said.verdict, said.reason, said.rule, subject.service)
+
+
+async def _ask(stream: Stream, subject: AskSubject) -> None:
+    connection = stream.connection
+    asking = connection.state.asking
+    if asking is None:
+        return
+    said = await asking.wait(subject, connection.channel.is_there)
+    with connection.resuming(stream):
+        _go_on_answered(stream, _answered(said, subject))
+
+
+def _go_on_answered(stream: Stream, said: RequestDecision) -> None:
+    """The policy may have changed meanwhile: the head is read and judged anew, and the answer is
+    for what no rule of the same service names."""
+    host = stream.connection.host
+    if host is not stream.host:
+        stream.host = host
+        stream.head = host.authorizer.reader.parse(stream.head.raw)
+    stream.move(_JUDGE)
+    decision = host.authorizer.decide(stream.head)
+    if decision.reason is Reason.NO_RULE and decision.service == said.service:
+        decision = said
+    if decision.allowed:
+        _admit(stream, decision)
+    else:
+        refuse(stream, decision)
 
 
 def _authorize(stream: Stream, decision: RequestDecision) -> None:
@@ -180,7 +250,8 @@ def judge_again(stream: Stream, host: InspectedHost) -> None:
 
 
 def _may_stay(stream: Stream, host: InspectedHost, outbound: OutboundRequest) -> bool:
-    decision = host.authorizer.decide(stream.head)
+    before = stream.response.decision if stream.response is not None else Decision()
+    decision = host.authorizer.decide_again(stream.head, outbound.service, before)
     if not decision.allowed or decision.service != outbound.service:
         return False
     grant = outbound.grant

@@ -49,11 +49,14 @@ class Stage(enum.IntEnum):
     """Request and response are under way."""
     RELAY = 5
     """It has become a WebSocket."""
-    OVER = 6
+    ASK = 6
+    """A person is asked about it."""
+    OVER = 7
 
 
 STAGES = {
-    Stage.JUDGE: {Stage.TOKEN, Stage.COLLECT, Stage.CONNECT, Stage.EXCHANGE, Stage.OVER},
+    Stage.JUDGE: {Stage.ASK, Stage.TOKEN, Stage.COLLECT, Stage.CONNECT, Stage.EXCHANGE, Stage.OVER},
+    Stage.ASK: {Stage.JUDGE, Stage.OVER},
     Stage.TOKEN: {Stage.JUDGE, Stage.COLLECT, Stage.CONNECT, Stage.EXCHANGE, Stage.OVER},
     Stage.COLLECT: {Stage.CONNECT, Stage.EXCHANGE, Stage.OVER},
     Stage.CONNECT: {Stage.EXCHANGE, Stage.OVER},

@@ -64,7 +64,7 @@ with a request that it says it has not read: most calls of an API, and nearly al
 MAX_WAITS = 3
 """How often a request waits for another one's dial before it dials itself."""
 
-_JUDGE, _TOKEN, _COLLECT, _CONNECT, _EXCHANGE, _RELAY, _OVER = Stage
+_JUDGE, _TOKEN, _COLLECT, _CONNECT, _EXCHANGE, _RELAY, _ASK, _OVER = Stage
 
 
 class Stream(Struct, eq=False):
@@ -431,7 +431,7 @@ class Stream(Struct, eq=False):
             record_request(response, self.connection.now(), Reason.CLIENT_LEFT)
         elif collecting is not None:
             collecting.abandon(reason)
-        elif self.stage is _TOKEN and not reason:
+        elif self.stage in (_TOKEN, _ASK) and not reason:
             record_unsent(self, Reason.CLIENT_LEFT)
         origin = self.origin
         if response is not None and response.frames is not None and origin is not None:

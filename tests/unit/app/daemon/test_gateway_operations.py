@@ -172,6 +172,9 @@ def said(*messages: bytes) -> str:
             DataPlaneListener(
                 lambda event: spoken.append(event.session),
                 lambda event: spoken.append(event.text),
+                lambda event: spoken.append(event.ask.id),
+                lambda event: spoken.append(event.decision.kind),
+                lambda count: spoken.append(str(count)),
                 lambda: None,
                 lambda _, words: why.set_result(words),
             ),

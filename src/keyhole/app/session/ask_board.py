@@ -1,0 +1,138 @@
+"""The questions of all sessions of one gateway, for people who watch it.
+
+Lives in the process that serves the control API: a run's own, or the control process. It mirrors
+what data planes report, so that a list needs no answer of a data plane that is busy (I12), and
+sends everything on to the streams of events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from keyhole.control.event_feed import EventFeeds, now_ms
+from keyhole.control.operation_table import ASK_VIEW, DECISION_VIEW, MAX_ASKS, WATCH_EVENT
+from keyhole.control.shapes import FieldShape, RecordShape
+from keyhole.control.values import (
+    AskList,
+    AskStanding,
+    AskView,
+    DecisionView,
+    WatchEvent,
+    WatchKind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from keyhole.control.event_feed import EventFeed
+    from keyhole.control.values import EventQuery
+
+MAX_KEPT = 2 * MAX_ASKS
+"""Questions of one session that are kept: those that wait, and those that lapsed. A data plane that
+was taken over gets no more memory here."""
+
+HELD = "held"
+
+
+class AskReport(Struct, frozen=True):
+    """A data plane's message: a question is new, or was settled."""
+
+    ask: AskView
+    reason: str
+    answer: str = ""
+    by: int = 0
+    via: str = ""
+
+
+ASK_REPORT = RecordShape(
+    AskReport,
+    {"ask": FieldShape(ASK_VIEW, "which")}
+    | {name: WATCH_EVENT.fields[name] for name in ("reason", "answer", "by", "via")},
+)
+
+
+class DecisionReport(Struct, frozen=True):
+    """A data plane's message: a line of the audit log."""
+
+    session: str
+    decision: DecisionView
+
+
+DECISION_REPORT = RecordShape(
+    DecisionReport,
+    {"session": ASK_VIEW.fields["session"], "decision": FieldShape(DECISION_VIEW, "the line")},
+)
+
+
+class AskBoard:
+    """The questions that can be answered, by session."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed` is called when a reader comes or goes."""
+        self.feeds = EventFeeds(changed)
+        self._asks: dict[str, dict[str, AskView]] = {}
+
+    def pending(self) -> AskList:
+        """All of them, the oldest first."""
+        found = self._all()
+        return AskList(tuple(found[:MAX_ASKS]), max(0, len(found) - MAX_ASKS))
+
+    def _all(self) -> list[AskView]:
+        every = (ask for asks in self._asks.values() for ask in asks.values())
+        return sorted(every, key=lambda ask: (ask.asked, ask.id))
+
+    def watch(self, query: EventQuery, sessions: Iterable[tuple[str, str]]) -> EventFeed:
+        """A stream that begins with the open sessions, by id and label, and the questions."""
+        at = now_ms()
+        first = [
+            WatchEvent(WatchKind.SESSION, at, session, state="opened", label=label)
+            for session, label in sessions
+        ]
+        first += [
+            WatchEvent(WatchKind.ASK, at, ask.session, ask)
+            for ask in self._all()
+            if ask.state is AskStanding.PENDING
+        ]
+        return self.feeds.open(query, first)
+
+    def heard(self, report: AskReport) -> None:
+        """A data plane reports a question."""
+        ask, reason = report.ask, report.reason
+        asks = self._asks.setdefault(ask.session, {})
+        if reason == HELD or ask.state is AskStanding.LAPSED:
+            if ask.id in asks or len(asks) < MAX_KEPT:
+                asks[ask.id] = ask
+            elif reason == HELD:
+                return
+        else:
+            asks.pop(ask.id, None)
+        if not asks:
+            del self._asks[ask.session]
+        kind = WatchKind.ASK if reason == HELD else WatchKind.SETTLED
+        self.feeds.publish(
+            WatchEvent(
+                kind, now_ms(), ask.session, ask, reason, report.answer, report.by, report.via
+            )
+        )
+
+    def decided(self, report: DecisionReport) -> None:
+        """A data plane reports a line of the audit log."""
+        event = WatchEvent(WatchKind.DECISION, now_ms(), report.session, decision=report.decision)
+        self.feeds.publish(event)
+
+    def left_out(self, count: int) -> None:
+        """A data plane has not reported so many lines."""
+        self.feeds.publish(WatchEvent(WatchKind.LEFT_OUT, now_ms(), left_out=count))
+
+    def opened(self, session: str, label: str) -> None:
+        """A session has begun."""
+        event = WatchEvent(WatchKind.SESSION, now_ms(), session, state="opened", label=label)
+        self.feeds.publish(event)
+
+    def closed(self, session: str, label: str) -> None:
+        """A session is over: its questions are, too."""
+        self._asks.pop(session, None)
+        event = WatchEvent(WatchKind.SESSION, now_ms(), session, state="closed", label=label)
+        self.feeds.publish(event)

@@ -1,0 +1,76 @@
+"""The event streams of every gateway of this user: the one that is up, and each run's own.
+
+Used by whatever shows events. Runs that begin are found by looking again and again, which costs a
+look at one directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+from typing import TYPE_CHECKING
+
+from keyhole.control.client import ControlFailed
+from keyhole.control.endpoints import find_endpoints
+from keyhole.model.errors import ResourceUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from keyhole.control.client import EventStream
+    from keyhole.control.endpoints import ControlEndpoint
+    from keyhole.control.values import WatchEvent
+
+CONNECT_SECONDS = 0.5
+"""How long a gateway may take to accept a stream; one that is stopped is tried again."""
+
+_GATEWAY = ""
+"""The name of the gateway that is up, among the ids of runs."""
+
+
+class WatchedGateways:
+    """The streams that are open, each with its gateway."""
+
+    def __init__(self, runtime: Path, *, answers: bool = True, decisions: bool = True) -> None:
+        self._runtime = runtime
+        self._query = {
+            "answers": "yes" if answers else "no",
+            "decisions": "yes" if decisions else "no",
+        }
+        self._streams: dict[str, tuple[EventStream, ControlEndpoint]] = {}
+
+    def look(self, selector: selectors.BaseSelector) -> None:
+        """Open streams to gateways that have none."""
+        try:
+            endpoints = find_endpoints(self._runtime)
+        except ResourceUnusable:
+            return
+        for endpoint in endpoints:
+            name = endpoint.run.session if endpoint.run is not None else _GATEWAY
+            if name in self._streams:
+                continue
+            with contextlib.suppress(ControlFailed):
+                stream = endpoint.client(CONNECT_SECONDS).watch(self._query)
+                self._streams[name] = stream, endpoint
+                selector.register(stream, selectors.EVENT_READ)
+
+    def read(
+        self,
+        stream: object,
+        selector: selectors.BaseSelector,
+        show: Callable[[WatchEvent, ControlEndpoint], None],
+    ) -> None:
+        """Show what has come by a stream that is readable."""
+        found = [(name, each) for name, each in self._streams.items() if each[0] is stream]
+        for name, (known, endpoint) in found:
+            try:
+                events = known.read()
+            except ControlFailed:
+                events = None
+            if events is None:
+                selector.unregister(known)
+                known.close()
+                del self._streams[name]
+            for event in events or ():
+                show(event, endpoint)

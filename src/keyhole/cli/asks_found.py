@@ -1,0 +1,50 @@
+"""Finds questions of sandboxes at all gateways of this user, and answers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keyhole.cli.errors import CliError
+from keyhole.cli.gateway_client import complain, failure
+from keyhole.control.client import ControlFailed, NoGateway
+from keyhole.control.endpoints import ask_all
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keyhole.control.endpoints import ControlEndpoint
+    from keyhole.control.values import AnswerRequest, AskView
+
+LISTED = "`keyhole asks` lists those that wait"
+
+
+def find_asks(endpoints: Sequence[ControlEndpoint]) -> list[tuple[AskView, ControlEndpoint]]:
+    """All questions, the oldest first. A gateway that cannot be asked hides no other."""
+    found: list[tuple[AskView, ControlEndpoint]] = []
+    for endpoint, said in ask_all(endpoints, lambda each: each.asks()):
+        if isinstance(said, NoGateway):
+            continue
+        if isinstance(said, ControlFailed):
+            complain(f"a gateway is not asked: {failure(said)}")
+            continue
+        found += [(ask, endpoint) for ask in said]
+    return sorted(found, key=lambda each: (each[0].asked, each[0].id))
+
+
+def find_ask(
+    endpoints: Sequence[ControlEndpoint], beginning: str
+) -> tuple[AskView, ControlEndpoint]:
+    """The question whose id begins so. Raises CliError unless there is exactly one."""
+    every = find_asks(endpoints)
+    found = [each for each in every if beginning and each[0].id.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CliError(f"there is no question '{visible(beginning)}'; {LISTED}")
+    raise CliError(f"{len(found)} questions begin with {visible(beginning)}; type more of the id")
+
+
+def answer_ask(endpoint: ControlEndpoint, ask: AskView, answer: AnswerRequest) -> AskView:
+    """Give an answer. Raises ControlFailed."""
+    return endpoint.client().answer(ask.session, ask.id, answer)

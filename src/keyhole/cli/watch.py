@@ -1,0 +1,140 @@
+"""`keyhole watch`: shows questions and decisions as they come, and takes answers.
+
+Lines for a terminal, a pipe or a screen reader. While it runs, sandboxes ask about hosts and
+requests that no rule names (`approvals.ask`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import sys
+from typing import TYPE_CHECKING
+
+from keyhole.app.watch.watched_gateways import WatchedGateways
+from keyhole.cli.ask_rows import ask_line, ask_words
+from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.flags import add_json_flag
+from keyhole.cli.gateway_client import failure
+from keyhole.cli.paint import json_text
+from keyhole.cli.typed_answer import TypedLines, read_answer
+from keyhole.cli.verb_context import find_host_paths
+from keyhole.cli.watch_rows import event_json, event_line
+from keyhole.control.client import ControlFailed
+from keyhole.control.values import AskStanding, WatchKind
+from keyhole.control.watchers import watching
+from keyhole.model.errors import Refused
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    import argparse
+
+    from keyhole.control.endpoints import ControlEndpoint
+    from keyhole.control.values import AskView, WatchEvent
+
+USAGE = (
+    "a ID  once    s ID  this session    f ID 10m  for a time    "
+    "d ID  no    n ID  never in this session    x ID  no to all of its session    l  list    q  end"
+)
+LOOK_SECONDS = 0.25
+"""Seconds between two looks for runs that have begun."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plain", action="store_true", help="lines instead of a full screen; always so in a pipe"
+    )
+    parser.add_argument("--asks", action="store_true", help="show questions only, no decisions")
+    add_json_flag(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show events until the person ends it."""
+    runtime = find_host_paths().runtime
+    with watching(runtime), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        PlainWatch(WatchedGateways(runtime, decisions=not options.asks), as_json=options.json).run()
+    return EXIT_OK
+
+
+class PlainWatch:
+    """The line mode."""
+
+    def __init__(self, gateways: WatchedGateways, *, as_json: bool) -> None:
+        self._gateways = gateways
+        self._as_json = as_json
+        self._asks: dict[str, tuple[AskView, ControlEndpoint]] = {}
+        self._over = False
+
+    def run(self) -> None:
+        """Show events and take answers, until `q`, or until the typed lines end in a pipe's case
+        and nothing is watched for."""
+        if not self._as_json:
+            print(f"watching; answers are typed as\n  {USAGE}", flush=True)
+        typed = TypedLines(sys.stdin.fileno()) if sys.stdin is not None else None
+        with selectors.DefaultSelector() as selector:
+            if typed is not None and typed.usable:
+                with contextlib.suppress(PermissionError):  # a file cannot be waited for
+                    selector.register(typed, selectors.EVENT_READ)
+            while not self._over:
+                self._gateways.look(selector)
+                for key, _ in selector.select(LOOK_SECONDS):
+                    if key.fileobj is typed and typed is not None:
+                        if not self._take(typed):
+                            selector.unregister(typed)
+                    else:
+                        self._gateways.read(key.fileobj, selector, self._show)
+
+    # ── shown ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _show(self, event: WatchEvent, endpoint: ControlEndpoint) -> None:
+        ask = event.ask
+        if ask is not None and event.event is WatchKind.ASK:
+            self._asks[ask.id] = ask, endpoint
+        elif ask is not None and ask.state is not AskStanding.LAPSED:
+            self._asks.pop(ask.id, None)
+        if self._as_json:
+            self._print(json_text(event_json(event)))
+        else:
+            self._print(event_line(event))
+
+    def _print(self, line: str) -> None:
+        print(line, flush=True)
+
+    # ── typed ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, typed: TypedLines) -> bool:
+        lines = typed.read()
+        for line in lines or ():
+            self._answer(line)
+        return lines is not None
+
+    def _answer(self, line: str) -> None:
+        word, *rest = line.split() or [""]
+        if word in ("q", "quit"):
+            self._over = True
+        elif word in ("l", "list"):
+            for ask, _ in self._asks.values():
+                self._say(ask_line(ask))
+        elif word:
+            try:
+                said = read_answer(word, rest)
+                ask, endpoint = self._find(rest[0])
+                endpoint.client().answer(ask.session, ask.id, said)
+            except Refused as refused:
+                self._say(f"not done: {refused}")
+            except ControlFailed as failed:
+                self._say(f"not done: {failure(failed)}")
+            else:
+                self._say(f"answered {said.answer}: {ask_words(ask)}")
+
+    def _find(self, beginning: str) -> tuple[AskView, ControlEndpoint]:
+        found = [each for name, each in self._asks.items() if name.startswith(beginning)]
+        if len(found) != 1:
+            raise Refused(
+                f"{len(found)} questions begin with '{visible(beginning)}'; `l` lists them"
+            )
+        return found[0]
+
+    def _say(self, text: str) -> None:
+        """A line about what was typed; with `--json` it is no event, so it goes elsewhere."""
+        print(text, file=sys.stderr if self._as_json else sys.stdout, flush=True)
