@@ -40,6 +40,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/policy.md": "Policy",
         "docs/policy-reference.md": "Keys of a policy",
         "docs/agents.md": "Agents",
+        "docs/approvals.md": "Approvals",
         "docs/services.md": "Services",
         "docs/git.md": "Git",
         "docs/grpc.md": "gRPC",

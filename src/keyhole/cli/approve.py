@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LASTS = {
     AnswerWord.ONCE: "once",
     AnswerWord.SESSION: "for this session",
+    AnswerWord.ALWAYS: "always: the policy has the rule, and is accepted with it",
 }
 
 
@@ -28,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lasts.add_argument(
         "--session", action="store_true", help="allow it until the session ends; else, once"
     )
+    lasts.add_argument(
+        "--always",
+        action="store_true",
+        help="write the rule into the policy, and accept that; it must be accepted as it is",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     answer = _answer(options)
     with find_gateways() as endpoints:
         ask, endpoint = find_ask(endpoints, options.id)
-        answer_ask(endpoint, ask, answer)
+        changed = answer_ask(endpoint, ask, answer)
+    for line in changed:
+        print(line)
     lasts = _LASTS.get(answer.answer) or f"for {format_duration(answer.seconds)}"
     print(f"{ask.session} may {ask_words(ask)}, {lasts}")
     return EXIT_OK
@@ -44,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
 def _answer(options: argparse.Namespace) -> AnswerRequest:
     if options.session:
         return AnswerRequest(AnswerWord.SESSION, via="approve")
+    if options.always:
+        return AnswerRequest(AnswerWord.ALWAYS, via="approve")
     if options.duration is None:
         return AnswerRequest(AnswerWord.ONCE, via="approve")
     return AnswerRequest(AnswerWord.FOR, read_duration(options.duration), "approve")

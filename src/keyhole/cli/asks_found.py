@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.app.watch.lasting_rule import save_rule_for
 from keyhole.cli.errors import CliError
 from keyhole.cli.gateway_client import complain, failure
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.control.client import ControlFailed, NoGateway
 from keyhole.control.endpoints import ask_all
+from keyhole.control.values import AnswerWord
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -45,6 +48,14 @@ def find_ask(
     raise CliError(f"{len(found)} questions begin with {visible(beginning)}; type more of the id")
 
 
-def answer_ask(endpoint: ControlEndpoint, ask: AskView, answer: AnswerRequest) -> AskView:
-    """Give an answer. Raises ControlFailed."""
-    return endpoint.client().answer(ask.session, ask.id, answer)
+def answer_ask(endpoint: ControlEndpoint, ask: AskView, answer: AnswerRequest) -> list[str]:
+    """Give an answer. Returns the lines of the policy that an "always" has changed. Raises
+    ControlFailed, and for an "always" what the policy's own functions raise."""
+    client = endpoint.client()
+    changed: list[str] = []
+    if answer.answer is AnswerWord.ALWAYS:
+        policy, path = client.session(ask.session).policy, environment().get("PATH", "")
+        # The file first: what cannot be written is not allowed either.
+        changed = save_rule_for(ask, policy, find_host_paths(), path)
+    client.answer(ask.session, ask.id, answer)
+    return changed

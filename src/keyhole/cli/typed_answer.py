@@ -20,6 +20,8 @@ WORDS = {
     "approve": AnswerWord.ONCE,
     "s": AnswerWord.SESSION,
     "session": AnswerWord.SESSION,
+    "w": AnswerWord.ALWAYS,
+    "always": AnswerWord.ALWAYS,
     "f": AnswerWord.FOR,
     "for": AnswerWord.FOR,
     "d": AnswerWord.NO,

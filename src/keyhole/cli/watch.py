@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.watch.watched_gateways import WatchedGateways
 from keyhole.cli.ask_rows import ask_line, ask_words
+from keyhole.cli.asks_found import answer_ask
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.flags import add_json_flag
 from keyhole.cli.gateway_client import failure
@@ -23,7 +24,7 @@ from keyhole.cli.watch_rows import event_json, event_line
 from keyhole.control.client import ControlFailed
 from keyhole.control.values import AskStanding, WatchKind
 from keyhole.control.watchers import watching
-from keyhole.model.errors import Refused
+from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import AskView, WatchEvent
 
 USAGE = (
-    "a ID  once    s ID  this session    f ID 10m  for a time    "
+    "a ID  once    s ID  this session    f ID 10m  for a time    w ID  always, in the policy    "
     "d ID  no    n ID  never in this session    x ID  no to all of its session    l  list    q  end"
 )
 LOOK_SECONDS = 0.25
@@ -119,12 +120,14 @@ class PlainWatch:
             try:
                 said = read_answer(word, rest)
                 ask, endpoint = self._find(rest[0])
-                endpoint.client().answer(ask.session, ask.id, said)
-            except Refused as refused:
-                self._say(f"not done: {refused}")
+                changed = answer_ask(endpoint, ask, said)
             except ControlFailed as failed:
                 self._say(f"not done: {failure(failed)}")
+            except KeyholeError as refused:
+                self._say(f"not done: {visible(str(refused))}")
             else:
+                for line in changed:
+                    self._say(f"  {line}")
                 self._say(f"answered {said.answer}: {ask_words(ask)}")
 
     def _find(self, beginning: str) -> tuple[AskView, ControlEndpoint]:

@@ -1,0 +1,111 @@
+"""The questions of all sessions, as those who watch see them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from keyhole.app.session import ask_board
+from keyhole.app.session.ask_board import AskBoard, AskReport, DecisionReport
+from keyhole.app.session.command_answer import read_command_answer, read_printed_answer
+from keyhole.app.session.control_views import decision_view
+from keyhole.app.session.decision_reporter import PER_SECOND, WatchReporter
+from keyhole.control.values import AskStanding, EventQuery
+from keyhole.model.decision import Verdict
+from keyhole.model.errors import Refused
+from keyhole.model.event import Event, EventKind
+from keyhole.policy.asks import Answer
+from tests.rigs.control.rig import ASK, KNOWN
+
+EVENT = Event(EventKind.REQUEST, Verdict.DENY, "no-rule", "default", "h\x1b.example", (("n", 1),))
+
+
+def names(board: AskBoard) -> list[str]:
+    return [ask.id for ask in board.pending().asks]
+
+
+def test_questions_come_lapse_and_are_settled() -> None:
+    board = AskBoard(lambda: None)
+    feed = board.watch(EventQuery(), [(KNOWN, "claude")])
+    board.heard(AskReport(ASK, "held"))
+    assert names(board) == [ASK.id]
+    board.heard(AskReport(replace(ASK, state=AskStanding.LAPSED), "unanswered"))
+    assert board.pending().asks[0].state is AskStanding.LAPSED
+    late = board.watch(EventQuery(), [])
+    assert late.take(1) == b""  # a lapsed one is listed, and nothing waits for it
+    board.heard(AskReport(ASK, "approved", "once", 7, "approve"))
+    assert names(board) == []
+    board.decided(DecisionReport(KNOWN, decision_view(EVENT)))
+    board.left_out(3)
+    board.opened(KNOWN, "x")
+    board.closed(KNOWN, "x")
+    lines = [json.loads(line) for line in feed.take(1 << 20).splitlines()]
+    assert [line["event"] for line in lines] == [
+        "session", "ask", "settled", "settled", "decision", "left-out", "session", "session"
+    ]  # fmt: skip
+    assert (lines[3]["answer"], lines[3]["by"], lines[3]["via"]) == ("once", 7, "approve")
+    assert lines[4]["decision"]["host"] == "h\\x1b.example"
+
+
+def test_what_a_data_plane_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I9: one that was taken over gets no more memory."""
+    monkeypatch.setattr(ask_board, "MAX_KEPT", 2)
+    monkeypatch.setattr(ask_board, "MAX_ASKS", 1)
+    board = AskBoard(lambda: None)
+    for number in range(5):
+        board.heard(AskReport(replace(ASK, id=f"{number:06x}"), "held"))
+    shown = board.pending()
+    assert (len(shown.asks), shown.more) == (1, 1)
+    board.closed(KNOWN, "")
+    assert names(board) == []
+
+
+def test_decisions_are_reported_at_a_rate() -> None:
+    sent: list[tuple[str, object]] = []
+    now = [0.0]
+    reporter = WatchReporter(lambda kind, value: sent.append((kind, value)), lambda: now[0])
+    for _ in range(PER_SECOND + 5):
+        reporter.decided(KNOWN, EVENT)
+    assert len(sent) == PER_SECOND
+    now[0] = 1.0
+    reporter.decided(KNOWN, EVENT)
+    assert sent[PER_SECOND] == ("unsent", 5)
+    reporter.decided("no session", EVENT)  # cannot be written: counted, not raised
+    reporter.decided(KNOWN, EVENT)
+    assert ("unsent", 1) in sent
+
+
+@pytest.mark.parametrize(
+    ("printed", "answer"),
+    [
+        (b'{"answer": "once"}', Answer.ONCE),
+        (b'{"answer": "for", "seconds": 60}', Answer.FOR),
+        (b'{"answer": "no-to-all"}', Answer.NO_TO_ALL),
+        (b"  \n", None),
+        (b"{}", None),
+    ],
+)
+def test_a_command_answers_in_json(printed: bytes, answer: Answer | None) -> None:
+    given = read_command_answer("abc123", read_printed_answer(printed))
+    assert (given.answer if given else None) == answer
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        b"yes",
+        b"[]",
+        b"[" * 100_000,
+        b'{"answer": "always"}',
+        b'{"answer": 1}',
+        b'{"answer": "for"}',
+        b'{"answer": "for", "seconds": 1e9}',
+        b'{"answer": "once", "seconds": -1}',
+    ],
+)
+def test_any_other_answer_of_a_command_is_none(printed: bytes) -> None:
+    """I3: an answer that cannot be read is no yes."""
+    with pytest.raises(Refused):
+        read_command_answer("abc123", read_printed_answer(printed))
