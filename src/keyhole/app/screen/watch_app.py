@@ -1,0 +1,282 @@
+"""The screen of `keyhole watch`: sessions above, decisions below, dialogs over both.
+
+A thread looks for what is new; the screen is drawn in the loop. Rows keep their place while a
+person has moved away from the newest one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App
+from textual.widgets import DataTable, Footer, Input, Static
+
+from keyhole.app.monitor.log_view import EventFilter
+from keyhole.app.screen.watch_dialogs import CANCEL, DetailsDialog, QuestionDialog
+from keyhole.app.screen.watch_rows import (
+    EVENT_COLUMNS,
+    SESSION_COLUMNS,
+    event_details,
+    event_row,
+    place,
+    session_details,
+    session_row,
+)
+from keyhole.model.errors import KeyholeError
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from keyhole.app.monitor.session_list import WatchedSession
+    from keyhole.app.screen.watch_source import WatchSource, WatchState
+
+LOOK_SECONDS = 0.5
+"""Between two looks: a person sees it as at once."""
+
+_ACTS = {
+    "revoke": (
+        "Revoke",
+        "Its connections are cut for good; the sandbox stays.",
+    ),
+    "stop": ("Stop", "The sandbox and all its programs end."),
+    "resume": ("Resume", "Its connections pass again, although a decoy was sent."),
+}
+
+
+class WatchApp(App[None]):
+    """One screen, until it is closed."""
+
+    CSS = """
+    Screen { layout: vertical; }
+    #title { height: 1; background: $primary-darken-2; color: $text; padding: 0 1; }
+    #problem { height: auto; color: $text-error; padding: 0 1; display: none; }
+    #sessions { height: auto; max-height: 40%; min-height: 3; }
+    #decisions-title { height: 1; padding: 0 1; text-style: bold; }
+    #events { height: 1fr; min-height: 4; }
+    #filter { display: none; height: 3; }
+    #filter.shown { display: block; }
+    ModalScreen { align: center middle; }
+    .dialog {
+        width: 90%; max-width: 100; height: auto; max-height: 90%; padding: 0 1;
+        border: round $primary; background: $surface;
+    }
+    .dialog VerticalScroll { height: auto; max-height: 14; margin: 1 0; }
+    .answers { height: auto; }
+    .answers Button { margin-right: 1; min-width: 10; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("tab", "app.focus_next", "Next list"),
+        ("slash", "filter", "Filter"),
+        ("d", "denied", "Denied only"),
+        ("r", "act('revoke')", "Revoke"),
+        ("s", "act('stop')", "Stop"),
+        ("u", "act('resume')", "Resume"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, source: WatchSource, pause: float = LOOK_SECONDS) -> None:
+        """`pause` is the seconds between two looks."""
+        super().__init__()
+        self._pause = pause
+        self._source = source
+        self._wanted = EventFilter()
+        self._state: WatchState | None = None
+        self._shown: list[int] = []
+        self._busy = False
+
+    def compose(self) -> ComposeResult:
+        """The widgets, from the top."""
+        yield Static(id="title")
+        yield Static(id="problem")
+        sessions: DataTable[Text] = DataTable(id="sessions", cursor_type="row", zebra_stripes=True)
+        events: DataTable[Text] = DataTable(id="events", cursor_type="row")
+        yield sessions
+        yield Static(id="decisions-title")
+        yield events
+        yield Input(id="filter", placeholder="host, path, reason …; Enter keeps, Escape clears")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self._sessions_table().add_columns(*SESSION_COLUMNS)
+        self._events_table().add_columns(*EVENT_COLUMNS)
+        self._events_table().focus()
+        self.look()
+        self.set_interval(self._pause, self.look)
+
+    def _sessions_table(self) -> DataTable[Text]:
+        found: DataTable[Text] = self.query_one("#sessions", DataTable)
+        return found
+
+    def _events_table(self) -> DataTable[Text]:
+        found: DataTable[Text] = self.query_one("#events", DataTable)
+        return found
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> None:
+        """Look for what is new, unless a look is under way."""
+        if not self._busy:
+            self._busy = True
+            self._look_in_thread(self._wanted)
+
+    @work(thread=True)
+    def _look_in_thread(self, wanted: EventFilter) -> None:
+        try:
+            state = self._source.look(wanted)
+        finally:
+            self._busy = False
+        self.call_from_thread(self._draw, wanted, state)
+
+    def _draw(self, wanted: EventFilter, state: WatchState) -> None:
+        if wanted != self._wanted:
+            return self.look()  # the filter was changed meanwhile
+        self._state = state
+        count = len(state.sessions.sessions)
+        named = "1 session" if count == 1 else f"{count} sessions"
+        self._static("title", f"Keyhole  {named}")
+        self._static("problem", visible(state.sessions.problem))
+        self.query_one("#problem").display = bool(state.sessions.problem)
+        self._draw_sessions(state)
+        self._draw_events(state)
+        return None
+
+    def _static(self, name: str, text: str) -> None:
+        self.query_one(f"#{name}", Static).update(Text(text))
+
+    def _draw_sessions(self, state: WatchState) -> None:
+        table, now = self._sessions_table(), time.time()
+        rows = {each.view.id: session_row(each, now) for each in state.sessions.sessions}
+        known = [str(key.value) for key in table.rows]
+        if known != list(rows):
+            kept = self._selected_session()
+            table.clear()
+            for key, row in rows.items():
+                table.add_row(*row, key=key)
+            if kept is not None and kept.view.id in rows:
+                table.move_cursor(row=list(rows).index(kept.view.id))
+            return
+        for key, row in rows.items():
+            for column, value in zip(table.columns, row, strict=True):
+                if table.get_cell(key, column) != value:
+                    table.update_cell(key, column, value)
+
+    def _draw_events(self, state: WatchState) -> None:
+        words = [f"Decisions  {state.total}"]
+        words += ["denied only"] if self._wanted.verdict else []
+        words += [f"with '{visible(self._wanted.text)}'"] if self._wanted.text else []
+        self._static("decisions-title", ", ".join(words))
+        table = self._events_table()
+        numbers = [event["n"] for event in state.events]
+        if numbers == self._shown:
+            return
+        at = table.cursor_row
+        follows = not self._shown or at >= len(self._shown) - 1
+        kept = self._shown[at] if not follows and at < len(self._shown) else None
+        fresh = [n for n in numbers if not self._shown or n > self._shown[-1]]
+        if self._shown and numbers[: -len(fresh) or None] == self._shown:
+            for event in state.events[-len(fresh) :]:
+                table.add_row(*event_row(event))
+        else:
+            table.clear()
+            for event in state.events:
+                table.add_row(*event_row(event))
+        self._shown = numbers
+        if follows:
+            table.move_cursor(row=len(numbers) - 1, scroll=True)
+        elif kept in numbers:
+            table.move_cursor(row=numbers.index(kept), scroll=False)
+
+    # ── keys ──────────────────────────────────────────────────────────────────────────────────
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Show all about the row that was chosen with Enter or the mouse."""
+        if event.data_table.id == "sessions":
+            session = self._selected_session()
+            if session is not None:
+                title = visible(session.view.label)
+                self.push_screen(DetailsDialog(title, session_details(session, time.time())))
+            return
+        found = self._selected_event()
+        if found is not None and not found.get("gone"):
+            title = f"{found['verdict']} {place(found)}"
+            self.push_screen(DetailsDialog(title, event_details(found)))
+
+    def _selected_session(self) -> WatchedSession | None:
+        table = self._sessions_table()
+        if self._state is None or not table.row_count:
+            return None
+        keys = [str(key.value) for key in table.rows]
+        chosen = keys[min(table.cursor_row, len(keys) - 1)]
+        return next((s for s in self._state.sessions.sessions if s.view.id == chosen), None)
+
+    def _selected_event(self) -> dict[str, Any] | None:
+        at = self._events_table().cursor_row
+        if self._state is None or not 0 <= at < len(self._shown):
+            return None
+        return next((e for e in self._state.events if e["n"] == self._shown[at]), None)
+
+    def action_denied(self) -> None:
+        """Show denied events alone, or all again."""
+        verdict = "" if self._wanted.verdict else "deny"
+        self._filter(EventFilter(verdict=verdict, text=self._wanted.text))
+
+    def action_filter(self) -> None:
+        """Type a text that events must have."""
+        typed = self.query_one("#filter", Input)
+        typed.add_class("shown")
+        typed.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while it is typed."""
+        self._filter(EventFilter(verdict=self._wanted.verdict, text=event.value[:256]))
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter, and go back to the list."""
+        self.query_one("#filter").remove_class("shown")
+        self._events_table().focus()
+
+    def key_escape(self) -> None:
+        """Clear the filter."""
+        typed = self.query_one("#filter", Input)
+        typed.value = ""
+        typed.remove_class("shown")
+        self._filter(EventFilter())
+        self._events_table().focus()
+
+    def _filter(self, wanted: EventFilter) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._shown = []
+            self._events_table().clear()
+            self.look()
+
+    def action_act(self, act: str) -> None:
+        """Revoke, stop or resume the chosen session, after a question."""
+        session = self._selected_session()
+        if session is None:
+            self.notify("no session is open")
+            return
+        label, text = _ACTS[act]
+        title = f"{label} {visible(session.view.label)} ({session.view.id})?"
+
+        def answered(answer: str | None) -> None:
+            if answer not in (None, CANCEL):
+                self._act_in_thread(session.view.id, act)
+
+        self.push_screen(QuestionDialog(title, Text(text), ((act, label),)), answered)
+
+    @work(thread=True)
+    def _act_in_thread(self, session: str, act: str) -> None:
+        try:
+            self._source.act(session, act)
+        except KeyholeError as error:
+            said = visible(str(error))
+            self.call_from_thread(self.notify, said, severity="error", markup=False)
+        self.call_from_thread(self.look)
