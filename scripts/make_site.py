@@ -34,6 +34,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/guides/dev-server.md": "A dev server",
         "docs/guides/review.md": "Review changes",
         "docs/guides/learn.md": "Learn a policy",
+        "docs/guides/watch.md": "Watch and answer",
         "docs/tour.md": "Five-minute tour",
     },
     "Reference": {

@@ -37,6 +37,9 @@ USAGE = (
     "a ID  once    s ID  this session    f ID 10m  for a time    w ID  always, in the policy    "
     "d ID  no    n ID  never in this session    x ID  no to all of its session    l  list    q  end"
 )
+NO_SCREEN = (
+    "lines only: the full screen needs the Python package textual: pip install 'keyhole[watch]'"
+)
 LOOK_SECONDS = 0.25
 """Seconds between two looks for runs that have begun."""
 
@@ -51,10 +54,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show events until the person ends it."""
+    plain = options.plain or options.json or options.asks
+    if not plain and sys.stdin.isatty() and sys.stdout.isatty():
+        code = _show_screen()
+        if code is not None:
+            return code
     runtime = find_host_paths().runtime
     with watching(runtime), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         PlainWatch(WatchedGateways(runtime, decisions=not options.asks), as_json=options.json).run()
     return EXIT_OK
+
+
+def _show_screen() -> int | None:
+    """Show the full screen until the person closes it; None if Textual is not installed."""
+    try:
+        from keyhole.app.screen.watch_app import WatchApp
+    except ModuleNotFoundError as error:
+        if error.name != "textual":
+            raise
+        print(f"keyhole: {NO_SCREEN}", file=sys.stderr)
+        return None
+    from keyhole.app.screen.watch_source import WatchSource
+
+    app = WatchApp(WatchSource(find_host_paths()))
+    app.run()
+    return app.return_code or EXIT_OK
 
 
 class PlainWatch:

@@ -114,6 +114,8 @@ POSTPONED: dict[str, tuple[float, str]] = {
     # Not for time.
     "keyhole.inject.prefilter": (2, "not for time: a process with secrets loads it to search"),
     "requests": (0, "not for time: it comes with an extra"),
+    "keyhole.app.screen.watch_app": (250, "not for time: it comes with an extra; only `watch`"),
+    "keyhole.app.screen.watch_source": (30, "brings the log's columns; only `watch`'s full screen"),
     "keyhole.app.web.web_server": (150, "not for time: it comes with an extra; only `web`"),
 }
 """Each module that is imported inside a function: the milliseconds that its import takes after that

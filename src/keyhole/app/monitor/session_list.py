@@ -15,6 +15,8 @@ from keyhole.control.endpoints import ask_all, find_endpoints
 from keyhole.model.errors import ResourceUnusable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.endpoints import ControlEndpoint
     from keyhole.control.values import SessionView
@@ -55,6 +57,12 @@ def list_sessions(paths: HostPaths) -> WatchedSessions:
         found += [WatchedSession(each, own, names.get(each.id, "")) for each in answer]
     found.sort(key=lambda each: (each.view.opened, each.view.id))
     return WatchedSessions(tuple(found), problem)
+
+
+def short_path(path: str, home: Path) -> str:
+    """The path with `~` for the home."""
+    top = str(home).rstrip("/") + "/"
+    return f"~/{path.removeprefix(top)}" if path.startswith(top) else path
 
 
 def endpoint_of(paths: HostPaths, session: str) -> ControlEndpoint:

@@ -6,7 +6,11 @@ person has moved away from the newest one.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import contextvars
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -14,26 +18,34 @@ from textual import work
 from textual.app import App
 from textual.widgets import DataTable, Footer, Input, Static
 
+from keyhole.app.monitor.ask_watch import ANSWERS, ask_words
 from keyhole.app.monitor.log_view import EventFilter
 from keyhole.app.screen.watch_dialogs import CANCEL, DetailsDialog, QuestionDialog
 from keyhole.app.screen.watch_rows import (
+    ASK_COLUMNS,
     EVENT_COLUMNS,
     SESSION_COLUMNS,
+    ask_details,
+    ask_row,
     event_details,
     event_row,
     place,
     session_details,
     session_row,
 )
+from keyhole.control.values import AnswerRequest, AnswerWord
 from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from keyhole.app.monitor.session_list import WatchedSession
     from keyhole.app.screen.watch_source import WatchSource, WatchState
+    from keyhole.control.values import AskView
 
 LOOK_SECONDS = 0.5
 """Between two looks: a person sees it as at once."""
@@ -55,6 +67,7 @@ class WatchApp(App[None]):
     Screen { layout: vertical; }
     #title { height: 1; background: $primary-darken-2; color: $text; padding: 0 1; }
     #problem { height: auto; color: $text-error; padding: 0 1; display: none; }
+    #asks { height: auto; max-height: 30%; display: none; }
     #sessions { height: auto; max-height: 40%; min-height: 3; }
     #decisions-title { height: 1; padding: 0 1; text-style: bold; }
     #events { height: 1fr; min-height: 4; }
@@ -69,9 +82,11 @@ class WatchApp(App[None]):
     .answers { height: auto; }
     .answers Button { margin-right: 1; min-width: 10; }
     """
+    TITLE = "keyhole watch"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         ("tab", "app.focus_next", "Next list"),
+        ("a", "answer", "Answer"),
         ("slash", "filter", "Filter"),
         ("d", "denied", "Denied only"),
         ("r", "act('revoke')", "Revoke"),
@@ -88,6 +103,7 @@ class WatchApp(App[None]):
         self._wanted = EventFilter()
         self._state: WatchState | None = None
         self._shown: list[int] = []
+        self._asks: tuple[AskView, ...] = ()
         self._busy = False
 
     def compose(self) -> ComposeResult:
@@ -96,6 +112,8 @@ class WatchApp(App[None]):
         yield Static(id="problem")
         sessions: DataTable[Text] = DataTable(id="sessions", cursor_type="row", zebra_stripes=True)
         events: DataTable[Text] = DataTable(id="events", cursor_type="row")
+        asks: DataTable[Text] = DataTable(id="asks", cursor_type="row")
+        yield asks
         yield sessions
         yield Static(id="decisions-title")
         yield events
@@ -104,19 +122,36 @@ class WatchApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look."""
+        self._table("asks").add_columns(*ASK_COLUMNS)
         self._sessions_table().add_columns(*SESSION_COLUMNS)
         self._events_table().add_columns(*EVENT_COLUMNS)
         self._events_table().focus()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+        def changed() -> None:
+            with contextlib.suppress(RuntimeError):  # the screen was closed at this moment
+                loop.call_soon_threadsafe(self.look, context=context)
+
+        self._source.changed = changed
+        self._source.open()
         self.look()
         self.set_interval(self._pause, self.look)
 
-    def _sessions_table(self) -> DataTable[Text]:
-        found: DataTable[Text] = self.query_one("#sessions", DataTable)
+    def on_unmount(self) -> None:
+        """Be gone."""
+        self._source.changed = lambda: None
+        self._source.close()
+
+    def _table(self, name: str) -> DataTable[Text]:
+        # Not the screen on top, which may be a dialog.
+        found: DataTable[Text] = self.screen_stack[0].query_one(f"#{name}", DataTable)
         return found
 
+    def _sessions_table(self) -> DataTable[Text]:
+        return self._table("sessions")
+
     def _events_table(self) -> DataTable[Text]:
-        found: DataTable[Text] = self.query_one("#events", DataTable)
-        return found
+        return self._table("events")
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────
 
@@ -140,15 +175,29 @@ class WatchApp(App[None]):
         self._state = state
         count = len(state.sessions.sessions)
         named = "1 session" if count == 1 else f"{count} sessions"
-        self._static("title", f"Keyhole  {named}")
+        waiting = f", {len(state.asks)} waiting for your answer (a)" if state.asks else ""
+        self._static("title", f"Keyhole  {named}{waiting}")
+        self._draw_asks(state)
         self._static("problem", visible(state.sessions.problem))
-        self.query_one("#problem").display = bool(state.sessions.problem)
+        self.screen_stack[0].query_one("#problem").display = bool(state.sessions.problem)
         self._draw_sessions(state)
         self._draw_events(state)
         return None
 
     def _static(self, name: str, text: str) -> None:
-        self.query_one(f"#{name}", Static).update(Text(text))
+        self.screen_stack[0].query_one(f"#{name}", Static).update(Text(text))
+
+    def _draw_asks(self, state: WatchState) -> None:
+        table, now = self._table("asks"), time.time()
+        table.display = bool(state.asks)
+        chosen = self._selected_ask()
+        table.clear()
+        for ask in state.asks:
+            table.add_row(*ask_row(ask, now), key=f"{ask.session} {ask.id}")
+        ids = [ask.id for ask in state.asks]
+        if chosen is not None and chosen.id in ids:
+            table.move_cursor(row=ids.index(chosen.id))
+        self._asks = state.asks
 
     def _draw_sessions(self, state: WatchState) -> None:
         table, now = self._sessions_table(), time.time()
@@ -197,6 +246,9 @@ class WatchApp(App[None]):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Show all about the row that was chosen with Enter or the mouse."""
+        if event.data_table.id == "asks":
+            self.action_answer()
+            return
         if event.data_table.id == "sessions":
             session = self._selected_session()
             if session is not None:
@@ -257,6 +309,31 @@ class WatchApp(App[None]):
             self._events_table().clear()
             self.look()
 
+    def _selected_ask(self) -> AskView | None:
+        at = self._table("asks").cursor_row
+        return self._asks[at] if 0 <= at < len(self._asks) else None
+
+    def action_answer(self) -> None:
+        """Answer the chosen question."""
+        ask = self._selected_ask()
+        if ask is None:
+            self.notify("nothing waits for your answer")
+            return
+        sessions = self._state.sessions.sessions if self._state else ()
+        label = next((s.view.label for s in sessions if s.view.id == ask.session), "")
+        choices = [(str(word), label) for word, _, label in ANSWERS]
+        lasts = {str(word): seconds for word, seconds, _ in ANSWERS}
+
+        def answered(answer: str | None) -> None:
+            if answer is not None:
+                word = AnswerWord.NO if answer == CANCEL else AnswerWord(answer)
+                request = AnswerRequest(word, lasts.get(answer, 0), "watch")
+                self._do_in_thread(partial(self._source.answer, ask, request))
+
+        title = f"May it {ask_words(ask)}?"
+        dialog = QuestionDialog(title, ask_details(ask, label), choices, "No", escape=None)
+        self.push_screen(dialog, answered)
+
     def action_act(self, act: str) -> None:
         """Revoke, stop or resume the chosen session, after a question."""
         session = self._selected_session()
@@ -268,14 +345,14 @@ class WatchApp(App[None]):
 
         def answered(answer: str | None) -> None:
             if answer not in (None, CANCEL):
-                self._act_in_thread(session.view.id, act)
+                self._do_in_thread(partial(self._source.act, session.view.id, act))
 
         self.push_screen(QuestionDialog(title, Text(text), ((act, label),)), answered)
 
     @work(thread=True)
-    def _act_in_thread(self, session: str, act: str) -> None:
+    def _do_in_thread(self, act: Callable[[], None]) -> None:
         try:
-            self._source.act(session, act)
+            act()
         except KeyholeError as error:
             said = visible(str(error))
             self.call_from_thread(self.notify, said, severity="error", markup=False)

@@ -27,6 +27,7 @@ class DetailsDialog(ModalScreen[None]):
         super().__init__()
         self._title = title
         self._text = text
+        self._closed = False
 
     def compose(self) -> ComposeResult:
         """Title, text, button."""
@@ -38,34 +39,44 @@ class DetailsDialog(ModalScreen[None]):
 
     def on_button_pressed(self) -> None:
         """Close."""
-        self.dismiss()
+        self.action_close()
 
     def action_close(self) -> None:
-        """Close."""
-        self.dismiss()
+        """Close, once: further keys may come before it is gone."""
+        if not self._closed:
+            self._closed = True
+            self.dismiss()
 
 
-class QuestionDialog(ModalScreen[str]):
-    """A question with answers; Enter and Escape mean no until another answer is chosen.
+class QuestionDialog(ModalScreen[str | None]):
+    """A question with answers; Enter means no until another answer is chosen.
 
     Approval fatigue is an attack: a person who presses Enter without reading must lose nothing.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape", "cancel", "No"),
+        ("escape", "cancel", "Leave"),
         ("right,down", "app.focus_next", "Next"),
         ("left,up", "app.focus_previous", "Previous"),
     ]
 
     def __init__(
-        self, title: str, text: Text, answers: Sequence[tuple[str, str]], no: str = "Cancel"
+        self,
+        title: str,
+        text: Text,
+        answers: Sequence[tuple[str, str]],
+        no: str = "Cancel",
+        escape: str | None = CANCEL,
     ) -> None:
-        """`answers` are ids and labels; `no` is the label of the answer that has the focus."""
+        """`answers` are ids and labels; `no` is the label of the answer that has the focus.
+        `escape` is the answer of Escape; None if it leaves the question open."""
         super().__init__()
         self._title = title
         self._text = text
         self._answers = answers
         self._no = no
+        self._escape = escape
+        self._answered = False
 
     def compose(self) -> ComposeResult:
         """Title, text, and the buttons: no comes first."""
@@ -84,8 +95,14 @@ class QuestionDialog(ModalScreen[str]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer."""
-        self.dismiss(event.button.id or CANCEL)
+        self._answer(event.button.id or CANCEL)
 
     def action_cancel(self) -> None:
-        """Answer no."""
-        self.dismiss(CANCEL)
+        """Leave it."""
+        self._answer(self._escape)
+
+    def _answer(self, answer: str | None) -> None:
+        """Answer once: further keys may come before the dialog is gone."""
+        if not self._answered:
+            self._answered = True
+            self.dismiss(answer)

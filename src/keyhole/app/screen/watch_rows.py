@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from keyhole.control.values import SessionPhase
+from keyhole.app.monitor.ask_watch import ask_words
+from keyhole.control.values import AskStanding, SessionPhase
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     from keyhole.app.monitor.session_list import WatchedSession
-    from keyhole.control.values import BudgetView
+    from keyhole.control.values import AskView, BudgetView
 
 SESSION_COLUMNS = ("ID", "STATE", "PROGRAM", "AGE", "ALLOWED", "DENIED", "BUDGET")
+ASK_COLUMNS = ("ID", "SESSION", "WANTS TO", "LEFT")
 EVENT_COLUMNS = ("TIME", "VERDICT", "KIND", "HOST", "WHAT")
 
 BAR = 10
@@ -41,6 +43,25 @@ def session_row(session: WatchedSession, now: float) -> tuple[Text, ...]:
         Text(str(view.denied), "red" if view.denied else "", justify="right"),
         fullest(view.budgets),
     )
+
+
+def ask_row(ask: AskView, now: float) -> tuple[Text, ...]:
+    """A question as cells of ASK_COLUMNS."""
+    mark = "! " if ask.marks else ""
+    pending = ask.state is AskStanding.PENDING
+    left = f"{max(0, int(ask.expires - now))}s" if pending else "lapsed"
+    return Text(ask.id), Text(ask.session), Text(mark + ask_words(ask), "yellow"), Text(left)
+
+
+def ask_details(ask: AskView, label: str) -> Text:
+    """Everything about a question."""
+    rows: list[tuple[str, object]] = [
+        ("session", f"{ask.session} ({visible(label)})"),
+        ("rule", visible(ask.rule)),
+        ("waiting", ask.waiting),
+    ]
+    rows += [("look", visible(mark)) for mark in ask.marks]
+    return _table(rows)
 
 
 def fullest(budgets: tuple[BudgetView, ...]) -> Text:

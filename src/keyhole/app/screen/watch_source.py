@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from keyhole.app.monitor.ask_watch import AskWatch
 from keyhole.app.monitor.log_store import LogStore
 from keyhole.app.monitor.session_list import WatchedSessions, act_on_session, list_sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.app.monitor.log_view import EventFilter
     from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.control.values import AnswerRequest, AskView
 
 SHOWN_EVENTS = 200
 """Events of the list; `keyhole log` has all."""
@@ -24,13 +28,19 @@ class WatchState(Struct, frozen=True):
     events: list[dict[str, Any]]
     total: int
     """Events that the filter passes."""
+    asks: tuple[AskView, ...] = ()
 
 
 class WatchSource:
     """The control sockets and the log of one user. Its methods block."""
 
-    def __init__(self, paths: HostPaths) -> None:
+    def __init__(self, paths: HostPaths, *, answers: bool = True) -> None:
+        """`answers`: sandboxes ask while it is open, because a person is there to answer."""
         self._paths = paths
+        self._answers = answers
+        self._watch = AskWatch(paths, lambda: self.changed())
+        self.changed: Callable[[], None] = lambda: None
+        """Called in a thread when a question comes or goes."""
         self._log = LogStore(paths.audit)
 
     def look(self, wanted: EventFilter) -> WatchState:
@@ -38,7 +48,22 @@ class WatchSource:
         sessions = list_sessions(self._paths)
         self._log.refresh()
         page = self._log.page(wanted, None, SHOWN_EVENTS)
-        return WatchState(sessions, page.events, page.total)
+        known = {each.view.id for each in sessions.sessions}
+        asks = tuple(each for each in self._watch.asks() if each.session in known)
+        return WatchState(sessions, page.events, page.total, asks)
+
+    def open(self) -> None:
+        """Be there to answer."""
+        if self._answers:
+            self._watch.start()
+
+    def close(self) -> None:
+        """Be gone."""
+        self._watch.stop()
+
+    def answer(self, ask: AskView, answer: AnswerRequest) -> None:
+        """Answer a question. Raises ControlFailed or ResourceUnusable."""
+        self._watch.answer(ask.session, ask.id, answer)
 
     def act(self, session: str, act: str) -> None:
         """Revoke, stop or resume a session. Raises ControlFailed or ResourceUnusable."""

@@ -7,6 +7,7 @@ state when it reads again: nothing is queued for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,16 @@ MAX_FEEDS = 16
 class LiveFeed:
     """The newest state by name, and the pages that wait for it."""
 
-    def __init__(self, look: Callable[[], dict[str, Any]]) -> None:
-        """`look` is called in a thread, and returns the whole state by name."""
+    def __init__(
+        self,
+        look: Callable[[], dict[str, Any]],
+        attended: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """`look` is called in a thread, and returns the whole state by name. `attended` is told
+        when the first page comes, and when the last has gone."""
         self._look = look
+        self._attended = attended
+        self._hurry = asyncio.Event()
         self._state: dict[str, str] = {}
         self._versions: dict[str, int] = {}
         self._changed = asyncio.Condition()
@@ -46,8 +54,14 @@ class LiveFeed:
         """Look again and again, until cancelled."""
         while True:
             await self._wanted.wait()
+            self._hurry.clear()
             await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), LOOK_SECONDS)
+
+    def hurry(self) -> None:
+        """Look again now: something waits for an answer."""
+        self._hurry.set()
 
     async def look(self) -> None:
         """Look once, and tell what has changed."""
@@ -69,7 +83,9 @@ class LiveFeed:
     async def follow(self) -> AsyncIterator[bytes]:
         """Server-sent events for one page."""
         self._pages += 1
-        self._wanted.set()
+        if self._pages == 1:
+            self._wanted.set()
+            self._attended(True)
         sent: dict[str, int] = {}
         try:
             yield b": keyhole\n\n"
@@ -81,6 +97,7 @@ class LiveFeed:
             self._pages -= 1
             if not self._pages:
                 self._wanted.clear()
+                self._attended(False)
 
     def _news(self, sent: dict[str, int]) -> list[str]:
         """The parts that this page does not have yet."""

@@ -15,18 +15,26 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from keyhole.app.monitor.ask_watch import AskWatch, ask_view
 from keyhole.app.monitor.log_view import EventFilter
-from keyhole.app.monitor.session_list import WatchedSession, act_on_session, list_sessions
+from keyhole.app.monitor.session_list import (
+    WatchedSession,
+    act_on_session,
+    list_sessions,
+    short_path,
+)
 from keyhole.app.monitor.usage import SPANS
 from keyhole.app.web.asset_files import read_assets
 from keyhole.app.web.live_feed import LiveFeed
 from keyhole.app.web.policy_pages import describe_catalogue, describe_policies
 from keyhole.control.client import ControlFailed, RequestDeclined
+from keyhole.control.values import AnswerRequest, AnswerWord
 from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from starlette.requests import Request
 
@@ -38,6 +46,8 @@ MAX_ROW = 2**40
 MAX_BODY = 256 * 1024
 """Bytes of a request's body: a policy of the largest size that a person edits."""
 
+MAX_SHOWN_ASKS = 100
+"""Questions of a page; the others follow when these are answered."""
 MAX_TEXT = 256
 """Characters of a filter."""
 
@@ -60,7 +70,9 @@ class WebApi:
         self._policy = policy
         self._seen = 0
         self._events: list[dict[str, Any]] = []
-        self.feed = LiveFeed(self._look)
+        self._asks = AskWatch(paths, self._hurry)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.feed = LiveFeed(self._look, self._attend)
         self.opened: Callable[[], None] = lambda: None
         """Called when the link was opened."""
 
@@ -75,6 +87,7 @@ class WebApi:
             Route("/api/policies", self._policies, methods=["GET"]),
             Route("/api/services", self._services, methods=["GET"]),
             Route("/api/sessions/{id}/{act}", self._act, methods=["POST"]),
+            Route("/api/asks/{session}/{ask}", self._answer, methods=["POST"]),
         ]
         for path, (kind, data) in read_assets().items():
             routes.append(Route(path, _asset(kind, data), methods=["GET"]))
@@ -86,10 +99,24 @@ class WebApi:
 
     @contextlib.asynccontextmanager
     async def _living(self, _: Starlette) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self.feed.run())
             yield
+            self._asks.stop()
             looking.cancel()
+
+    def _attend(self, attended: bool) -> None:
+        """Sandboxes ask only while a page is open on which a person can answer."""
+        if attended:
+            self._asks.start()
+        else:
+            self._asks.stop()
+
+    def _hurry(self) -> None:
+        """Called in the thread that hears of questions."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.feed.hurry)
 
     def _look(self) -> dict[str, Any]:
         """The state that pages are told of."""
@@ -98,9 +125,12 @@ class WebApi:
         fresh = self._log.fresh(self._seen if self._seen <= total else total)
         self._seen = total
         self._events = [*self._events, *fresh.events][-50:]
+        known = {each.view.id for each in found.sessions}
+        asks = [ask_view(each) for each in self._asks.asks() if each.session in known]
         return {
+            "asks": {"asks": asks[:MAX_SHOWN_ASKS], "more": max(0, len(asks) - MAX_SHOWN_ASKS)},
             "sessions": {
-                "sessions": [session_view(each) for each in found.sessions],
+                "sessions": [session_view(each, self._paths.home) for each in found.sessions],
                 "problem": visible(found.problem),
             },
             "log": {"generation": fresh.generation, "total": total, "events": self._events},
@@ -170,6 +200,21 @@ class WebApi:
         await self.feed.look()
         return Response(status_code=204)
 
+    async def _answer(self, request: Request) -> Response:
+        session, ask = request.path_params["session"], request.path_params["ask"]
+        body = await _body(request)
+        try:
+            word = AnswerWord(str(body.get("answer")))
+        except ValueError:
+            raise _BadRequest from None
+        seconds = body.get("seconds", 0)
+        if type(seconds) is not int or word is AnswerWord.ALWAYS:
+            raise _BadRequest
+        given = AnswerRequest(word, seconds, "web")
+        await asyncio.to_thread(self._asks.answer, session, ask, given)
+        await self.feed.look()
+        return Response(status_code=204)
+
 
 class _BadRequest(Exception):
     """A request that the page never sends."""
@@ -179,10 +224,11 @@ class _BadRequest(Exception):
         self.status = status
 
 
-def session_view(session: WatchedSession) -> dict[str, Any]:
+def session_view(session: WatchedSession, home: Path) -> dict[str, Any]:
     """A session for the page; its command and policy are texts of others."""
     shown: dict[str, Any] = msgspec.to_builtins(session.view)
     shown |= {"own": session.own, "name": session.name}
+    shown["policy"] = short_path(session.view.policy, home)
     return {name: visible(each) if isinstance(each, str) else each for name, each in shown.items()}
 
 

@@ -13,7 +13,7 @@ const TITLES = { now: "Now", log: "Log", policy: "Policy", usage: "Usage", servi
 const KEY = /^#[A-Za-z0-9_-]{43}$/;
 const NEW_LINK = "Press Enter in the terminal where `keyhole web` runs for a new link.";
 
-export const state = { sessions: [], problem: "", asks: [], log: { total: 0, events: [] } };
+export const state = { sessions: [], problem: "", asks: [], more: 0, log: { total: 0, events: [] } };
 let shown = null;
 
 function name() {
@@ -37,7 +37,7 @@ function navigate() {
 }
 
 function told(event, value) {
-  if (event === "sessions") Object.assign(state, value);
+  if (event === "sessions" || event === "asks") Object.assign(state, value);
   if (event === "log") state.log = value;
   shown?.update?.(event, state);
   const asks = state.asks.length;

@@ -9,6 +9,14 @@ const ACTS = {
   stop: ["Stop", "The sandbox and all its programs end."],
   resume: ["Resume", "Its connections pass again, although a decoy was sent."],
 };
+// No comes first. A yes is given by a button that a person moves to.
+const ANSWERS = [
+  ["no", 0, "No", ""], ["once", 0, "Once", "yes"], ["for", 600, "10 minutes", "yes"],
+  ["session", 0, "This session", "yes"], ["never", 0, "Never", "danger"],
+  ["no-to-all", 0, "No to all of this session", "danger"],
+];
+const SETTLE = 600; // milliseconds in which a new question takes no answer: a click may be on its way
+const cards = new Map();
 let parts = null;
 let drawn = "";
 
@@ -16,20 +24,73 @@ export function open(main, state) {
   parts = { asks: el("section"), sessions: el("section"), stream: el("section") };
   drawn = "";
   main.append(...Object.values(parts));
+  update("asks", state);
   update("sessions", state);
   update("log", state);
 }
 
-export function leave() { parts = null; }
+export function leave() { parts = null; cards.clear(); }
 
 export function update(event, state) {
   if (!parts) return;
   if (event === "log") return drawStream(state.log);
+  if (event === "asks") return drawAsks(state);
   const text = JSON.stringify([state.sessions, state.problem]);
   // Drawn only when it has changed: a button must not move under the pointer.
   if (text === drawn) return;
   drawn = text;
   drawSessions(state);
+}
+
+// Questions keep their place and their buttons while they wait: a new one comes last.
+function drawAsks({ asks, more, sessions }) {
+  const known = new Set(asks.map((ask) => `${ask.session} ${ask.id}`));
+  for (const [key, card] of cards) {
+    if (!known.has(key)) { card.remove(); cards.delete(key); }
+  }
+  if (!asks.length) return parts.asks.replaceChildren();
+  if (!parts.asks.children.length) {
+    parts.asks.append(el("h2", { "aria-live": "polite" }), el("div", { class: "cards" }));
+  }
+  const [title, list] = parts.asks.children;
+  title.textContent = `Waiting for your answer (${number(asks.length + more)})`;
+  for (const ask of asks) {
+    const key = `${ask.session} ${ask.id}`;
+    const label = sessions.find((each) => each.id === ask.session)?.label ?? "";
+    if (!cards.has(key)) {
+      const made = askCard(ask, label);
+      cards.set(key, made);
+      list.append(made);
+    }
+    const left = Math.max(0, Math.round(ask.expires - Date.now() / 1000));
+    cards.get(key).querySelector(".left").textContent = ask.state === "pending"
+      ? `${left} s left${ask.waiting > 1 ? `, ${number(ask.waiting)} wait` : ""}`
+      : "refused meanwhile; a yes serves the next try";
+  }
+  return null;
+}
+
+function askCard(ask, label) {
+  const buttons = ANSWERS.map(([answer, seconds, text, kind]) => el("button", {
+    type: "button", class: kind, disabled: true, "aria-label": `${text}: ${ask.words}`,
+    onclick: () => reply(ask, answer, seconds, buttons),
+  }, text));
+  setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), SETTLE);
+  return el("article", { class: "card ask", "data-ask": ask.id },
+    el("p", {}, "Wants to ", el("strong", { class: "mono" }, ask.words)),
+    ask.marks.map((mark) => el("p", { class: "warn" }, `! ${mark}`)),
+    el("p", { class: "quiet" }, `session ${ask.session} `, el("code", {}, label), " · ", el("span", { class: "left" })),
+    el("footer", {}, buttons));
+}
+
+async function reply(ask, answer, seconds, buttons) {
+  buttons.forEach((each) => { each.disabled = true; });
+  try {
+    await post(`/api/asks/${ask.session}/${ask.id}`, { answer, seconds });
+  } catch (error) {
+    say(`${ask.words}: ${error.message}`);
+    buttons.forEach((each) => { each.disabled = false; });
+  }
 }
 
 function drawSessions({ sessions, problem }) {

@@ -1,0 +1,138 @@
+"""The questions of sandboxes as they come, for a page or a screen that a person can answer on.
+
+While it runs, gateways see that somebody is there, and hold what no rule names. A thread reads the
+streams of all gateways; the questions of one that ends go with its sessions.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from keyhole.app.monitor.session_list import endpoint_of
+from keyhole.app.watch.watched_gateways import WatchedGateways
+from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
+from keyhole.control.watchers import watching
+from keyhole.model.errors import ResourceUnusable
+from keyhole.model.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.control.endpoints import ControlEndpoint
+    from keyhole.control.values import AskView, WatchEvent
+
+LOOK_SECONDS = 0.25
+"""Between two looks for runs that have begun."""
+
+MAX_ASKS = 1000
+"""Questions that are held: as many as one gateway lists."""
+
+MAX_SHOWN = 160
+"""Characters of a path or ref in a question."""
+
+ANSWERS = (
+    (AnswerWord.ONCE, 0, "Once"),
+    (AnswerWord.FOR, 600, "10 minutes"),
+    (AnswerWord.SESSION, 0, "This session"),
+    (AnswerWord.NEVER, 0, "Never"),
+    (AnswerWord.NO_TO_ALL, 0, "No to all"),
+)
+"""The answers beside a plain no."""
+
+
+class AskWatch:
+    """The questions that can be answered now. `start` and `stop` may follow one another."""
+
+    def __init__(self, paths: HostPaths, changed: Callable[[], None]) -> None:
+        """`changed` is called in the thread when a question comes or goes."""
+        self._paths = paths
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._asks: dict[tuple[str, str], AskView] = {}
+        self._ending: socket.socket | None = None
+
+    def start(self) -> None:
+        """Be there to answer."""
+        if self._ending is None:
+            self._ending, ended = socket.socketpair()
+            threading.Thread(target=self._run, args=(ended,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Be gone: what is asked from now on is refused at once, unless others watch."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.close()
+
+    def asks(self) -> list[AskView]:
+        """The questions, the oldest first."""
+        with self._lock:
+            return sorted(self._asks.values(), key=lambda each: (each.asked, each.id))
+
+    def answer(self, session: str, ask: str, answer: AnswerRequest) -> None:
+        """Answer a question. Raises ControlFailed or ResourceUnusable."""
+        endpoint_of(self._paths, session).client().answer(session, ask, answer)
+
+    def _run(self, ended: socket.socket) -> None:
+        try:
+            with watching(self._paths.runtime), selectors.DefaultSelector() as selector:
+                selector.register(ended, selectors.EVENT_READ)
+                try:
+                    self._follow(selector, ended)
+                finally:
+                    for key in list(selector.get_map().values()):
+                        key.fileobj.close()  # type: ignore[union-attr] # sockets and streams
+        except ResourceUnusable:
+            return  # the list of sessions says the same
+        with self._lock:
+            self._asks.clear()
+
+    def _follow(self, selector: selectors.BaseSelector, ended: socket.socket) -> None:
+        gateways = WatchedGateways(self._paths.runtime, decisions=False)
+        while True:
+            gateways.look(selector)
+            for key, _ in selector.select(LOOK_SECONDS):
+                if key.fileobj is ended:
+                    return
+                gateways.read(key.fileobj, selector, self._take)
+
+    def _take(self, event: WatchEvent, _: ControlEndpoint) -> None:
+        ask = event.ask
+        with self._lock:
+            if ask is not None and (
+                event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
+            ):
+                self._asks[ask.session, ask.id] = ask
+                while len(self._asks) > MAX_ASKS:
+                    del self._asks[next(iter(self._asks))]
+            elif ask is not None:
+                self._asks.pop((ask.session, ask.id), None)
+            elif event.event is WatchKind.SESSION and event.state == "closed":
+                for key in [each for each in self._asks if each[0] == event.session]:
+                    del self._asks[key]
+            else:
+                return
+        self._changed()
+
+
+def ask_view(ask: AskView) -> dict[str, Any]:
+    """A question for a page: texts of the sandbox with their hidden characters written out."""
+    shown: dict[str, Any] = msgspec.to_builtins(ask)
+    shown = {name: visible(each) if isinstance(each, str) else each for name, each in shown.items()}
+    return shown | {"marks": [visible(mark) for mark in ask.marks], "words": ask_words(ask)}
+
+
+def ask_words(ask: AskView) -> str:
+    """What a yes allows; it begins with a verb of ours, never with a text of the sandbox."""
+    if ask.kind == "hosts":
+        return f"connect to {visible(ask.host)}:{ask.port}"
+    if ask.kind == "requests":
+        by = f", with the credential of {visible(ask.service)}" if ask.service else ""
+        return f"request {visible(ask.rule)[:MAX_SHOWN]} of {visible(ask.host)}{by}"
+    where = f"{visible(ask.host)}/{visible(ask.path)[:MAX_SHOWN]}"
+    return f"push ({visible(ask.method)}) {visible(ask.ref)[:MAX_SHOWN]} to {where}"

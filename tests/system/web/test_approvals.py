@@ -1,0 +1,58 @@
+"""A question of a sandbox, answered in the browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.rigs.asking import HOST, PORT, PROGRAM, asked_host
+from tests.rigs.sandbox.projects import line_of
+from tests.rigs.waiting import PATIENCE, until
+
+if TYPE_CHECKING:
+    from tests.rigs.chromium import Chromium, Page
+    from tests.rigs.sandbox.projects import Project
+    from tests.rigs.web import WebProcess
+
+pytestmark = pytest.mark.outside
+
+CARD = "document.querySelector('.card.ask')"
+FIRST = f"{CARD}.querySelector('button')"
+
+
+def _press(page: Page, label: str) -> None:
+    until(lambda: page.run(f"!!{CARD} && !{FIRST}.disabled"))
+    page.run(
+        f"[...{CARD}.querySelectorAll('button')].find(b => b.textContent === '{label}').click()"
+    )
+
+
+@pytest.mark.parametrize(("label", "said"), [("No", "refused"), ("This session", "ping")])
+def test_a_click_lets_the_held_connection_pass_or_refuses_it(
+    project: Project, browser: Chromium, web: WebProcess, label: str, said: str
+) -> None:
+    with asked_host() as policy:
+        project.policy(policy)
+        page = web.open(browser)
+        with project.running("python3", "-I", "-S", "-c", PROGRAM) as run:
+            assert line_of(run.stdout) == "ready"
+            until(lambda: page.run(f"!!{CARD}"))
+            assert f"connect to {HOST}:{PORT}" in page.run(f"{CARD}.innerText")
+            # No comes first, and has no focus: neither a click that was on its way nor a key
+            # answers.
+            assert page.run(f"{FIRST}.textContent") == "No"
+            assert page.run(f"!{CARD}.contains(document.activeElement)")
+            _press(page, label)
+            assert line_of(run.stdout) == said
+            until(lambda: page.run(f"!{CARD}"))
+            run.wait(PATIENCE)
+    answers = [each for each in project.events() if each.get("details", {}).get("via") == "web"]
+    assert [each["verdict"] for each in answers] == ["allow" if said == "ping" else "deny"]
+
+
+def test_nothing_is_held_when_no_page_is_open(project: Project, web: WebProcess) -> None:
+    """Control of the above: `keyhole web` runs, and nobody could answer."""
+    with asked_host() as policy:
+        project.policy(policy.replace('ask = ["hosts"]\n', ""))
+        assert project.run("python3", "-I", "-S", "-c", PROGRAM).out == "ready\nrefused\n"
