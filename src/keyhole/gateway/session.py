@@ -49,6 +49,11 @@ bulk uploads. A slow origin makes them wait here (I9)."""
 
 _DENY = Verdict.DENY
 
+INDEX_BURST = 100
+"""Seconds' worth of `limits.requests_per_second` that a package manager may ask for at once, of
+hosts that a preset alone names: an install of a large project asks for thousands of packages as
+fast as it can, and waits ten seconds for each that is refused."""
+
 DECOY_RULE = "limits.on_decoy"
 """The rule of events about canary files and frozen sessions."""
 
@@ -147,6 +152,7 @@ class SessionState:
         "credentialed",
         "denied",
         "down",
+        "fetches",
         "freeze",
         "frozen",
         "gathered",
@@ -177,6 +183,13 @@ class SessionState:
         )
         self.questions = TokenBucket.full("dns_per_second", limits.dns_per_second, now)
         self.requests = TokenBucket.full("requests_per_second", limits.requests_per_second, now)
+        self.fetches = TokenBucket.full(
+            "requests_per_second",
+            limits.requests_per_second,
+            now,
+            limits.requests_per_second * INDEX_BURST,
+        )
+        """Requests to package indexes."""
         self.signatures = TokenBucket.full(
             "sign", SIGNATURES_PER_SECOND, now, SIGNATURE_BURST, table="sandbox"
         )
@@ -225,6 +238,7 @@ class SessionState:
         self.connects.adjust(limits.connections_per_second, now)
         self.questions.adjust(limits.dns_per_second, now)
         self.requests.adjust(limits.requests_per_second, now)
+        self.fetches.adjust(limits.requests_per_second, now)
         change_meters(self.meters, session.book.policy, now)
         if self.asking is not None:
             self.asking.change()

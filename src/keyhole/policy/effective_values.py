@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from keyhole.model.quantity import format_duration, format_size
 from keyhole.policy import kinds
-from keyhole.policy.policy import Service, Tier
+from keyhole.policy.policy import OF_PRESETS, Service, Tier
 from keyhole.policy.schema import KEYS, SERVICE, PolicyKey
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _plain(loaded: LoadedPolicy, key: PolicyKey) -> EffectiveValue:
 
 
 def _service(loaded: LoadedPolicy, service: Service) -> list[EffectiveValue]:
-    if service.name.startswith("preset."):
+    if service.name.startswith(OF_PRESETS):
         source = ", ".join(service.sources) or "this host"
         return [EffectiveValue(service.name, ", ".join(map(str, service.patterns)), source)]
     values = []

@@ -58,12 +58,13 @@ class TokenBucket(Struct):
         return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
     def adjust(self, rate: float, now: float) -> None:
-        """Continue at another rate, with a burst of one second; the tokens taken stay taken."""
+        """Continue at another rate, with a burst of as many seconds; the tokens taken stay taken."""
         if now > self.stamp:
             self.tokens = min(self.burst, self.tokens + (now - self.stamp) * self.rate)
             self.stamp = now
-        self.tokens = min(self.tokens, rate)
-        self.rate = self.burst = rate
+        self.burst = rate * (self.burst / self.rate)
+        self.tokens = min(self.tokens, self.burst)
+        self.rate = rate
 
     def wait(self, now: float, amount: float = 1.0) -> float:
         """Seconds until `amount` can be taken, for a `Retry-After`."""

@@ -34,6 +34,9 @@ from keyhole.policy.schema import (
     RuntimeName,
 )
 
+OF_PRESETS = "preset."
+"""The beginning of the name of a service that a preset made; no service of the file has a dot."""
+
 
 class Tier(enum.IntEnum):
     """The rank of a rule: of several that match, the lowest tier decides."""

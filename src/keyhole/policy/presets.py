@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from keyhole.policy.policy import Policy, RankedRule, Service, ServiceHost, Tier
+from keyhole.policy.policy import OF_PRESETS, Policy, RankedRule, Service, ServiceHost, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ def join_presets(policy: Policy, presets: Iterable[Preset]) -> tuple[Policy, tup
         *((p, s.rule) for s in policy.services for p in s.patterns),
     ]
     for preset in presets:
-        name = f"preset.{preset.name}"
+        name = f"{OF_PRESETS}{preset.name}"
         notes += [f"{name}: {note}" for note in preset.notes]
         hosts = []
         for host in preset.hosts:

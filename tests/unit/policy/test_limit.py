@@ -88,6 +88,14 @@ def test_another_rate_gives_nothing_back_and_takes_what_is_over_it() -> None:
     assert bucket.tokens == 2.0
 
 
+def test_another_rate_keeps_the_length_of_a_burst() -> None:
+    bucket = TokenBucket.full("x", 10.0, now=0.0, burst=100.0)
+    bucket.adjust(20.0, 0.0)
+    assert (bucket.burst, bucket.tokens) == (200.0, 100.0)
+    bucket.adjust(1.0, 0.0)
+    assert (bucket.burst, bucket.tokens) == (10.0, 10.0)
+
+
 def test_who_moves_too_little_lags_and_who_moves_enough_does_not() -> None:
     pace = PaceCheck()
     assert not pace.lags("client", 0, 0.0, 60.0)

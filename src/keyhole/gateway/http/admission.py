@@ -29,11 +29,15 @@ Refused = tuple[Decision, float]
 session."""
 
 
-def check_rates(state: SessionState, common: TokenBucket | None, now: float) -> Refused | None:
-    """Count a request against the rates of the session and of the gateway."""
-    limited = state.requests.take(now)
+def check_rates(
+    state: SessionState, common: TokenBucket | None, now: float, *, index: bool = False
+) -> Refused | None:
+    """Count a request against the rates of the session and of the gateway. `index` is whether its
+    host is a package index and nothing else."""
+    own = state.fetches if index else state.requests
+    limited = own.take(now)
     if limited.verdict is not _ALLOW:
-        return limited, state.requests.wait(now)
+        return limited, own.wait(now)
     if common is not None and (limited := common.take(now)).verdict is not _ALLOW:
         return limited, common.wait(now)
     if state.busy >= state.limits.concurrent_requests:

@@ -17,6 +17,7 @@ from keyhole.inject.canary import CANARY
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.errors import Malformed, RequestUnfit
 from keyhole.model.rule import GRPC
+from keyhole.policy.policy import OF_PRESETS
 from keyhole.policy.request import RequestFacts, decide_among, decide_query
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Authorizer:
         "_git",
         "_rules",
         "canary",
+        "index",
         "mints",
         "reader",
     )
@@ -79,6 +81,8 @@ class Authorizer:
         self.canary = tuple(value for value, owner in decoys if owner == CANARY)
         """Values that bodies are searched for, too. Not placeholders: an agent that looks at its
         own environment sends them to its model."""
+        self.index = bool(rules) and all(name.startswith(OF_PRESETS) for name in rules)
+        """Whether it is a package index of the policy's presets, and nothing else."""
         self._git = any(each.host.git for each in rules.values())
         self.mints = any(isinstance(each, Minting) for each in credentials.values())
         self._decisions: dict[tuple[str, str, str], RequestDecision] = {}

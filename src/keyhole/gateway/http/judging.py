@@ -44,7 +44,7 @@ def judge_request(stream: Stream) -> None:
         refuse(stream, Decision(rule=DECOY_RULE), reason=Reason.FROZEN)
         return
     common = connection.shared.commons.requests
-    limited = check_rates(connection.state, common, stream.began)
+    limited = check_rates(connection.state, common, stream.began, index=authorizer.index)
     if limited is not None:
         refuse_for_now(stream, *limited)
         return
