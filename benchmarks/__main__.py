@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import (
     against,
+    agents,
     audit,
     containers,
     git,
@@ -43,6 +44,7 @@ MEASUREMENTS: tuple[tuple[str, Callable[[], list[Row]]], ...] = (
     ("Intercepted traffic, against an older checkout", against.measure),
     ("git, against the same server directly", git.measure),
     ("A sandbox's start", sandbox.measure_start),
+    ("An agent's start, against the agent alone", agents.measure),
     ("A published port, against loopback", ports.measure),
     ("A container's start, against docker run", containers.measure_start),
     ("A container's traffic, against Envoy on the bridge", containers.measure_traffic),

@@ -108,6 +108,12 @@ def upstream_context(extra: bytes | None = None, system: bytes | None = None) ->
     return _context(system_bundle() if system is None else system, extra)
 
 
+def check_added(extra: bytes) -> None:
+    """Check roots (PEM) that a policy adds, by themselves: the host's own list takes tens of
+    milliseconds to parse, and is parsed where origins are dialled. Raises ResourceUnusable."""
+    _trust(verifying_context(), extra, "the added roots")
+
+
 @functools.lru_cache(MAX_CONTEXTS)
 def _context(system: bytes, extra: bytes | None) -> ssl.SSLContext:
     context = verifying_context()

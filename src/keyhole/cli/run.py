@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     # An engine makes a container's network, so that no helper has to.
     helper = start_helper() if options.runtime in (None, "bwrap") else None
     learns = options.learn or options.unsafe_learn
-    plane = start_data_plane(alone=options.own_gateway or learns)
+    plane = start_data_plane(options.policy, alone=options.own_gateway or learns)
     from keyhole.cli.run_sandboxed import run_sandboxed
 
     return run_sandboxed(options, command, helper, plane)

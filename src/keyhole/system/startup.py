@@ -79,7 +79,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.judge.judge_process": (8, "only for a push"),
     "keyhole.app.setup.root_reader": (7, "brings TLS; only with services"),
     "keyhole.certs.roots": (7, "brings TLS; only with services"),
-    "keyhole.certs.truststore": (44, "brings cryptography; only with services"),
+    "keyhole.certs.truststore": (7, "brings TLS; only where a JVM is installed"),
     "keyhole.sandbox.containers.container_target": (20, "only for containers"),
     "keyhole.sandbox.containers.container_start": (18, "imported while the engine starts"),
     "asyncio": (26, "in `registration`, imported while the engine starts"),

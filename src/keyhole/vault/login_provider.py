@@ -19,11 +19,18 @@ from keyhole.model.redacted import redacted_repr
 from keyhole.vault.secret_lifetime import MAX_LIFE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import ssl
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from keyhole.policy.rulebook import Rulebook
 
 Document: TypeAlias = dict[str, object]
 """A JSON object: a login file, or an answer of a token endpoint."""
+
+ENDPOINT_PATIENCE = 60.0
+"""Seconds for the whole answer of an endpoint. It is long because a token may be
+spent although no answer came."""
 
 MAX_TOKEN = 16 * 1024
 """Characters of a token: those with claims have about 2,000, and servers accept heads of 16 KiB."""
@@ -60,6 +67,16 @@ class LoginTokenRequest(Struct, frozen=True, eq=False):
     agent: str = "keyhole"
 
     __repr__ = redacted_repr("body")
+
+
+class EndpointAccess(Struct, frozen=True):
+    """How token endpoints are reached under a policy; both values are made when they are needed."""
+
+    book: Callable[[], Rulebook]
+    """The rules for `upstream.connect`, `upstream.proxy`, `upstream.private` and addresses."""
+    context: Callable[[], ssl.SSLContext]
+    """This host's roots, and those of `upstream.ca_file`."""
+    patience: float = ENDPOINT_PATIENCE
 
 
 class LoginProvider(Protocol):

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.model.secret import SecretRef
-    from keyhole.vault.login_provider import LoginProvider, LoginTokens
-    from keyhole.vault.token_endpoint import EndpointAccess
+    from keyhole.vault.login_provider import EndpointAccess, LoginProvider, LoginTokens
 
 OLD = FRESH + 60.0
 """A login is renewed when it is read this many seconds before its end: a little more than the

@@ -20,13 +20,7 @@ from keyhole.system.https import HttpsPost, post
 from keyhole.vault.login_provider import read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from keyhole.policy.rulebook import Rulebook
-    from keyhole.vault.login_provider import Document, LoginTokenRequest
-
-PATIENCE = 60.0
-"""Seconds for the whole answer. It is long because a token may be spent although no answer came."""
+    from keyhole.vault.login_provider import Document, EndpointAccess, LoginTokenRequest
 
 DIALLING = 10.0
 """Seconds for a connection and its TLS; before that nothing is spent."""
@@ -39,16 +33,6 @@ SPENT = frozenset(
     "refresh_token_revoked".split()
 )
 """Codes for a refresh token that is no longer valid (RFC 6749 §5.2, and OpenAI's own)."""
-
-
-class EndpointAccess(Struct, frozen=True):
-    """How token endpoints are reached under a policy; both values are made when they are needed."""
-
-    book: Callable[[], Rulebook]
-    """The rules for `upstream.connect`, `upstream.proxy`, `upstream.private` and addresses."""
-    context: Callable[[], ssl.SSLContext]
-    """This host's roots, and those of `upstream.ca_file`."""
-    patience: float = PATIENCE
 
 
 class TokenAnswer(Struct, frozen=True, eq=False):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.vault.interface import SecretSource
-    from keyhole.vault.token_endpoint import EndpointAccess
+    from keyhole.vault.login_provider import EndpointAccess
 
 
 class VaultContext(Struct, frozen=True):

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import trustme
 
-from keyhole.vault.token_endpoint import EndpointAccess
+from keyhole.vault.login_provider import EndpointAccess
 from tests.rigs.gateway.origins import Origin, tls_for
 from tests.rigs.gateway.talk import Message, Talk
 from tests.rigs.policies import book

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 
 from keyhole.certs.roots import certificates, merge_certificates, system_bundle
 from keyhole.certs.truststore import PASSWORD, java_truststore
@@ -30,6 +33,30 @@ REFUSED = "SSLHandshakeException"
 NO_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nMAMBAf8=\n-----END CERTIFICATE-----\n"
 TRUSTED_ENTRY = bytes.fromhex("060c6086480186f966adca7b0101")
 """2.16.840.1.113894.746875.1.1 in DER: the attribute by which a JVM knows a trusted entry."""
+
+
+def written_by_library(bundle: bytes) -> bytes:
+    """The same store by `cryptography`, with the MAC that it always adds taken away."""
+    made = [
+        pkcs12.PKCS12Certificate(
+            x509.load_der_x509_certificate(der), hashlib.sha256(der).hexdigest()[:32].encode()
+        )
+        for der in certificates(bundle)
+    ]
+    sealed = pkcs12.serialize_java_truststore(made, NoEncryption())
+    # The MAC is the last element of the outer one: a SEQUENCE { SEQUENCE { … } … }.
+    start = sealed.rindex(bytes.fromhex("0609608648016503040201"))  # its SHA-256
+    while sealed[start] != 0x30 or start + 2 + sealed[start + 1] != len(sealed):
+        start -= 1
+    size = int.from_bytes(sealed[2 : 2 + (sealed[1] & 0x7F)])
+    body = sealed[len(sealed) - size : start]
+    length = len(body).to_bytes((len(body).bit_length() + 7) // 8)
+    return b"\x30" + bytes([0x80 | len(length)]) + length + body
+
+
+def test_it_is_byte_for_byte_what_a_library_writes() -> None:
+    few = b"".join(trustme.CA().cert_pem.bytes() for _ in range(3))
+    assert java_truststore(few) == written_by_library(few)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.vault.interface import FetchedSecret
-    from keyhole.vault.token_endpoint import EndpointAccess
+    from keyhole.vault.login_provider import EndpointAccess
     from tests.rigs.gateway.talk import Message
 
 HOUR = 3600

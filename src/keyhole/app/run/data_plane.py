@@ -139,6 +139,11 @@ class DataPlaneStartup:
 
     def _take(self, words: dict[str, Any]) -> None:
         match words:
+            case {"do": "warm-up"}:
+                # Before it is confined, which makes no difference: there is no secret yet, and no
+                # thread.
+                importlib.import_module("keyhole.app.run.data_plane_opening")
+                importlib.import_module("keyhole.app.session.session_trust")
             case {
                 "do": "confine",
                 "audit": audit,

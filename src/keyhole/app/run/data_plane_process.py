@@ -63,6 +63,11 @@ class RunDataPlaneProcess:
 
     # ── before there is a loop ────────────────────────────────────────────────────────────────────
 
+    def warm_up(self) -> None:
+        """Have it import what a session needs that inspects a host, before it knows its session."""
+        with contextlib.suppress(SetupFailed):  # it has ended, which the next message reports
+            self._send_words(do="warm-up")
+
     def confine(self, places: HostPaths, *, inspects: bool) -> None:
         """Have it lock itself down and import its modules. A second call does nothing."""
         if not self._confined:

@@ -314,6 +314,12 @@ def _roots(policy: Policy) -> tuple[Path, ...]:
     return (found,) if found else ()
 
 
+def _truststore(bundle: bytes) -> bytes:
+    from keyhole.certs.truststore import java_truststore
+
+    return java_truststore(bundle)
+
+
 def _kit(
     intent: RunRequest, site: SurveyedSandbox, sandbox_trust: SandboxTrust | None
 ) -> ClientSetup:
@@ -321,11 +327,10 @@ def _kit(
     certificates = None
     if sandbox_trust is not None:
         from keyhole.app.setup.root_reader import sandbox_bundle
-        from keyhole.certs.truststore import java_truststore
 
         bundle = sandbox_bundle(sandbox_trust.roots, sandbox_trust.authority)
         certificates = SandboxCertificates(
-            sandbox_trust.authority, bundle, lambda: java_truststore(bundle)
+            sandbox_trust.authority, bundle, lambda: _truststore(bundle)
         )
     policy, home = intent.joined.policy, intent.places.home
     inside = site.container_target

@@ -21,9 +21,9 @@ from keyhole.model.errors import Refused
 from keyhole.model.text import visible
 from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.files.trusted_programs import refuse_writable_programs
+from keyhole.vault.login_provider import EndpointAccess
 from keyhole.vault.login_source import RenewalFailures
 from keyhole.vault.source_paths import trusted_paths
-from keyhole.vault.token_endpoint import EndpointAccess
 from keyhole.vault.vault import Vault, VaultContext
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.setup.trusted_roots import TrustedRoots
-from keyhole.certs.roots import merge_certificates, system_bundle, upstream_context
+from keyhole.certs.roots import check_added, merge_certificates, system_bundle, upstream_context
 from keyhole.model.errors import Refused, ResourceUnusable
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.policy.policy import Policy
+
+
+_UNUSABLE = "the certificates that origins are verified by: {}"
 
 
 def open_roots(policy: Policy, examined: ExaminedPolicy) -> TrustedRoots:
@@ -27,11 +30,11 @@ def open_roots(policy: Policy, examined: ExaminedPolicy) -> TrustedRoots:
         if added is None:
             raise Refused(f"upstream.ca_file {policy.upstream.ca_file} cannot be read")
     try:
-        roots = TrustedRoots(system_bundle(), added)
-        origin_context(roots)
+        if added is not None:
+            check_added(added)
+        return TrustedRoots(system_bundle(), added)
     except ResourceUnusable as error:
-        raise Refused(f"the certificates that origins are verified by: {error}") from None
-    return roots
+        raise Refused(_UNUSABLE.format(error)) from None
 
 
 def sandbox_bundle(roots: TrustedRoots, authority: bytes) -> bytes:
@@ -41,5 +44,9 @@ def sandbox_bundle(roots: TrustedRoots, authority: bytes) -> bytes:
 
 
 def origin_context(roots: TrustedRoots) -> ssl.SSLContext:
-    """The TLS context of the gateway's own connections; sessions with the same roots share it."""
-    return upstream_context(roots.added, roots.system)
+    """The TLS context of the gateway's own connections; sessions with the same roots share it.
+    Raises Refused."""
+    try:
+        return upstream_context(roots.added, roots.system)
+    except ResourceUnusable as error:
+        raise Refused(_UNUSABLE.format(error)) from None
