@@ -58,7 +58,7 @@ class TokenBucket(Struct):
         return min(self.burst, self.tokens + max(0.0, now - self.stamp) * self.rate)
 
     def adjust(self, rate: float, now: float) -> None:
-        """Continue at another rate, with a burst of as many seconds; the tokens taken stay taken."""
+        """Continue at another rate, with a burst of as many seconds; taken tokens stay taken."""
         if now > self.stamp:
             self.tokens = min(self.burst, self.tokens + (now - self.stamp) * self.rate)
             self.stamp = now
