@@ -164,11 +164,11 @@ def test_always_refuses_a_file_that_nobody_accepted(unnamed: Callable[..., Proje
 
 
 def test_a_command_of_the_policy_answers(unnamed: Callable[..., Project]) -> None:
-    """The question is JSON on its standard input; trust marks it, and its change is not run."""
+    """The question is JSON on its standard input, and trust marks the command (I11)."""
     project = unnamed(
         '[sandbox]\nwritable = ["out"]\n[approvals]\ncommand = "python3 ./bot.py"\nwait = "30s"\n'
     )
-    project.write("out/kept", "")
+    project.write("out/ca.pem", (project.directory / "ca.pem").read_text())
     project.write(
         "bot.py",
         "import json, sys\n"
@@ -178,7 +178,8 @@ def test_a_command_of_the_policy_answers(unnamed: Callable[..., Project]) -> Non
     )
     checked = project("check")
     assert "runs a command of this host, which may answer for you" in checked.out, checked
-    done = project.shell(f"{CURL.format('origin.example')}; {CURL.format('second.example')}")
+    both = f"{CURL.format('origin.example')}; {CURL.format('second.example')}"
+    done = project.shell(f"cd {project.directory}/out && {both}")
     assert done.out == "hello /page", done
     answers = [(e["host"], e["reason"]) for e in project.events() if e["kind"] == "ask"]
     assert ("origin.example", "approved") in answers

@@ -489,17 +489,17 @@ class OwnGateway(RemoteGateway):
         from keyhole.app.session.approval_command import run_approval_command
 
         follower = self._follower
-        if self._consulting >= MAX_COMMANDS or follower is None:
-            why = "too many commands run" if follower is not None else "the session has just begun"
-            self._plane.tell(pack_message(CommandAnswered(number, why=why)))
+        if self._consulting >= MAX_COMMANDS:
+            self._plane.tell(pack_message(CommandAnswered(number, why="too many commands run")))
             return
         self._consulting += 1
         loop, sources = asyncio.get_running_loop(), self._own_session.sources()
 
         def work() -> None:
             home, env = self._own_session.places.home, sources.provider.env
+            examined = follower.examined if follower is not None else sources.stock.examined
             try:
-                printed = run_approval_command(follower.examined, home, env, ask)
+                printed = run_approval_command(examined, home, env, ask)
                 answer = CommandAnswered(number, printed)
             except (KeyholeError, OSError, ValueError) as error:
                 answer = CommandAnswered(number, why=str(error) or "it failed")
