@@ -1290,6 +1290,7 @@ ELSEWHERE: dict[str, str] = {
             gateway.git.lfs.Upload.of gateway.git.lfs.storage_head
             gateway.git.push_body.PushBody.take gateway.git.push_exchange.PushStream.send_push
             gateway.git.quarantine.Quarantine.write gateway.git.responses.BodyRewriter.feed
+            gateway.http.authorize.Authorizer.decide_again
             gateway.http.authorize.Authorizer.decoys gateway.http.collecting.Collecting.send_push
             gateway.http.collecting.Collecting.take
             gateway.http.connection.ClientConnection.received
@@ -1326,6 +1327,8 @@ ELSEWHERE: dict[str, str] = {
             gateway.upstream.http2.OriginStream.response_begun
             gateway.upstream.http2.OriginStream.response_data
             gateway.upstream.http2.OriginStream.send_data""",
+        "looks an id up, or hands bytes of ours to a program": """
+            policy.asks.Asks.find system.child.Children.run""",
         "writes what was read before": """
             http.frames.data_frames http.frames.frame http.frames.header_frames
             http.hpack.encode_field http.hpack.encode_line""",
