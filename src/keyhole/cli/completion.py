@@ -38,6 +38,8 @@ WORDS = {
     "keyhole resume ids": "sessions",
     "keyhole revoke ids": "sessions",
     "keyhole log session": "sessions",
+    "keyhole learn session": "sessions",
+    "keyhole replay session": "sessions",
     "keyhole findings dismiss ids": "findings",
     "keyhole home reset path": "homes",
     "keyhole services show name": "services",

@@ -8,7 +8,7 @@ sandbox chooses what is seen.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,12 +82,20 @@ class Proposal(Struct, frozen=True):
         return f"{said}; {self.addition.remark}" if self.addition.remark else said
 
 
+class _SeenRequest(NamedTuple):
+    """A request, and the rule for it alone."""
+
+    rule: str
+    use: RecordedUse
+    times: int
+
+
 def propose(
     book: Rulebook, uses: Mapping[RecordedUse, int], known: KnownHosts
 ) -> tuple[Proposal, ...]:
     """The lines for everything that the policy denies: known ones first, then the most used."""
     found: dict[RuleAddition, Proposal] = {}
-    requests: dict[tuple[str, str, str], dict[RecordedUse, int]] = defaultdict(dict)
+    requests: dict[tuple[str, str, str], list[_SeenRequest]] = defaultdict(list)
     crowded = crowded_domains(use.host for use in uses)
     for use, count in uses.items():
         decision = judge_use(book, use)
@@ -99,13 +107,14 @@ def propose(
         added = fix.addition
         if use.word and added.key in ("allow", "allow_also") and added.table != ("egress",):
             if decision.reason is not Reason.GUARDED_ENDPOINT:
-                requests[".".join(added.table), added.key, use.word][use] = count
+                seen = _SeenRequest(str(added.value), use, count)
+                requests[".".join(added.table), added.key, use.word].append(seen)
                 continue
             _merge(found, Proposal(added, count, str(use), concern=GUARDED))
             continue
         _merge(found, _of_host(use, count, added, known, crowded))
-    for (table, key, _), seen in requests.items():
-        for proposal in _of_requests(book, tuple(table.split(".")), key, seen):
+    for (table, key, _), alike in requests.items():
+        for proposal in _of_requests(tuple(table.split(".")), key, alike):
             _merge(found, proposal)
     return tuple(
         sorted(found.values(), key=lambda p: (not p.is_preselected, bool(p.concern), -p.count))
@@ -149,16 +158,14 @@ def _of_host(
 
 
 def _of_requests(
-    book: Rulebook, table: tuple[str, ...], key: str, seen: Mapping[RecordedUse, int]
+    table: tuple[str, ...], key: str, requests: Iterable[_SeenRequest]
 ) -> Iterable[Proposal]:
     """Rules for requests of one word to one service; siblings become one rule."""
     rules: dict[tuple[str, ...], tuple[int, RecordedUse]] = {}
-    for use, count in seen.items():
-        fix = explain(book, use.target).fix
-        if fix is not None:
-            text = str(fix.addition.value)
-            counted, example = rules.get(tuple(text.split("/")), (0, use))
-            rules[tuple(text.split("/"))] = (counted + count, example)
+    for seen in requests:
+        path = tuple(seen.rule.split("/"))
+        counted, example = rules.get(path, (0, seen.use))
+        rules[path] = (counted + seen.times, example)
     for segments, members in _generalised(list(rules)).items():
         count = sum(rules[each][0] for each in members)
         example = rules[members[0]][1]

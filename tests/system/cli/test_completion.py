@@ -115,7 +115,7 @@ def test_names_that_cannot_be_read_are_none(keyhole: Keyhole, kind: str) -> None
 
 FREE = {
     "image", "trust", "target", "method", "path", "host", "since", "last", "head", "duration",
-    "uses", "stray", "publish",
+    "uses", "stray", "publish", "take", "port",
 }  # fmt: skip
 """Arguments that only the person knows."""
 

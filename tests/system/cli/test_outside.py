@@ -281,7 +281,8 @@ def test_why_names_the_preset_that_has_a_host(keyhole: Keyhole) -> None:
     target = ("why", "https://pip.corp.example/simple/x")
     ran = keyhole(*target)
     assert ran.code == 1
-    advice = ran.out.partition("to allow it, add:\n")[2]
+    advice, _, command = ran.out.partition("to allow it, add:\n")[2].partition("  or let")
+    assert "keyhole allow https://pip.corp.example/simple/x --save" in command
     assert advice == '    [egress]\n    presets = ["python"]\n'
     keyhole.policy(advice)
     assert keyhole(*target).code == 0

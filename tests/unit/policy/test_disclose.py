@@ -10,6 +10,7 @@ from keyhole.inject.preset import Preset, PresetHost
 from keyhole.model.host import HostPattern
 from keyhole.model.secret import Secret
 from keyhole.policy.disclose import disclose
+from keyhole.policy.learning_mode import LearningMode
 from keyhole.policy.policy import Limits
 from keyhole.policy.presets import join_presets
 from tests.rigs.policies import loaded
@@ -145,3 +146,9 @@ def test_a_presets_credential_is_told_of_and_not_told() -> None:
 def test_the_same_policy_is_told_in_the_same_words() -> None:
     assert disclose(loaded(FULL).policy) == disclose(loaded(FULL).policy)
     assert disclose(loaded(FULL).policy).isascii()
+
+
+def test_a_learning_run_is_told_as_one() -> None:
+    policy = loaded("").policy
+    assert json.loads(disclose(LearningMode().apply(policy)))["learning"] is True
+    assert "learning" not in told("")

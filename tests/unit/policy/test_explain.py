@@ -293,3 +293,10 @@ def test_a_suggestion_is_a_change_that_can_be_made() -> None:
 
 def test_a_path_that_no_rule_can_name_gets_no_suggestion() -> None:
     assert why("https://plain.example/a/**").fix is None
+
+
+def test_a_tag_of_a_read_only_repository_is_one_for_tags() -> None:
+    found = why("git push https://git.example/c/d refs/tags/v1")
+    assert found.decision.reason is Reason.READ_ONLY
+    assert found.fix == SuggestedFix("services.reader", "tags", '["v1"]')
+    assert why("git push https://git.example/c/d refs/for/x").fix is None
