@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -110,8 +111,12 @@ class AskWatch:
 
     def _follow(self, selector: selectors.BaseSelector, ended: socket.socket) -> None:
         gateways = WatchedGateways(self._paths.runtime, decisions=False)
+        due = 0.0
         while True:
-            gateways.look(selector)
+            # Not at each event: a gateway that ends its stream at once is not asked without end.
+            if time.monotonic() >= due:
+                gateways.look(selector)
+                due = time.monotonic() + LOOK_SECONDS
             for key, _ in selector.select(LOOK_SECONDS):
                 if key.fileobj is ended:
                     return
@@ -123,6 +128,8 @@ class AskWatch:
             if ask is not None and (
                 event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
             ):
+                if self._asks.get((ask.session, ask.id)) == ask:
+                    return
                 self._asks[ask.session, ask.id] = ask
                 while len(self._asks) > MAX_ASKS:
                     del self._asks[next(iter(self._asks))]
