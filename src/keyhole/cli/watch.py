@@ -19,7 +19,7 @@ from keyhole.cli.flags import add_json_flag
 from keyhole.cli.gateway_client import failure
 from keyhole.cli.paint import json_text
 from keyhole.cli.typed_answer import TypedLines, read_answer
-from keyhole.cli.verb_context import find_host_paths
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.cli.watch_rows import event_json, event_line
 from keyhole.control.client import ControlFailed
 from keyhole.control.values import AskStanding, WatchKind
@@ -76,7 +76,8 @@ def _show_screen() -> int | None:
         return None
     from keyhole.app.screen.watch_source import WatchSource
 
-    app = WatchApp(WatchSource(find_host_paths()))
+    search_path = environment().get("PATH", "")
+    app = WatchApp(WatchSource(find_host_paths(), search_path))
     app.run()
     return app.return_code or EXIT_OK
 

@@ -51,6 +51,25 @@ def test_a_click_lets_the_held_connection_pass_or_refuses_it(
     assert [each["verdict"] for each in answers] == ["allow" if said == "ping" else "deny"]
 
 
+def test_always_writes_the_rule_and_shows_the_change(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    with asked_host() as policy:
+        project.policy(policy)
+        page = web.open(browser)
+        with project.running("python3", "-I", "-S", "-c", PROGRAM) as run:
+            assert line_of(run.stdout) == "ready"
+            _press(page, "Always…")
+            assert page.run("document.activeElement.textContent") == "Cancel"
+            page.run("document.querySelector('dialog .danger').click()")
+            assert line_of(run.stdout) == "ping"
+            dialog = "document.querySelector('dialog').innerText"
+            until(lambda: f'+allow = ["{HOST}:{PORT}"]' in page.run(dialog))
+            run.wait(PATIENCE)
+        # The file is accepted as it is now: the next run asks nothing.
+        assert project("run", "--", "python3", "-I", "-S", "-c", PROGRAM).out == "ready\nping\n"
+
+
 def test_nothing_is_held_when_no_page_is_open(project: Project, web: WebProcess) -> None:
     """Control of the above: `keyhole web` runs, and nobody could answer."""
     with asked_host() as policy:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from keyhole.app.monitor.session_list import endpoint_of
+from keyhole.app.watch.lasting_rule import save_rule_for
 from keyhole.app.watch.watched_gateways import WatchedGateways
 from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
 from keyhole.control.watchers import watching
-from keyhole.model.errors import ResourceUnusable
+from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ ANSWERS = (
     (AnswerWord.ONCE, 0, "Once"),
     (AnswerWord.FOR, 600, "10 minutes"),
     (AnswerWord.SESSION, 0, "This session"),
+    (AnswerWord.ALWAYS, 0, "Always"),
     (AnswerWord.NEVER, 0, "Never"),
     (AnswerWord.NO_TO_ALL, 0, "No to all"),
 )
@@ -49,9 +52,11 @@ ANSWERS = (
 class AskWatch:
     """The questions that can be answered now. `start` and `stop` may follow one another."""
 
-    def __init__(self, paths: HostPaths, changed: Callable[[], None]) -> None:
-        """`changed` is called in the thread when a question comes or goes."""
+    def __init__(self, paths: HostPaths, changed: Callable[[], None], search_path: str) -> None:
+        """`changed` is called in the thread when a question comes or goes. `search_path` is the
+        user's PATH, by which programs that a policy names are found."""
         self._paths = paths
+        self._search_path = search_path
         self._changed = changed
         self._lock = threading.Lock()
         self._asks: dict[tuple[str, str], AskView] = {}
@@ -74,9 +79,21 @@ class AskWatch:
         with self._lock:
             return sorted(self._asks.values(), key=lambda each: (each.asked, each.id))
 
-    def answer(self, session: str, ask: str, answer: AnswerRequest) -> None:
-        """Answer a question. Raises ControlFailed or ResourceUnusable."""
-        endpoint_of(self._paths, session).client().answer(session, ask, answer)
+    def answer(self, session: str, ask: str, answer: AnswerRequest) -> list[str]:
+        """Answer a question. Returns the lines of the policy that an "always" has changed. Raises
+        KeyholeError."""
+        client = endpoint_of(self._paths, session).client()
+        changed: list[str] = []
+        if answer.answer is AnswerWord.ALWAYS:
+            with self._lock:
+                known = self._asks.get((session, ask))
+            if known is None:
+                raise Refused("this question is no longer open")
+            # The file first: what cannot be written is not allowed either.
+            policy = client.session(session).policy
+            changed = save_rule_for(known, policy, self._paths, self._search_path)
+        client.answer(session, ask, answer)
+        return changed
 
     def _run(self, ended: socket.socket) -> None:
         try:
@@ -94,8 +111,12 @@ class AskWatch:
 
     def _follow(self, selector: selectors.BaseSelector, ended: socket.socket) -> None:
         gateways = WatchedGateways(self._paths.runtime, decisions=False)
+        due = 0.0
         while True:
-            gateways.look(selector)
+            # Not at each event: a gateway that ends its stream at once is not asked without end.
+            if time.monotonic() >= due:
+                gateways.look(selector)
+                due = time.monotonic() + LOOK_SECONDS
             for key, _ in selector.select(LOOK_SECONDS):
                 if key.fileobj is ended:
                     return
@@ -107,6 +128,8 @@ class AskWatch:
             if ask is not None and (
                 event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
             ):
+                if self._asks.get((ask.session, ask.id)) == ask:
+                    return
                 self._asks[ask.session, ask.id] = ask
                 while len(self._asks) > MAX_ASKS:
                     del self._asks[next(iter(self._asks))]

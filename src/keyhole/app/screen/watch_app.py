@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Input, Static
 
 from keyhole.app.monitor.ask_watch import ANSWERS, ask_words
@@ -79,8 +80,8 @@ class WatchApp(App[None]):
         border: round $primary; background: $surface;
     }
     .dialog VerticalScroll { height: auto; max-height: 14; margin: 1 0; }
-    .answers { height: auto; }
-    .answers Button { margin-right: 1; min-width: 10; }
+    .answers { height: auto; layout: grid; grid-size: 4; grid-rows: 3; grid-gutter: 0 1; }
+    .answers Button { width: 100%; min-width: 8; }
     """
     TITLE = "keyhole watch"
     ENABLE_COMMAND_PALETTE = False
@@ -167,12 +168,18 @@ class WatchApp(App[None]):
             state = self._source.look(wanted)
         finally:
             self._busy = False
-        self.call_from_thread(self._draw, wanted, state)
+        with contextlib.suppress(RuntimeError):  # the screen was closed meanwhile
+            self.call_from_thread(self._draw, wanted, state)
 
     def _draw(self, wanted: EventFilter, state: WatchState) -> None:
         if wanted != self._wanted:
-            return self.look()  # the filter was changed meanwhile
+            self.look()  # the filter was changed meanwhile
+            return
         self._state = state
+        with contextlib.suppress(NoMatches):  # the screen is being closed
+            self._draw_all(state)
+
+    def _draw_all(self, state: WatchState) -> None:
         count = len(state.sessions.sessions)
         named = "1 session" if count == 1 else f"{count} sessions"
         waiting = f", {len(state.asks)} waiting for your answer (a)" if state.asks else ""
@@ -182,7 +189,6 @@ class WatchApp(App[None]):
         self.screen_stack[0].query_one("#problem").display = bool(state.sessions.problem)
         self._draw_sessions(state)
         self._draw_events(state)
-        return None
 
     def _static(self, name: str, text: str) -> None:
         self.screen_stack[0].query_one(f"#{name}", Static).update(Text(text))
@@ -350,10 +356,14 @@ class WatchApp(App[None]):
         self.push_screen(QuestionDialog(title, Text(text), ((act, label),)), answered)
 
     @work(thread=True)
-    def _do_in_thread(self, act: Callable[[], None]) -> None:
+    def _do_in_thread(self, act: Callable[[], list[str]]) -> None:
         try:
-            act()
+            changed = act()
         except KeyholeError as error:
             said = visible(str(error))
             self.call_from_thread(self.notify, said, severity="error", markup=False)
+        else:
+            if changed:
+                dialog = DetailsDialog("Written into the policy", Text("\n".join(changed)))
+                self.call_from_thread(self.push_screen, dialog)
         self.call_from_thread(self.look)

@@ -27,7 +27,7 @@ class DetailsDialog(ModalScreen[None]):
         super().__init__()
         self._title = title
         self._text = text
-        self._closed = False
+        self._is_done = False
 
     def compose(self) -> ComposeResult:
         """Title, text, button."""
@@ -43,8 +43,8 @@ class DetailsDialog(ModalScreen[None]):
 
     def action_close(self) -> None:
         """Close, once: further keys may come before it is gone."""
-        if not self._closed:
-            self._closed = True
+        if not self._is_done:
+            self._is_done = True
             self.dismiss()
 
 

@@ -34,11 +34,10 @@ class WatchState(Struct, frozen=True):
 class WatchSource:
     """The control sockets and the log of one user. Its methods block."""
 
-    def __init__(self, paths: HostPaths, *, answers: bool = True) -> None:
-        """`answers`: sandboxes ask while it is open, because a person is there to answer."""
+    def __init__(self, paths: HostPaths, search_path: str = "") -> None:
+        """`search_path` is the user's PATH."""
         self._paths = paths
-        self._answers = answers
-        self._watch = AskWatch(paths, lambda: self.changed())
+        self._watch = AskWatch(paths, lambda: self.changed(), search_path)
         self.changed: Callable[[], None] = lambda: None
         """Called in a thread when a question comes or goes."""
         self._log = LogStore(paths.audit)
@@ -54,17 +53,17 @@ class WatchSource:
 
     def open(self) -> None:
         """Be there to answer."""
-        if self._answers:
-            self._watch.start()
+        self._watch.start()
 
     def close(self) -> None:
         """Be gone."""
         self._watch.stop()
 
-    def answer(self, ask: AskView, answer: AnswerRequest) -> None:
-        """Answer a question. Raises ControlFailed or ResourceUnusable."""
-        self._watch.answer(ask.session, ask.id, answer)
+    def answer(self, ask: AskView, answer: AnswerRequest) -> list[str]:
+        """Answer a question. Returns the lines of the policy that changed. Raises KeyholeError."""
+        return self._watch.answer(ask.session, ask.id, answer)
 
-    def act(self, session: str, act: str) -> None:
-        """Revoke, stop or resume a session. Raises ControlFailed or ResourceUnusable."""
+    def act(self, session: str, act: str) -> list[str]:
+        """Revoke, stop or resume a session; nothing to show. Raises KeyholeError."""
         act_on_session(self._paths, session, act)
+        return []

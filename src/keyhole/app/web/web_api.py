@@ -70,7 +70,7 @@ class WebApi:
         self._policy = policy
         self._seen = 0
         self._events: list[dict[str, Any]] = []
-        self._asks = AskWatch(paths, self._hurry)
+        self._asks = AskWatch(paths, self._hurry, search_path)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.feed = LiveFeed(self._look, self._attend)
         self.opened: Callable[[], None] = lambda: None
@@ -208,12 +208,12 @@ class WebApi:
         except ValueError:
             raise _BadRequest from None
         seconds = body.get("seconds", 0)
-        if type(seconds) is not int or word is AnswerWord.ALWAYS:
+        if type(seconds) is not int:
             raise _BadRequest
         given = AnswerRequest(word, seconds, "web")
-        await asyncio.to_thread(self._asks.answer, session, ask, given)
+        changed = await asyncio.to_thread(self._asks.answer, session, ask, given)
         await self.feed.look()
-        return Response(status_code=204)
+        return JSONResponse({"changed": changed})
 
 
 class _BadRequest(Exception):

@@ -1,7 +1,7 @@
 // Sessions, what waits for an answer, and decisions as they are made.
 
 import { post } from "./api.js";
-import { age, confirm, el, number, say, size } from "./dom.js";
+import { age, confirm, el, number, say, show, size } from "./dom.js";
 import { row } from "./events.js";
 
 const ACTS = {
@@ -12,7 +12,7 @@ const ACTS = {
 // No comes first. A yes is given by a button that a person moves to.
 const ANSWERS = [
   ["no", 0, "No", ""], ["once", 0, "Once", "yes"], ["for", 600, "10 minutes", "yes"],
-  ["session", 0, "This session", "yes"], ["never", 0, "Never", "danger"],
+  ["session", 0, "This session", "yes"], ["always", 0, "Always…", "yes"], ["never", 0, "Never", "danger"],
   ["no-to-all", 0, "No to all of this session", "danger"],
 ];
 const SETTLE = 600; // milliseconds in which a new question takes no answer: a click may be on its way
@@ -73,7 +73,7 @@ function drawAsks({ asks, more, sessions }) {
 function askCard(ask, label) {
   const buttons = ANSWERS.map(([answer, seconds, text, kind]) => el("button", {
     type: "button", class: kind, disabled: true, "aria-label": `${text}: ${ask.words}`,
-    onclick: () => reply(ask, answer, seconds, buttons),
+    onclick: () => (answer === "always" ? always(ask, buttons) : reply(ask, answer, seconds, buttons)),
   }, text));
   setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), SETTLE);
   return el("article", { class: "card ask", "data-ask": ask.id },
@@ -83,10 +83,19 @@ function askCard(ask, label) {
     el("footer", {}, buttons));
 }
 
+function always(ask, buttons) {
+  const text = `This is written into the policy of the session, and accepted: ${ask.rule}`;
+  confirm(`Always ${ask.words}?`, text, "Write the rule", () => reply(ask, "always", 0, buttons));
+}
+
 async function reply(ask, answer, seconds, buttons) {
   buttons.forEach((each) => { each.disabled = true; });
   try {
-    await post(`/api/asks/${ask.session}/${ask.id}`, { answer, seconds });
+    const { changed } = await post(`/api/asks/${ask.session}/${ask.id}`, { answer, seconds });
+    if (changed.length) {
+      const close = el("button", { type: "button", onclick: (event) => event.target.closest("dialog").close() }, "Close");
+      show("Written into the policy", el("pre", {}, el("code", {}, changed.join("\n"))), [close], close);
+    }
   } catch (error) {
     say(`${ask.words}: ${error.message}`);
     buttons.forEach((each) => { each.disabled = false; });
