@@ -53,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
     store = HomeStore(find_host_paths().homes)
     try:
         return _reset(store, options) if options.action == "reset" else _list(store, options)
+    except BrokenPipeError:
+        raise  # the reader is gone
     except OSError as error:
         raise CliError(f"kept homes cannot be read or removed: {visible(str(error))}") from None
 
