@@ -24,7 +24,11 @@ from keyhole.app.setup.host_paths import find_policy
 from keyhole.app.setup.launch_preparation import RunRequest
 from keyhole.app.setup.policy_acceptance import examine_policy
 from keyhole.app.setup.policy_file import parse_policy, with_presets
-from keyhole.app.setup.program_visibility import NOT_STARTED, explain_hidden
+from keyhole.app.setup.program_visibility import (
+    NOT_STARTED,
+    explain_hidden,
+    explain_missing,
+)
 from keyhole.app.setup.secret_paths import secret_files
 from keyhole.cli.consent import require_accepted
 from keyhole.cli.errors import CliError
@@ -157,8 +161,9 @@ def _run(options: argparse.Namespace, command: tuple[str, ...], resources: _Reso
         if held is not None and (line := held.finish()):
             messages.tell(line)
     if outcome.code in NOT_STARTED and resources.target is None:
-        base, sandbox = gateway.prepared.base, policy.sandbox
-        for line in explain_hidden(base, sandbox, _host(request.joined, project, places)):
+        base, host = gateway.prepared.base, _host(request.joined, project, places)
+        lines = explain_hidden(base, policy.sandbox, host)
+        for line in lines or explain_missing(command[0], FileProfiles(), host):
             messages.tell(line)
     tell_end(outcome, messages)
     if request.learning:

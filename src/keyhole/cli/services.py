@@ -54,13 +54,15 @@ _COLUMNS = (
     Column("NAME"),
     Column("KIND", needs=60),
     Column("HOW SURE", needs=80),
+    Column("LOOKED AT", needs=100),
     Column("HOSTS", Fit.WRAPPED),
 )
 
 
 def _row(template: ServiceTemplate) -> tuple[Cell, ...]:
-    sure = describe_knowledge(template.sure, template.looked_at)
-    return tuple(map(cell, (template.name, template.kind.value, sure, _hosts(template.hosts[0]))))
+    known = template.sure.value, template.looked_at or "no"
+    parts = template.name, template.kind.value, *known, _hosts(template.hosts[0])
+    return tuple(map(cell, parts))
 
 
 def _hosts(entry: HostTemplate) -> str:

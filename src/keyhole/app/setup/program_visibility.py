@@ -24,10 +24,11 @@ from keyhole.sandbox.files.paths import is_within
 from keyhole.system.walk import LinkInPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from keyhole.host.host_environment import HostEnvironment
     from keyhole.host.program_trees import ProgramTrees
+    from keyhole.inject.agent_profile import AgentProfile
     from keyhole.policy.policy import Sandbox
     from keyhole.sandbox.launch import Launch
 
@@ -69,9 +70,33 @@ def explain_hidden(launch: Launch, sandbox: Sandbox, host: HostEnvironment) -> t
         path = ":".join([*map(host.shown, map(Path, search)), launch.environment["PATH"]])
         lines.append("and under [sandbox.env]:")
         lines.append(f"  PATH = {json.dumps(path, ensure_ascii=False)}")
-    if not hidden.interpreter and not any(is_within(hidden.path, tree) for tree in shown):
-        lines.append(f"then run `keyhole run -- {visible(hidden.trees.real)}`")
+    again = _command_for(hidden, shown, needed)
+    if again:
+        lines.append(f"then run `keyhole run -- {visible(again)}`")
     return tuple(lines)
+
+
+def _command_for(hidden: HiddenProgram, shown: list[str], needed: list[str]) -> str:
+    """The program to type once the trees are shown; empty if what was typed will do.
+
+    A Python of a virtual environment is started by its own path: by that of the interpreter behind
+    the link it would not find the environment's packages.
+    """
+    if hidden.interpreter or any(is_within(hidden.path, tree) for tree in shown):
+        return ""
+    if any(is_within(hidden.path, tree) for tree in needed):
+        return "" if "/" in hidden.typed else hidden.path
+    return hidden.trees.real
+
+
+def explain_missing(
+    name: str, profiles: Mapping[str, AgentProfile], host: HostEnvironment
+) -> tuple[str, ...]:
+    """The line for an agent that this host does not have, and that therefore did not start."""
+    if name not in profiles or shutil.which(name, path=host.env.get("PATH", "")):
+        return ()
+    profile = profiles[name]
+    return (f"{profile.title} is not installed on this host; `{profile.install}` installs it",)
 
 
 def _find_hidden(launch: Launch, host: HostEnvironment) -> HiddenProgram | None:
