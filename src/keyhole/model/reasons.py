@@ -135,18 +135,17 @@ REASONS: Mapping[str, ReasonInfo] = {
     ),
     Reason.OWN_PORT: _deny("the port of this host is Keyhole's own"),
     # asked of a person
-    Reason.HELD: _deny("it waits for a person's answer", retry=True),
+    Reason.HELD: _deny("it waits for a person's answer"),
     Reason.APPROVED: _allow("a person allowed it when they were asked"),
     Reason.NOT_APPROVED: _deny("a person was asked, and said no"),
     Reason.UNANSWERED: _deny(
         "a person was asked, and did not answer in time",
         "`keyhole asks` lists it; after `keyhole approve`, a second try passes",
-        retry=True,
     ),
     Reason.TOO_MANY_ASKED: _deny(
         "no rule names it, and too many questions wait for an answer already",
         "`keyhole asks` lists them",
-        retry=True,
+        status=429, grpc=_EXHAUSTED, retry=True,
     ),
     # DNS
     Reason.TYPE_NOT_ANSWERED: _deny("only A questions are answered"),

@@ -376,7 +376,7 @@ def test_a_request_of_http2_waits_alone(stage: Stage, inspected: Origin) -> None
         until(lambda: hears("1 HEADERS"))
 
 
-def test_a_thousand_questions_leave_the_rest_as_quick(stage: Stage, inspected: Origin) -> None:
+def test_questions_over_the_bound_leave_the_rest_as_quick(stage: Stage, inspected: Origin) -> None:
     """I9: what is over the bound is refused at once, and a rule's own requests pass."""
     talk = stage.visit()
     for number in range(60):

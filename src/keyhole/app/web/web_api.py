@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -50,6 +51,9 @@ MAX_SHOWN_ASKS = 100
 """Questions of a page; the others follow when these are answered."""
 MAX_TEXT = 256
 """Characters of a filter."""
+
+_MALFORMED = "malformed"
+"""The code of a request that the page never sends."""
 
 _ACTS = frozenset({"revoke", "stop", "resume"})
 _ID_DIGITS = frozenset("0123456789abcdef")
@@ -94,7 +98,7 @@ class WebApi:
         return Starlette(
             routes=routes,
             lifespan=self._living,
-            exception_handlers={KeyholeError: _failed, _BadRequest: _bad},
+            exception_handlers={KeyholeError: _failed, HTTPException: _bad},
         )
 
     @contextlib.asynccontextmanager
@@ -175,7 +179,7 @@ class WebApi:
         by = request.query_params.get("by", "service")
         span = request.query_params.get("span", "hour")
         if by not in ("service", "session") or span not in SPANS:
-            raise _BadRequest
+            raise HTTPException(400, _MALFORMED)
         chart = await asyncio.to_thread(self._log.usage, by, span)
         for each in chart.series:
             each.name = visible(each.name)
@@ -206,22 +210,14 @@ class WebApi:
         try:
             word = AnswerWord(str(body.get("answer")))
         except ValueError:
-            raise _BadRequest from None
+            raise HTTPException(400, _MALFORMED) from None
         seconds = body.get("seconds", 0)
         if type(seconds) is not int:
-            raise _BadRequest
+            raise HTTPException(400, _MALFORMED)
         given = AnswerRequest(word, seconds, "web")
         changed = await asyncio.to_thread(self._asks.answer, session, ask, given)
         await self.feed.look()
         return JSONResponse({"changed": changed})
-
-
-class _BadRequest(Exception):
-    """A request that the page never sends."""
-
-    def __init__(self, status: int = 400, error: str = "malformed") -> None:
-        super().__init__(error)
-        self.status = status
 
 
 def session_view(session: WatchedSession, home: Path) -> dict[str, Any]:
@@ -237,19 +233,19 @@ async def _body(request: Request) -> dict[str, Any]:
     async for piece in request.stream():
         data += piece
         if len(data) > MAX_BODY:
-            raise _BadRequest(413, "too-large")
+            raise HTTPException(413, "too-large")
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise _BadRequest from None
+        raise HTTPException(400, _MALFORMED) from None
     if not isinstance(found, dict):
-        raise _BadRequest
+        raise HTTPException(400, _MALFORMED)
     return found
 
 
 def _text(given: str | None) -> str:
     if given is not None and len(given) > MAX_TEXT:
-        raise _BadRequest
+        raise HTTPException(400, _MALFORMED)
     return given or ""
 
 
@@ -259,9 +255,9 @@ def _number(given: str | None) -> float | None:
     try:
         found = float(given)
     except ValueError:
-        raise _BadRequest from None
+        raise HTTPException(400, _MALFORMED) from None
     if not 0 <= found <= MAX_ROW:
-        raise _BadRequest
+        raise HTTPException(400, _MALFORMED)
     return found
 
 
@@ -279,6 +275,6 @@ def _failed(_: Request, error: Exception) -> Response:
 
 
 def _bad(_: Request, error: Exception) -> Response:
-    return JSONResponse(
-        {"error": str(error)}, error.status if isinstance(error, _BadRequest) else 400
-    )
+    if not isinstance(error, HTTPException):  # as the type of a handler wants it
+        raise error
+    return JSONResponse({"error": error.detail}, error.status_code)
