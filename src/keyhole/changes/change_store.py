@@ -108,9 +108,10 @@ class ChangeStore:
 
     # ── the lock ──────────────────────────────────────────────────────────────────────────────────
 
-    def hold(self, who: str) -> int:
-        """Take the lock, and finish what a killed process left. Returns the lock's descriptor.
-        Raises Refused while another process holds it."""
+    def hold(self, who: str, *, collects: bool = True) -> int:
+        """Take the lock, and finish what a killed process left; without `collects`, the copies of a
+        killed run are not read. Returns the lock's descriptor. Raises Refused while another process
+        holds it."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -126,15 +127,17 @@ class ChangeStore:
         os.pwrite(lock, who.encode(), 0)
         try:
             self._recover()
+            if collects:
+                self.collect()
         except BaseException:
             os.close(lock)
             raise
         return lock
 
     @contextlib.contextmanager
-    def holding(self, who: str) -> Iterator[None]:
+    def holding(self, who: str, *, collects: bool = True) -> Iterator[None]:
         """Hold the lock for one act."""
-        lock = self.hold(who)
+        lock = self.hold(who, collects=collects)
         try:
             yield
         finally:
@@ -207,7 +210,7 @@ class ChangeStore:
             return
         with self._open(self.trees()) as pairs, self._trash() as trash:
             for tree in self.trees():
-                _copy_of(tree, pairs[tree.path]).collect(trash)
+                _copy_of(tree, pairs[tree.path]).collect(trash, read_record(tree.base))
 
     def shown_covers(self, views: Iterable[ReviewedTree], paths: Iterable[str]) -> set[str]:
         """Those of the paths at which the views show the person's own entry, so that it has to stay
@@ -269,7 +272,8 @@ class ChangeStore:
             raise Refused(f"nothing was undone: {visible(lost)} is no directory any more")
 
     def discard(self, names: Sequence[FileChange] | None) -> None:
-        """Drop these changes; None: all of them, read or not. The lock is held."""
+        """Drop these changes; None: all of them, read or not, also those in a copy that cannot be
+        collected. The lock is held."""
         if names is None:
             for tree in self.trees():
                 own = os.stat(tree.upper)
@@ -296,8 +300,7 @@ class ChangeStore:
         return str(self._directory / "apply")
 
     def _recover(self) -> None:
-        """Finish the apply or the undo of a process that was killed; take over what a killed run
-        left in its copies."""
+        """Finish the apply or the undo of a process that was killed."""
         self.recovered = []
         if os.path.lexists(self._directory / "applied" / "undoing"):
             self.recovered.append(("undo", self._undo().done))
@@ -305,7 +308,6 @@ class ChangeStore:
             with self._open(self.trees()) as pairs, self._trash() as trash:
                 outcome = self._finish(Transaction(self._under_way, pairs, trash), pairs)
             self.recovered.append(("apply", outcome.done))
-        self.collect()
 
     def _finish(self, transaction: Transaction, pairs: dict[str, ReviewedPair]) -> ApplyOutcome:
         try:

@@ -30,7 +30,7 @@ from keyhole.changes.tree_directory import (
     kind_of,
     stamp_of,
 )
-from keyhole.changes.upper_layer import is_whiteout
+from keyhole.changes.upper_layer import is_whiteout, may_read
 from keyhole.model.errors import Refused
 from keyhole.model.quantity import format_size
 from keyhole.model.text import visible
@@ -55,6 +55,8 @@ class CopyLimits(Struct, frozen=True):
     """A few minutes of copying at worst; a project with its packages has fewer."""
     size: int = 8 << 30
     """Bytes that are really copied; blocks that the file system shares are not counted."""
+    found: int = 600_000
+    """Entries of the copy after a run: each takes about a kilobyte of memory."""
 
 
 class CopiedTree:
@@ -80,10 +82,14 @@ class CopiedTree:
         limits: CopyLimits | None = None,
     ) -> None:
         """Make it equal to the tree with these changes. Entries that did not change since the last
-        run are not copied again. `hidden` are covered inside, and copied empty. Raises Refused
-        where the tree is too large."""
+        run are not copied again. `hidden` are covered inside, and copied empty. If root makes it,
+        what the sandbox's user may not read is left out. Raises Refused where the tree is too
+        large."""
         limits = limits or CopyLimits()
-        wanted = {name: (self._lower, found) for name, found in survey(self._lower.path).items()}
+        below = _visible_entries(survey(self._lower.path), hidden, self._upper.owner)
+        wanted: dict[str, tuple[TreeDirectory, os.stat_result]] = {
+            name: (self._lower, found) for name, found in below.items()
+        }
         for change in changes:
             if change.change is ChangeKind.REMOVED:
                 wanted.pop(change.name, None)
@@ -97,7 +103,7 @@ class CopiedTree:
             os.mkdir(self.path, 0o700)
         own = os.stat(self._lower.path)
         _own_like(self.path, own)
-        known = survey(self.path)
+        known = survey(self.path, opens=True)
         with _CopyWriter(self.path, own, trash, limits.size, self._lower.path) as copy:
             copy.drop([name for name in known if not _fits(known[name], wanted.get(name))])
             for name in sorted(wanted, key=lambda name: (name.count("/"), name)):
@@ -117,12 +123,14 @@ class CopiedTree:
 
     # ── after it ──────────────────────────────────────────────────────────────────────────────────
 
-    def collect(self, trash: Trash) -> None:
-        """Put what the sandbox changed into the upper directory. Can be repeated."""
+    def collect(self, trash: Trash, base: Collection[str] = ()) -> None:
+        """Put what the sandbox changed into the upper directory. Can be repeated. `base` are the
+        entries of the tree when the run began. Raises Refused where the copy has too many entries;
+        it stays as it is."""
         if not self.uncollected:
             return
         before = {n: text.rpartition(" ")[2] for n, text in read_record(self._running).items()}
-        found = survey(self.path)
+        found = survey(self.path, opens=True, most=CopyLimits().found)
         changed = [n for n, entry in found.items() if before.get(n) != _copy_stamp(entry)]
         removed = [n for n in before if n not in found]
         with TreeDirectory(self.path) as copy:
@@ -136,7 +144,7 @@ class CopiedTree:
         for name in _outermost(directories):
             # The person's directory of this name was removed before this one was made.
             if kind_of(self._lower.look(name)) is EntryKind.DIRECTORY:
-                self._upper.whiten(name)
+                self._upper.whiten(name, base)
         os.replace(self._running, self._synced)
 
     def _put(self, copy: TreeDirectory, found: dict[str, os.stat_result], trash: Trash) -> None:
@@ -180,42 +188,61 @@ class CopiedTree:
             self._upper.changed()
 
 
-def survey(tree: str) -> dict[str, os.stat_result]:
-    """Every entry of a tree in which nothing runs, by its path. Follows no link. A directory that
-    its owner may not read is opened; one of another user is left."""
+def survey(tree: str, *, opens: bool = False, most: int | None = None) -> dict[str, os.stat_result]:
+    """Every entry of a tree in which nothing runs, by its path. Follows no link. What this user may
+    not read is left. `opens`: it is a copy, in which directories that were closed are opened.
+    Raises Refused where it has more than `most` entries."""
     found: dict[str, os.stat_result] = {}
     todo = [""]
     while todo:
         where = todo.pop()
-        try:
-            entries = _scan(tree, where)
-        except OSError:
-            continue  # of another user, or deeper than a path can be
-        for entry in entries:
-            name = f"{where}{entry.name}"
-            with contextlib.suppress(FileNotFoundError):
-                found[name] = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(found[name].st_mode):
-                    todo.append(f"{name}/")
+        # OSError: it is of another user, or deeper than a path can be.
+        with contextlib.suppress(OSError):
+            if opens:
+                _open_for_owner(f"{tree}/{where}".rstrip("/"))
+            with os.scandir(f"{tree}/{where}") as entries:
+                for entry in entries:
+                    name = f"{where}{entry.name}"
+                    with contextlib.suppress(FileNotFoundError):
+                        found[name] = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(found[name].st_mode):
+                            todo.append(f"{name}/")
+                    if most is not None and len(found) > most:
+                        raise _too_many(most)
     return found
 
 
-def _scan(tree: str, where: str) -> list[os.DirEntry[str]]:
+def _open_for_owner(path: str) -> None:
+    """Attack: code inside closes a directory, `chmod 0 d` or `chmod 400 d`, so that its changes are
+    not seen, or cannot be read."""
+    if os.lstat(path).st_mode & stat.S_IRWXU == stat.S_IRWXU:
+        return
+    above = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.scandir(f"{tree}/{where}") as entries:
-            return list(entries)
-    except PermissionError:
-        path = f"{tree}/{where}".rstrip("/")
-        if os.lstat(path).st_uid != os.geteuid() or not tree.endswith("/copy"):
-            raise
-        # Attack: code inside closes a directory, `chmod 0 d`, so that its changes are not seen.
-        above = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            permit_owner(above, os.path.basename(path))
-        finally:
-            os.close(above)
-        with os.scandir(path) as entries:
-            return list(entries)
+        permit_owner(above, os.path.basename(path))
+    finally:
+        os.close(above)
+
+
+def _visible_entries(
+    found: dict[str, os.stat_result], hidden: Collection[str], user: tuple[int, int]
+) -> dict[str, os.stat_result]:
+    """Without what lies below a directory that is covered inside. Attack: root makes the copy, and
+    code inside moves a file that only root may read; its new name belongs to the sandbox's user."""
+    # The place of a cover has to be there.
+    kept = {name[:at] for name in hidden for at, c in enumerate(f"{name}/") if c == "/"}
+    out = set(hidden)
+    if os.geteuid() == 0:
+        out.update(name for name in found if name not in kept and not may_read(found[name], *user))
+    return {
+        name: entry
+        for name, entry in found.items()
+        if name in kept or (name not in out and not _lies_in(name, out))
+    }
+
+
+def _lies_in(name: str, directories: Collection[str]) -> bool:
+    return any(name[:at] in directories for at, c in enumerate(name) if c == "/")
 
 
 class _CopyWriter(TreeDirectory):
@@ -245,7 +272,8 @@ class _CopyWriter(TreeDirectory):
     def write(
         self, name: str, side: TreeDirectory, found: os.stat_result, *, hidden: bool
     ) -> os.stat_result | None:
-        """Write one entry, in place of the one that is there; None if it cannot be read."""
+        """Write one entry, in place of the one that is there; None if it cannot be read, or is gone
+        meanwhile."""
         try:
             where, own = self.place(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -264,7 +292,7 @@ class _CopyWriter(TreeDirectory):
                 self._give(where, own, found, side)
             else:
                 self._write_file(name, side, found, where, own, hidden=hidden)
-        except PermissionError:
+        except (PermissionError, FileNotFoundError, NotADirectoryError):
             return None
         return os.stat(own, dir_fd=where, follow_symlinks=False)
 
@@ -342,11 +370,7 @@ def _outer_first(names: Iterable[str]) -> list[str]:
 def _outermost(names: Iterable[str]) -> list[str]:
     """Those names that lie in none of the others."""
     every = set(names)
-    return [
-        name
-        for name in _outer_first(every)
-        if not any(name[:at] in every for at, c in enumerate(name) if c == "/")
-    ]
+    return [name for name in _outer_first(every) if not _lies_in(name, every)]
 
 
 def _too_large(tree: str, much: str) -> Refused:
@@ -356,4 +380,11 @@ def _too_large(tree: str, much: str) -> Refused:
         f"overlay for it, and the tree has {much} ({limit.entries} files and "
         f"{format_size(limit.size)} are the most)",
         'name narrower directories in sandbox.writable, or set sandbox.changes = "direct"',
+    )
+
+
+def _too_many(most: int) -> Refused:
+    return Refused(
+        f"the sandbox left more than {most} files in the copy that it worked on",
+        "`keyhole discard` drops them, with all other changes that are held",
     )

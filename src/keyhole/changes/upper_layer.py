@@ -16,19 +16,30 @@ from typing import TYPE_CHECKING
 
 from keyhole.changes.entry import EntryKind
 from keyhole.changes.trash import permit_owner
-from keyhole.changes.tree_directory import TreeDirectory, copy_content, kind_of
+from keyhole.changes.tree_directory import MAX_DEPTH, TreeDirectory, copy_content, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from keyhole.changes.trash import Trash
 
 OPAQUE = "user.overlay.opaque"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_whiteout(found: os.stat_result | None) -> bool:
     """Whether an entry of the upper directory removes the one below."""
     return found is not None and stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+
+
+def may_read(found: os.stat_result, uid: int, gid: int) -> bool:
+    """Whether this user, who is in this group alone, may read an entry by its mode."""
+    bits = 5 if stat.S_ISDIR(found.st_mode) else 4
+    if found.st_uid == uid:
+        bits <<= 6
+    elif found.st_gid == gid:
+        bits <<= 3
+    return found.st_mode & bits == bits
 
 
 class UpperLayer(TreeDirectory):
@@ -39,7 +50,7 @@ class UpperLayer(TreeDirectory):
         self._lower = lower
         self._trash = trash
         own = os.fstat(self.descriptor)
-        self._owner = (own.st_uid, own.st_gid)
+        self.owner = (own.st_uid, own.st_gid)
         """The sandbox's user, which root chose."""
         self._plain: set[str] = set()
         """Directories that are known to hide nothing."""
@@ -168,24 +179,40 @@ class UpperLayer(TreeDirectory):
                     os.close(source)
             return
         if os.geteuid() == 0:
-            os.chown(to, *self._owner, dir_fd=where, follow_symlinks=False)
+            os.chown(to, *self.owner, dir_fd=where, follow_symlinks=False)
 
     def take_directory(self, name: str, directory: int, own: str) -> None:
         """Move a directory of a copy here, with all that it holds. Nothing has its name."""
         where, to = self._ready(name)
         os.rename(own, to, src_dir_fd=directory, dst_dir_fd=where)
         if os.geteuid() == 0:
-            for _, names, files, at in os.fwalk(to, dir_fd=where, follow_symlinks=False):
-                os.fchown(at, *self._owner)
-                for inner in (*names, *files):
-                    os.chown(inner, *self._owner, dir_fd=at, follow_symlinks=False)
+            self._give_all(where, to)
+
+    def _give_all(self, where: int, name: str) -> None:
+        """Without recursion: code inside made the levels."""
+        levels = [(os.dup(where), [name])]
+        try:
+            while levels:
+                at, names = levels[-1]
+                if not names:
+                    os.close(levels.pop()[0])
+                    continue
+                inner = names.pop()
+                os.chown(inner, *self.owner, dir_fd=at, follow_symlinks=False)
+                # What is deeper is never read.
+                if len(levels) <= MAX_DEPTH and _is_directory(at, inner):
+                    below = os.open(inner, _DIRECTORY, dir_fd=at)
+                    levels.append((below, os.listdir(below)))
+        finally:
+            for at, _ in levels:
+                os.close(at)
 
     def put_link(self, name: str, target: str) -> None:
         """Make the view show this link."""
         where, own = self._ready(name)
         os.symlink(target, own, dir_fd=where)
         if os.geteuid() == 0:
-            os.chown(own, *self._owner, dir_fd=where, follow_symlinks=False)
+            os.chown(own, *self.owner, dir_fd=where, follow_symlinks=False)
 
     def put_directory(self, name: str) -> None:
         """Make the view show this directory."""
@@ -218,18 +245,29 @@ class UpperLayer(TreeDirectory):
     def _mkdir(self, where: int, own: str) -> None:
         os.mkdir(own, 0o755, dir_fd=where)
         if os.geteuid() == 0:
-            os.chown(own, *self._owner, dir_fd=where, follow_symlinks=False)
+            os.chown(own, *self.owner, dir_fd=where, follow_symlinks=False)
 
     def _give(self, file: int) -> None:
         if os.geteuid() == 0:
-            os.fchown(file, *self._owner)
+            os.fchown(file, *self.owner)
 
-    def whiten(self, path: str) -> None:
-        """Say for each entry below that it is removed, instead of hiding all of them at once."""
+    def whiten(self, path: str, base: Collection[str] | None = None) -> None:
+        """Say for each entry below that it is removed, instead of hiding all of them at once. With
+        `base`, these alone: those that the sandbox could see and remove."""
+        if base is not None and not self._showed(self._lower.look(path)):
+            return
         known = self.listing(path)
         for name, below in self._lower.listing(path).items():
             inner = f"{path}/{name}"
-            if name not in known:
+            if name in known:
+                if kind_of(known[name]) is kind_of(below) is EntryKind.DIRECTORY:
+                    self.whiten(inner, base)
+            elif base is None or (inner in base and self._showed(below)):
                 self.put_whiteout(inner)
-            elif kind_of(known[name]) is kind_of(below) is EntryKind.DIRECTORY:
-                self.whiten(inner)
+
+    def _showed(self, below: os.stat_result | None) -> bool:
+        return below is not None and (os.geteuid() != 0 or may_read(below, *self.owner))
+
+
+def _is_directory(where: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode)

@@ -25,7 +25,12 @@ def run(options: argparse.Namespace) -> int:
         print("no changes are held for review")
         return EXIT_OK
     try:
-        with store.holding("`keyhole discard`"), auditing(store) as audit:
+        # All of them: also what cannot be read.
+        collects = bool(options.paths)
+        with (
+            store.holding("`keyhole discard`", collects=collects),
+            auditing(store) as audit,
+        ):
             audit.record_recovered()
             if not options.paths:
                 store.discard(None)

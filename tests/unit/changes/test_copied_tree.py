@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,7 @@ from keyhole.model.errors import Refused
 from tests.rigs.changes.reviews import Review
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 FILES = {"a": "one\n", "b": "two\n", "d/e/f": "three\n", "d/g": "four\n"}
 
@@ -27,12 +30,12 @@ class CopiedReview:
         self.copy = self.review.upper.parent / "copy"
         self.begin()
 
-    def begin(self, *hidden: str) -> int:
-        """A run begins."""
+    def begin(self, *hidden: str, owner: tuple[int, int] | None = None) -> int:
+        """A run begins, of this user."""
         store, tree = self.review.store, self.review.tree
         with store.holding("a run"):
             paths = {str(tree / name) for name in hidden}
-            owner = (os.getuid(), os.getgid())
+            owner = owner or (os.getuid(), os.getgid())
             return store.open_views([str(tree)], [], owner, "s", paths)[1]
 
     def end(self) -> None:
@@ -259,3 +262,189 @@ def test_a_collection_that_is_interrupted_is_repeated(
     made.end()
     assert made.review.said() == {"a": "changed", "b": "removed", "n/": "new", "n/x": "new"}
     assert not made.review.store.uncollected
+
+
+STRANGER = 65534
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="root alone sees files of every user")
+
+
+@contextlib.contextmanager
+def as_an_ordinary_person() -> Iterator[Path]:
+    """Root never gets a PermissionError."""
+    top = Path(tempfile.mkdtemp()).resolve()
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.chown(top, STRANGER, STRANGER)
+            os.seteuid(STRANGER)
+        yield top
+    finally:
+        if root:
+            os.seteuid(0)
+        shutil.rmtree(top)
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o200, 0o100, 0])
+def test_a_directory_that_was_closed_by_half_is_read(mode: int) -> None:
+    """Attack: `chmod 400 d` inside would keep its owner from `keyhole changes` and the next run."""
+    with as_an_ordinary_person() as top:
+        made = CopiedReview(top)
+        (made.copy / "d/e/f").write_text("sandbox\n")
+        (made.copy / "n").mkdir()
+        (made.copy / "n/x").write_text("x\n")
+        for name in ("d/e", "d", "n", "."):
+            (made.copy / name).chmod(mode)
+        made.end()
+        assert made.review.said() == {"d/e/f": "changed", "n/": "new", "n/x": "new"}
+        made.begin()
+        assert made.seen() == FILES | {"d/e/f": "sandbox\n", "n/x": "x\n"}
+
+
+def test_a_directory_of_the_person_is_never_opened_by_force() -> None:
+    """Also in a project whose own directory is called `copy`. Control: the file beside it."""
+    with as_an_ordinary_person() as top:
+        made = CopiedReview(top)
+        made.end()
+        (made.review.tree / "d").chmod(0o400)
+        made.begin()
+        assert made.seen() == {"a": "one\n", "b": "two\n"}
+        assert (made.review.tree / "d").stat().st_mode & 0o777 == 0o400
+        found = copied_tree.survey(str(made.review.tree))
+        assert {"a", "d"} <= set(found)
+        (made.review.tree / "d").chmod(0o700)
+
+
+def test_every_change_can_be_discarded_although_the_copy_cannot_be_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = CopiedReview(tmp_path)
+    (made.copy / "a").write_text("sandbox\n")
+
+    def fails(*_: object) -> None:
+        raise PermissionError("not this one")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copied_tree.CopiedTree, "collect", fails)
+        with pytest.raises(PermissionError):
+            made.end()
+        with made.review.store.holding("discard", collects=False):
+            made.review.store.discard(None)
+        made.end()
+    assert made.review.said() == {}
+    assert made.begin() == 0
+    assert made.seen() == FILES
+
+
+def test_a_copy_with_too_many_entries_is_not_read_and_can_be_discarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: each entry takes memory. Control: one entry fewer."""
+    made = CopiedReview(tmp_path)
+    (made.copy / "one").touch()
+    monkeypatch.setattr(copied_tree, "CopyLimits", lambda: CopyLimits(found=len(FILES) + 3))
+    made.end()
+    assert made.review.said() == {"one": "new"}
+    made.begin()
+    (made.copy / "two").touch()
+    with pytest.raises(Refused, match="left more than 7 files") as refused:
+        made.end()
+    assert "`keyhole discard` drops them" in str(refused.value.hint)
+    assert (made.copy / "two").exists()
+    with made.review.store.holding("discard", collects=False):
+        made.review.store.discard(None)
+    assert made.begin() == 0
+    assert made.seen() == FILES
+
+
+@root_only
+def test_what_the_sandboxs_user_may_not_read_is_not_in_a_copy_of_root(tmp_path: Path) -> None:
+    """I11: `mv notes y` inside would make it the sandbox's own. Control: files that it may read."""
+    made = CopiedReview(tmp_path, {"notes": "root\n", "rd/f": "root\n", "open": "all\n"})
+    made.end()
+    tree = made.review.tree
+    os.chown(tree, STRANGER, STRANGER)
+    (tree / "mine").write_text("own\n")
+    (tree / "group").write_text("group\n")
+    os.chown(tree / "mine", STRANGER, 0)
+    os.chown(tree / "group", 0, STRANGER)
+    (tree / "mine").chmod(0o400)
+    (tree / "group").chmod(0o640)
+    (tree / "notes").chmod(0o600)
+    (tree / "rd").chmod(0o700)
+    made.begin(owner=(STRANGER, STRANGER))
+    assert made.seen() == {"open": "all\n", "mine": "own\n", "group": "group\n"}
+    assert not (made.copy / "rd").exists()
+    (made.copy / "rd").mkdir()
+    (made.copy / "rd/own").write_text("x\n")
+    made.end()
+    assert made.review.said() == {"rd/own": "new"}
+    made.begin("notes", "rd/f", owner=(STRANGER, STRANGER))
+    assert made.seen()["notes"] == made.seen()["rd/f"] == ""
+
+
+@root_only
+def test_a_thousand_levels_made_inside_end_no_run_of_root(tmp_path: Path) -> None:
+    made = CopiedReview(tmp_path)
+    deep = os.open(made.copy, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("l", dir_fd=deep)
+        os.chown("l", STRANGER, STRANGER, dir_fd=deep)
+        below = os.open("l", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    os.close(deep)
+    opened = len(os.listdir("/proc/self/fd"))
+    made.end()
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert made.review.said()["l/"] == "new"
+    assert (made.review.upper / "/".join("l" * 128)).stat().st_uid == 0
+    with made.review.store.holding("discard"):
+        made.review.store.discard(None)
+    made.review.store.empty_trash(None)
+
+
+def test_a_directory_made_on_both_sides_keeps_what_the_person_put_there(tmp_path: Path) -> None:
+    """Control: in one that the sandbox made again, the old entries are removed."""
+    made = CopiedReview(tmp_path)
+    (made.copy / "both").mkdir()
+    (made.copy / "both/theirs").write_text("sandbox\n")
+    (made.review.tree / "both").mkdir()
+    (made.review.tree / "both/mine").write_text("person\n")
+    made.end()
+    assert made.review.said() == {"both/theirs": "new"}
+
+
+def test_a_file_that_vanishes_while_the_copy_is_made_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = CopiedReview(tmp_path)
+    made.end()
+    (made.review.tree / "new").write_text("x\n")
+    (made.review.tree / "late").symlink_to("new")
+    survey = copied_tree.survey
+
+    def seen_before(tree: str, **how: bool) -> dict[str, os.stat_result]:
+        found = survey(tree, **how)
+        for name in ("new", "late"):
+            (made.review.tree / name).unlink(missing_ok=True)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copied_tree, "survey", seen_before)
+        made.begin()
+    assert made.seen() == FILES
+    made.end()
+    assert made.review.said() == {}
+
+
+def test_what_lies_in_a_covered_directory_is_not_copied(tmp_path: Path) -> None:
+    """I1. Control: without the cover."""
+    made = CopiedReview(tmp_path)
+    made.end()
+    made.begin("d")
+    assert made.seen() == {"a": "one\n", "b": "two\n"}
+    assert (made.copy / "d").is_dir()
+    made.end()
+    assert made.review.said() == {}
+    made.begin()
+    assert made.seen() == FILES
