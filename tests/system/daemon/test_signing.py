@@ -129,8 +129,12 @@ def test_a_commit_verifies_on_the_host_and_a_tag_is_not_signed(
 def test_a_key_of_gpg_signs_and_verifies_on_the_host(
     quarters: Home, flags: tuple[str, ...]
 ) -> None:
-    """The key stays in the host's keyring. A tag is not signed with it either."""
+    """The key stays in the host's keyring. A tag is not signed with it either. I11: gpg.conf, which
+    can name programs, is not read. Control: gpg itself stops at this one."""
     with OpenPgpKey.make(quarters.person, quarters.directory) as key:
+        settings = quarters.directory / ".gnupg/gpg.conf"
+        settings.write_text("no-such-setting\n")
+        assert "gpg.conf:1: invalid option" in key.run("gpg", "--list-keys")
         project = quarters.project(SIGNING.replace("ssh:~/keys/agent.pub", f"gpg:{key.id}"))
         quarters.keep("secrets/one", random_text("one-"))
         script = (
@@ -139,6 +143,7 @@ def test_a_key_of_gpg_signs_and_verifies_on_the_host(
         )
         done = project.run("sh", "-c", script, flags=flags)
         assert done.code == 0, done.err
+        settings.unlink()
         shown = key.run("git", "-C", str(project.directory / "work"), "verify-commit", "HEAD")
         assert 'Good signature from "Ada (agent) <ada@corp.example>"' in shown
         assert signed(project)[-2]["details"]["commit"] == done.lines[0]

@@ -49,7 +49,8 @@ NAMESPACE = "git"
 _SSH_FRAME = b"-----BEGIN SSH SIGNATURE-----\n", b"\n-----END SSH SIGNATURE-----\n"
 
 GPG = "gpg"
-_GPG_WORDS = ("--batch", "--no-tty", "--quiet", "--armor", "--detach-sign")
+_GPG_WORDS = ("--no-options", "--batch", "--no-tty", "--quiet", "--armor", "--detach-sign")
+"""Without gpg.conf, which can name programs (I11)."""
 _PGP_FRAME = b"-----BEGIN PGP SIGNATURE-----\n", b"\n-----END PGP SIGNATURE-----\n"
 
 _VARIABLES = (

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 MAX_KEY = 16 * 1024
 """Bytes of a public key or a signature: one by RSA with 16,384 bits has 6 KiB."""
 
+KEYRING_FILES = (
+    "gpg.conf", "gpg-agent.conf", "common.conf", "scdaemon.conf", "keyboxd.conf", "dirmngr.conf",
+    "private-keys-v1.d", "pubring.kbx", "pubring.gpg", "public-keys.d", "trustdb.gpg",
+)  # fmt: skip
+"""What gpg and its agent read in their directory, each of which may be a link of the person's."""
+
 _ASK = """\
 def ask(commit):
     answer = b""
@@ -89,9 +95,12 @@ def signing_programs(path: str, interpreter: Sequence[str], *, openpgp: bool) ->
 
 
 def refuse_writable_keyring(env: Mapping[str, str], home: Path, writable: Sequence[Path]) -> None:
-    """Attack: the sandbox writes the settings of the host's gpg, which name programs (I11)."""
-    directory = env.get("GNUPGHOME") or str(home / ".gnupg")
-    _refuse_written(Path(directory), writable, "the directory of gpg")
+    """Attack: the sandbox writes the settings of the host's gpg, which name programs; also by a
+    link, `~/.gnupg/gpg.conf -> ~/dotfiles/gpg.conf` (I11)."""
+    directory = Path(env.get("GNUPGHOME") or home / ".gnupg")
+    _refuse_written(directory, writable, "the directory of gpg")
+    for name in KEYRING_FILES:
+        _refuse_written(directory / name, writable, f"{name} in the directory of gpg")
 
 
 def find_key(policy: Policy, home: Path, writable: Sequence[Path]) -> Path:
