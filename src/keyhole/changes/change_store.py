@@ -106,6 +106,24 @@ class ChangeStore:
         """Whether an apply is there to be undone."""
         return os.path.lexists(self._directory / "applied")
 
+    @property
+    def unrecorded(self) -> str:
+        """The act, `apply`, `undo` or `discard`, that was begun and whose audit event may not have
+        been written; empty if there is none."""
+        try:
+            return (self._directory / "unrecorded").read_text(encoding="ascii")
+        except OSError:
+            return ""
+
+    def note_recorded(self) -> None:
+        """The event of the last act was written. An act that has to be finished has one to come."""
+        begun = (self._directory / "applied" / "undoing", f"{self._under_way}/steps")
+        if not any(os.path.lexists(path) for path in begun):
+            (self._directory / "unrecorded").unlink(missing_ok=True)
+
+    def _begin_act(self, act: str) -> None:
+        (self._directory / "unrecorded").write_text(act, encoding="ascii")
+
     # ── the lock ──────────────────────────────────────────────────────────────────────────────────
 
     def hold(self, who: str, *, collects: bool = True) -> int:
@@ -251,6 +269,7 @@ class ChangeStore:
         """Do the plan, all of it or nothing. The lock is held. Raises ResourceUnusable."""
         if not plan.steps:
             return ApplyOutcome(0)
+        self._begin_act("apply")
         with self._open(self.trees()) as pairs, self._trash() as trash:
             transaction = Transaction.begin(self._under_way, plan.steps, pairs, trash)
             return self._finish(transaction, pairs)
@@ -260,6 +279,7 @@ class ChangeStore:
         if not self.can_undo:
             raise Refused("there is no apply to undo")
         self._refuse_lost_tree()
+        self._begin_act("undo")
         (self._directory / "applied" / "undoing").touch(0o600)
         return self._undo()
 
@@ -274,6 +294,7 @@ class ChangeStore:
     def discard(self, names: Sequence[FileChange] | None) -> None:
         """Drop these changes; None: all of them, read or not, also those in a copy that cannot be
         collected. The lock is held."""
+        self._begin_act("discard")
         if names is None:
             for tree in self.trees():
                 own = os.stat(tree.upper)

@@ -18,7 +18,6 @@ from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.paint import notice
-from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         print("no changes are held for review")
         return EXIT_OK
     try:
-        with store.holding("`keyhole apply`"), auditing(store) as audit:
+        with auditing(store) as audit, store.holding("`keyhole apply`"):
             audit.record_recovered()
             changes = store.changes()
             named = named_paths(options, changes)
@@ -81,11 +80,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _apply(store: ChangeStore, plan: ApplyPlan, audit: ChangeAudit) -> ApplyOutcome:
-    try:
+    with audit.recording_failure("apply"):
         outcome = store.apply(plan)
-    except (OSError, KeyholeError) as error:
-        audit.record_failure("apply", error)
-        raise
     if plan.chosen:
         held = len(plan.held)
         audit.record("applied", plan.chosen, held=held, left=len(outcome.left))

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         busy = store.busy
         if store.uncollected and not busy:
-            with store.holding("`keyhole changes`"), auditing(store) as audit:
+            with auditing(store) as audit, store.holding("`keyhole changes`"):
                 audit.record_recovered()  # a run was killed: its copies are read first
         changes = store.changes()
         if options.paths:

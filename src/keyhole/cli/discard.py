@@ -27,13 +27,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         # All of them: also what cannot be read.
         collects = bool(options.paths)
-        with (
-            store.holding("`keyhole discard`", collects=collects),
-            auditing(store) as audit,
-        ):
+        with auditing(store) as audit, store.holding("`keyhole discard`", collects=collects):
             audit.record_recovered()
             if not options.paths:
-                store.discard(None)
+                with audit.recording_failure("discard"):
+                    store.discard(None)
                 audit.record("discarded", which="all")
                 store.empty_trash()
                 print("discarded every change")
@@ -41,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
             changes = store.changes(marks=False)
             chosen = Selection(named_paths(options, changes))
             dropped = [change for change in changes if chosen.covers(change)]
-            store.discard(dropped)
+            with audit.recording_failure("discard"):
+                store.discard(dropped)
             audit.record("discarded", dropped)
             store.empty_trash()
     except OSError as error:

@@ -58,8 +58,14 @@ def text_row(record: LogRecord) -> str:
     ]
     if record.folded:
         parts.append((f"({record.folded} times)", "yellow"))
-    parts += [(visible(f"{name}={value}"), "dim") for name, value in details.items()]
+    parts += [(visible(f"{name}={_quoted(value)}"), "dim") for name, value in details.items()]
     return _wrapped(parts, width) if width else "  ".join(_painted(*part) for part in parts)
+
+
+def _quoted(value: object) -> object:
+    """A hostile text cannot look like the next detail."""
+    between = isinstance(value, str) and "=" in value and " " in value
+    return json.dumps(value, ensure_ascii=False) if between else value
 
 
 def _wrapped(parts: list[tuple[str, str]], width: int) -> str:

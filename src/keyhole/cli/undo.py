@@ -33,9 +33,10 @@ def run(options: argparse.Namespace) -> int:
     if not store.exists:
         raise CliError("there is no apply to undo")
     try:
-        with store.holding("`keyhole undo`"), auditing(store) as audit:
+        with auditing(store) as audit, store.holding("`keyhole undo`"):
             audit.record_recovered()
-            outcome = store.undo()
+            with audit.recording_failure("undo"):
+                outcome = store.undo()
             audit.record("undone", steps=outcome.done, left=len(outcome.left))
             store.empty_trash()
     except OSError as error:

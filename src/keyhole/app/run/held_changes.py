@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from keyhole.app.run.change_audit import auditing_changes
+from keyhole.app.run.change_audit import hold_recorded
 from keyhole.changes.change_store import ChangeStore
 from keyhole.changes.overlay_trials import OverlayTrials
 from keyhole.changes.scratch_layer import scratch_layer
@@ -59,10 +59,7 @@ class HeldChanges:
         Refused while another run has them, ResourceUnusable."""
         plan, base = self._prepared.plan, self._prepared.base
         try:
-            self._lock = self._store.hold(f"session {self._session}")
-            if self._store.recovered:
-                with auditing_changes(audit, self._store) as log:
-                    log.record_recovered()
+            self._lock = hold_recorded(audit, self._store, f"session {self._session}")
             self._copies = self._needs_copies()
             self._views, pending = self._store.open_views(
                 plan.reviewed,

@@ -48,5 +48,5 @@ def test_a_file_of_the_keyring_that_leads_to_the_project_is_refused(home: Path, 
 def test_the_directory_of_gpg_may_be_named_by_the_environment(home: Path) -> None:
     """Control: the usual one is not where the sandbox can write."""
     refuse(home)
-    with pytest.raises(Refused, match="the directory of gpg of sandbox.sign is where"):
+    with pytest.raises(Refused, match=r"the directory of gpg of sandbox\.sign is where"):
         refuse(home, GNUPGHOME=str(home / "dotfiles/keys"))
