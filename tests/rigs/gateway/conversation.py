@@ -27,12 +27,15 @@ from keyhole.gateway.http.searched import Searched
 from keyhole.gateway.session import Session, SessionState
 from keyhole.gateway.turn import UNBOUNDED, Turn
 from keyhole.gateway.upstream.origin import OriginConnection
+from keyhole.inject.preset import Preset
 from keyhole.model.event import Event
 from keyhole.model.host import Host
 from keyhole.model.secret import Secret
 from keyhole.policy.address import decide_address
 from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.egress import decide_egress
+from keyhole.policy.presets import join_presets
+from keyhole.policy.rulebook import Rulebook
 from tests.rigs.gateway.stage import AMPLE, SECRET, STAND_IN, service
 from tests.rigs.gateway.talk import Message, Talk
 from tests.rigs.policies import book
@@ -223,6 +226,8 @@ class Conversation:
     origin_protocol: str = ""
     """The same with the origin, unless it is asked for a WebSocket."""
     clock: Clock = field(default_factory=Clock)
+    presets: tuple[Preset, ...] = ()
+    """Package indexes that join the policy."""
 
     def __post_init__(self) -> None:
         self.lines: list[str] = []
@@ -275,6 +280,8 @@ class Conversation:
 
     def _session(self, policy: str) -> tuple[Session, Interception]:
         rules = book(f"{policy}\n[limits]\n{self.limits}")
+        if self.presets:
+            rules = Rulebook(join_presets(rules.policy, self.presets)[0])
         interception = build_interception(
             rules,
             {name: Secret(value) for name, value in self.secrets.items()},

@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from keyhole.gateway.session import INDEX_BURST
+from keyhole.inject.preset import Preset, PresetHost
+from keyhole.model.host import HostPattern
 from tests.rigs.gateway.conversation import Conversation
 from tests.rigs.gateway.frames import OFFER, frame, right
 from tests.rigs.gateway.stage import ALL, AMPLE, BEARER, SECRET, service
@@ -65,6 +68,21 @@ def test_a_rate_can_be_waited_for(whose: str) -> None:
     assert answer.one("retry-after") == "1"
     talk.clock.now += 1
     assert status(talk, get("/a")) == 200
+
+
+def test_a_package_index_has_a_burst_that_ends() -> None:
+    """An install asks for every package at once. Controls: a service of the same host, which is
+    no index alone then, and the rate afterwards (I9)."""
+    index = Preset("python", (PresetHost(HostPattern.parse("ok.example")),))
+    line = "requests_per_second = 2\n"
+    both = Conversation(service("own", "ok.example"), line, presets=(index,))
+    assert [status(both, get("/a")) for _ in range(3)] == [200, 200, 429]
+    talk = Conversation("", line, secrets={}, presets=(index,))
+    assert {status(talk, get("/a")) for _ in range(2 * INDEX_BURST)} == {200}
+    assert status(talk, get("/a")) == 429
+    assert talk.audit[-1].rule == "limits.requests_per_second"
+    talk.clock.now += 1
+    assert [status(talk, get("/a")) for _ in range(3)] == [200, 200, 429]
 
 
 @pytest.mark.parametrize("whose", ["services.own", "limits"])
