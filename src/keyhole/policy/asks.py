@@ -19,6 +19,7 @@ from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.path import RequestPath
+from keyhole.model.ref import short_ref
 from keyhole.model.rule import AccessRule, rule_text
 from keyhole.policy.limit import TokenBucket
 from keyhole.policy.schema import AskKind
@@ -100,7 +101,7 @@ class AskSubject(Struct, frozen=True):
             case AskKind.REQUESTS:
                 return rule_text(self.word, self.path)
             case AskKind.PUSHES:
-                return self.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+                return short_ref(self.ref)
 
 
 class AskState(enum.StrEnum):

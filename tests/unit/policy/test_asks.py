@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
@@ -236,6 +237,8 @@ def test_the_end_of_a_session_settles_what_waits() -> None:
         (GET, "GET /v1/things"),
         (PUSH, "fix"),
         (AskSubject(AskKind.PUSHES, "g.example", 443, "f", "create", "a/w", "refs/tags/v1"), "v1"),
+        (replace(PUSH, ref="refs/heads/refs/tags/main"), "refs/tags/main"),
+        (replace(PUSH, ref="refs/tags/refs/heads/x"), "refs/heads/x"),
     ],
 )
 def test_the_rule_of_a_yes_is_the_narrowest(subject: AskSubject, rule: str) -> None:
