@@ -14,7 +14,7 @@ from keyhole.policy.asks import Answer
 from tests.rigs.gateway.clients import CONVERSE
 from tests.rigs.gateway.origins import Origin, Service, echo, web
 from tests.rigs.gateway.rig import Rig, policy
-from tests.rigs.gateway.stage import Stage, service
+from tests.rigs.gateway.stage import AMPLE, Stage, service
 from tests.rigs.gateway.talk import Talk, get, ok
 from tests.rigs.http import http2
 from tests.rigs.http.http2 import Listener
@@ -410,3 +410,57 @@ def test_questions_over_the_bound_leave_the_rest_as_quick(stage: Stage, inspecte
     asking = stage.handle.asking if stage.handle else None
     assert asking is not None
     assert len(stage.rig.call(asking.views)) == 32
+
+
+def test_requests_that_wait_count_as_under_way(
+    stage: Stage, origin: Make, tls: ssl.SSLContext
+) -> None:
+    """I9: otherwise answers admit more at once than the policy says."""
+    server = origin(Service(lambda message: ok(b"done")), tls)
+    stage.open(OWN + ASK, AMPLE + "concurrent_requests = 2\n", ok_example=server)
+    talks = [stage.ask(get(f"/q/{number}")) for number in range(2)]
+    notices = stage.watch.asked(2)
+    refused = stage.ask(get("/q/2")).answer()
+    assert (refused.status, b"over-limit" in refused.body) == (429, True)
+    answer(stage.rig, stage.handle, notices[0].ask.id, Answer.ONCE)
+    answer(stage.rig, stage.handle, notices[1].ask.id, Answer.NO)
+    assert sorted(talk.answer().status for talk in talks) == [200, 403]
+    # Both places are free again.
+    assert [stage.ask(get("/free/x")).answer().body for _ in range(2)] == [b"done"] * 2
+    talks = [stage.ask(get(f"/r/{number}")) for number in range(2)]
+    stage.watch.asked(4)
+    for talk in talks:
+        talk.close()
+    stage.watch.until("client-left", path="/r/0")
+    stage.watch.until("client-left", path="/r/1")
+    assert stage.ask(get("/free/x")).answer().body == b"done"
+
+
+def test_an_approved_request_does_not_pass_while_the_log_cannot_be_written(
+    stage: Stage, inspected: Origin
+) -> None:
+    """I8; control: the next one passes."""
+    talk = stage.ask(get("/other"))
+    stage.watch.admitting = False
+    answer(stage.rig, stage.handle, first(stage).ask.id, Answer.SESSION)
+    refused = talk.answer()
+    assert (refused.status, b"not-admitting" in refused.body) == (503, True)
+    assert inspected.connections == 0
+    stage.watch.admitting = True
+    assert stage.ask(get("/other")).answer().body == b"done"
+
+
+def test_an_approved_connection_is_not_dialled_while_the_log_cannot_be_written(
+    namespace: Namespace, rig: Rig, server: Origin
+) -> None:
+    """I8; control: the next one is."""
+    handle, watch = rig.open(namespace.door, tunnelled(server))
+    talk = ask_for(namespace)
+    (notice,) = watch.asked()
+    watch.admitting = False
+    answer(rig, handle, notice.ask.id, Answer.SESSION)
+    watch.until("not-admitting", port=PORT)
+    assert b"x" not in heard_until_end(talk)
+    assert server.connections == 0
+    watch.admitting = True
+    assert ask_for(namespace).exactly(1) == b"x"
