@@ -257,12 +257,34 @@ def test_nobody_is_asked_about_a_name_that_the_hello_does_not_have(
 def test_a_host_that_looks_like_an_allowed_one_is_marked(
     namespace: Namespace, rig: Rig, server: Origin
 ) -> None:
-    _, watch = rig.open(
-        namespace.door, policy("example.org", more=ASK, **{"examp1e.org:9000": server.address})
+    """In all that is said of it: a question that lapsed can still be answered."""
+    handle, watch = rig.open(
+        namespace.door, policy("example.org", more=SHORT, **{"examp1e.org:9000": server.address})
     )
-    talk = ask_for(namespace, "examp1e.org")
+    ask_for(namespace, "examp1e.org")
     (notice,) = watch.asked()
-    assert notice.marks == ("the name looks like example.org",)
+    watch.until("unanswered", port=PORT)
+    answer(rig, handle, notice.ask.id, Answer.NO)
+    until(lambda: [each.reason for each in watch.notices] == ["held", "unanswered", "not-approved"])
+    assert {each.marks for each in watch.notices} == {("the name looks like example.org",)}
+
+
+def test_a_lapsed_question_that_is_forgotten_is_announced(
+    namespace: Namespace, rig: Rig, server: Origin
+) -> None:
+    """Otherwise lists of questions show what nobody can answer, in place of those that wait."""
+    few = SHORT + "most_pending = 1\n"
+    handle, watch = rig.open(namespace.door, tunnelled(server, few))
+    ask_for(namespace, "one.example")
+    watch.until("unanswered", port=PORT)
+    (lapsed,) = (each for each in watch.notices if each.reason == "unanswered")
+    assert lapsed.ask.state == "lapsed"
+    talk = ask_for(namespace, "two.example")
+    watch.asked(2)
+    (gone,) = (each for each in watch.notices[2:] if each.reason == "unanswered")
+    assert (gone.ask.id, gone.ask.state) == (lapsed.ask.id, "pending")
+    with pytest.raises(Refused):
+        answer(rig, handle, lapsed.ask.id, Answer.ONCE)
     talk.close()
 
 
@@ -319,6 +341,20 @@ def test_a_request_that_no_rule_names_waits_and_nothing_of_it_was_sent(
     other = stage.ask(post("/v1/other", b"z"))  # the yes was for this path alone
     stage.watch.asked(2)
     other.close()
+
+
+def test_once_is_for_one_of_the_requests_that_wait(stage: Stage, inspected: Origin) -> None:
+    """I3: the person was asked about one."""
+    talks = [stage.ask(post("/v1/things", b"body")) for _ in range(3)]
+    asking = stage.handle.asking if stage.handle else None
+    assert asking is not None
+    until(lambda: [each.waiting for each in stage.rig.call(asking.views)] == [3])
+    answer(stage.rig, stage.handle, first(stage).ask.id, Answer.ONCE)
+    _, again = stage.watch.asked(2)
+    stage.watch.until("approved", path="/v1/things")
+    assert (again.waiting, again.ask.subject) == (2, first(stage).ask.subject)
+    answer(stage.rig, stage.handle, again.ask.id, Answer.NO)
+    assert sorted(talk.answer().status for talk in talks) == [200, 403, 403]
 
 
 def test_a_refused_request_gets_its_answer_and_the_connection_goes_on(
@@ -441,8 +477,9 @@ def test_an_approved_request_does_not_pass_while_the_log_cannot_be_written(
 ) -> None:
     """I8; control: the next one passes."""
     talk = stage.ask(get("/other"))
+    notice = first(stage)
     stage.watch.admitting = False
-    answer(stage.rig, stage.handle, first(stage).ask.id, Answer.SESSION)
+    answer(stage.rig, stage.handle, notice.ask.id, Answer.SESSION)
     refused = talk.answer()
     assert (refused.status, b"not-admitting" in refused.body) == (503, True)
     assert inspected.connections == 0
