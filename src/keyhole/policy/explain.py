@@ -101,7 +101,8 @@ _FIXED_BY_ALLOW = frozenset(
 
 LOCALHOST = "localhost"
 
-_USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
+USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
+"""Names of default branches, which are protected unless the policy names them."""
 
 
 def explain(book: Rulebook, target: Target) -> Explanation:
@@ -263,7 +264,7 @@ def _assumed(target: PushTarget) -> tuple[RefChange, RemoteFacts]:
     """Assumptions instead of asking the remote: its default branch has a usual name, tags are
     new."""
     short = target.ref.removeprefix("refs/heads/")
-    default = short if short in _USUAL_DEFAULTS else _USUAL_DEFAULTS[0]
+    default = short if short in USUAL_DEFAULTS else USUAL_DEFAULTS[0]
     change = target.change
     if target.ref.startswith("refs/tags/") and change is RefChange.FAST_FORWARD:
         change = RefChange.CREATE

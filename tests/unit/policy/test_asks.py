@@ -12,6 +12,7 @@ from keyhole.model.errors import Refused
 from keyhole.policy.asks import (
     LATE_SECONDS,
     MAX_REMEMBERED,
+    MAX_RULE,
     MAX_WAITERS,
     QUIET_SECONDS,
     Answer,
@@ -330,6 +331,7 @@ def test_a_request_is_asked_about_by_the_path_that_a_rule_would_name() -> None:
     found = subject_of("POST", "/v1/a%3Ab/")
     assert found is not None
     assert (found.path, found.rule) == ("/v1/a:b", "POST /v1/a:b")
+    assert subject_of("GET", "/" + "x" * (MAX_RULE - len("GET /"))) is not None
     call = subject_of("GRPC", "/pkg.Svc/Do")
     assert call is not None
     assert call.rule == "GRPC pkg.Svc/Do"
@@ -341,7 +343,9 @@ def test_a_request_is_asked_about_by_the_path_that_a_rule_would_name() -> None:
         ("GET", "/v1/*"),  # the rule would be wider than the request
         ("GET", "/v1/a%20b"),
         ("GET", "/v1/../x"),
-        ("GET", "/" + "x" * 2000),
+        ("GET", "/" + "x" * (MAX_RULE - len("GET "))),  # it would be shown cut
+        ("GET", "/v1/a%E2%80%AEb"),  # it would be shown escaped
+        ("GET", "/v1/a%C2%80b"),
         ("GET", "/a?b"),
         ("GRPC", "/no/such/call"),
     ],
