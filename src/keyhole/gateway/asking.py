@@ -129,7 +129,7 @@ class SessionAsks:
 
     def is_asked(self, ask: str) -> bool:
         """Whether a question can still be answered."""
-        return self._asks.find(ask) is not None
+        return self._asks.find(ask, clock.now()) is not None
 
     # ── what may be asked ─────────────────────────────────────────────────────────────────────────
 
@@ -199,6 +199,8 @@ class SessionAsks:
         held = self._asks.hold(subject, waiter, clock.now())
         if not isinstance(held, HeldAsk):
             return _decision(held)
+        if held.forgotten is not None:
+            self._context.announce(self._notice(held.forgotten, Reason.UNANSWERED))
         if held.fresh:
             self._tell(held.ask, Reason.HELD)
             self._watch_clock()
@@ -211,7 +213,8 @@ class SessionAsks:
 
     def answer(self, given: AskAnswer) -> Ask:
         """Answer a question. Raises Refused."""
-        ask, now = self._asks.find(given.ask), clock.now()
+        now = clock.now()
+        ask = self._asks.find(given.ask, now)
         for waiter in self._asks.waiters(given.ask):
             if ask is not None and not waiter.alive():
                 # A "once" is for the retry of a client that has given up, not for the dead one.
@@ -240,9 +243,15 @@ class SessionAsks:
 
     def _settle(self, settled: Settlement[AskWaiter], given: AskAnswer | None = None) -> None:
         ask = settled.ask
+        if settled.forgotten:
+            # The log has it since it lapsed.
+            self._context.announce(self._notice(ask, settled.reason))
+            return
         for waiter in settled.waiters:
             self._release(waiter, _decision(settled.reason, ask.id))
         self._tell(ask, settled.reason, given)
+        if settled.next is not None:
+            self._tell(settled.next, Reason.HELD)
 
     def _release(self, waiter: AskWaiter, decision: Decision) -> None:
         if not waiter.settled.done():
@@ -287,7 +296,7 @@ class SessionAsks:
     def _notice(self, ask: Ask, reason: Reason, given: AskAnswer | None = None) -> AskNotice:
         waiting = len(self._asks.waiters(ask.id))
         marks: tuple[str, ...] = ()
-        if reason is Reason.HELD and ask.subject.kind is AskKind.HOSTS:
+        if ask.subject.kind is AskKind.HOSTS:
             marks = host_marks(ask.subject.host, self._context.book().policy)
         if given is None:
             return AskNotice(ask, reason, waiting, marks)

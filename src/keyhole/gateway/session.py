@@ -254,6 +254,16 @@ class SessionState:
         """The use of each budget."""
         return uses(self.meters)
 
+    def barred(self) -> Decision | None:
+        """Why nothing passes now, also of what a person has just approved; None: it may pass.
+
+        Attack: fill the disk that the log is on while a question waits, and then act without a
+        trace (I8).
+        """
+        if self.frozen:
+            return Decision(reason=Reason.FROZEN, rule=DECOY_RULE)
+        return None if self.session.admitting() else Decision(reason=Reason.NOT_ADMITTING)
+
     def may_open(self) -> bool:
         """Whether one more connection fits under the limit."""
         return self.open < self.limits.connections

@@ -57,6 +57,18 @@ class Ref(Struct, frozen=True, order=True):
         return f"refs/{self.kind.value}/{self.name}"
 
 
+def short_ref(ref: str) -> str:
+    """The name as `push` and `tags` of a policy write it: without its namespace, and that once.
+
+    Attack: a branch `refs/heads/refs/tags/main`, whose name would read as `main`.
+    """
+    for kind in RefKind:
+        prefix = f"refs/{kind.value}/"
+        if ref.startswith(prefix):
+            return ref.removeprefix(prefix)
+    return ref
+
+
 def parse_ref_glob(text: str) -> Glob:
     """Read a branch or tag glob: `main`, `agent/*`, `release/**`."""
     for prefix in ("refs/heads/", "refs/tags/"):

@@ -19,7 +19,9 @@ from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.path import RequestPath
+from keyhole.model.ref import short_ref
 from keyhole.model.rule import AccessRule, rule_text
+from keyhole.model.text import visible
 from keyhole.policy.limit import TokenBucket
 from keyhole.policy.schema import AskKind
 
@@ -48,8 +50,9 @@ MAX_REMEMBERED = 256
 """Answers of each kind that a session remembers. Beyond it, the oldest refusal is forgotten, and
 asked again; a permission is refused, since it belongs into the policy."""
 
-MAX_PATH = 1024
-"""Characters of a path that a person is asked about."""
+MAX_RULE = 1000
+"""Characters of a rule that a person is asked about: as many as are shown, so that "always" writes
+what the person saw, and that is the whole rule."""
 
 DEFAULT_KINDS = frozenset({AskKind.HOSTS, AskKind.REQUESTS})
 
@@ -100,7 +103,7 @@ class AskSubject(Struct, frozen=True):
             case AskKind.REQUESTS:
                 return rule_text(self.word, self.path)
             case AskKind.PUSHES:
-                return self.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+                return short_ref(self.ref)
 
 
 class AskState(enum.StrEnum):
@@ -126,8 +129,13 @@ class Settlement(Struct, Generic[W], frozen=True):
     """A question that was answered or lapsed, and what waited for it."""
 
     ask: Ask
+    """Its state is LAPSED if it can still be answered, and only then."""
     reason: Reason
     waiters: tuple[W, ...] = ()
+    next: Ask | None = None
+    """What the rest of what waited asks from now on: a "once" is for one request."""
+    forgotten: bool = False
+    """Whether it had lapsed before, and can no longer be answered."""
 
 
 class HeldAsk(Struct, frozen=True):
@@ -135,6 +143,8 @@ class HeldAsk(Struct, frozen=True):
 
     ask: Ask
     fresh: bool
+    forgotten: Ask | None = None
+    """A lapsed question that made room, and can no longer be answered."""
 
 
 class _Entry(Struct, Generic[W]):
@@ -185,10 +195,11 @@ class Asks(Generic[W]):
         """All questions that can be answered, the oldest first."""
         return tuple(entry.ask for entry in self._entries.values())
 
-    def find(self, ask: str) -> Ask | None:
+    def find(self, ask: str, now: float) -> Ask | None:
         """A question that can be answered."""
         subject = self._by_id.get(ask)
-        return self._entries[subject].ask if subject is not None else None
+        found = self._entries[subject].ask if subject is not None else None
+        return found if found is not None and now < found.expires + LATE_SECONDS else None
 
     def waiters(self, ask: str) -> tuple[W, ...]:
         """What waits for this answer."""
@@ -234,11 +245,10 @@ class Asks(Generic[W]):
         full = self._pending() >= self._approvals.most_pending
         if full or not self._rate.take(now).allowed:
             return Reason.TOO_MANY_ASKED
-        self._make_room()
+        forgotten = self._make_room()
         ask = Ask(self._fresh_id(), subject, now, now + self._approvals.wait)
-        self._entries[subject] = _Entry(ask, [waiter])
-        self._by_id[ask.id] = subject
-        return HeldAsk(ask, fresh=True)
+        self._add(ask, [waiter])
+        return HeldAsk(ask, fresh=True, forgotten=forgotten)
 
     def leave(self, subject: AskSubject, waiter: W) -> None:
         """A client has gone. Its question stays: a yes serves the retry."""
@@ -255,11 +265,14 @@ class Asks(Generic[W]):
 
         A yes to a host that lasts is a grant, which the gateway keeps. Raises Refused.
         """
-        subject = self._by_id.get(ask)
-        if subject is None:
+        found = self.find(ask, now)
+        if found is None:
             raise Refused(f"no question {ask} waits; `keyhole asks` lists those that do")
+        subject = found.subject
         if answer.allows:
             self._remember_yes(subject, answer, now, seconds)
+            if answer is Answer.ONCE and subject.kind is not AskKind.HOSTS:
+                return (self._settle_one(subject, now),)
             return (self._settle(subject, Reason.APPROVED),)
         first = self._settle(subject, Reason.NOT_APPROVED)
         self._remember_no(subject, now + QUIET_SECONDS if answer is Answer.NO else math.inf)
@@ -278,7 +291,7 @@ class Asks(Generic[W]):
                 waiters, entry.waiters = tuple(entry.waiters), []
                 lapsed.append(Settlement(entry.ask, Reason.UNANSWERED, waiters))
             elif ask.state is AskState.LAPSED and now >= ask.expires + LATE_SECONDS:
-                self._forget(subject)
+                lapsed.append(Settlement(self._drop(subject), Reason.UNANSWERED, forgotten=True))
         for subject, allowed in list(self._allowed.items()):
             if now >= allowed.expires:
                 del self._allowed[subject]
@@ -288,9 +301,11 @@ class Asks(Generic[W]):
         return tuple(lapsed)
 
     def next_expiry(self) -> float | None:
-        """When the first question lapses."""
-        pending = AskState.PENDING
-        times = [e.ask.expires for e in self._entries.values() if e.ask.state is pending]
+        """When the first question lapses, or can no longer be answered."""
+        times = (
+            e.ask.expires + (LATE_SECONDS if e.ask.state is AskState.LAPSED else 0.0)
+            for e in self._entries.values()
+        )
         return min(times, default=None)
 
     def close(self) -> tuple[Settlement[W], ...]:
@@ -302,11 +317,10 @@ class Asks(Generic[W]):
     def _pending(self) -> int:
         return sum(e.ask.state is AskState.PENDING for e in self._entries.values())
 
-    def _make_room(self) -> None:
-        """As many lapsed questions are kept as may be pending."""
+    def _make_room(self) -> Ask | None:
+        """As many lapsed questions are kept as may be pending. Returns one that was forgotten."""
         lapsed = [s for s, e in self._entries.items() if e.ask.state is AskState.LAPSED]
-        if len(lapsed) >= self._approvals.most_pending:
-            self._forget(lapsed[0])
+        return self._drop(lapsed[0]) if len(lapsed) >= self._approvals.most_pending else None
 
     def _fresh_id(self) -> str:
         while (made := self._new_id()) in self._by_id:
@@ -314,13 +328,31 @@ class Asks(Generic[W]):
         return made
 
     def _settle(self, subject: AskSubject, reason: Reason) -> Settlement[W]:
-        entry = self._forget(subject)
-        return Settlement(entry.ask, reason, tuple(entry.waiters))
+        waiters = tuple(self._entries[subject].waiters)
+        return Settlement(self._drop(subject), reason, waiters)
 
-    def _forget(self, subject: AskSubject) -> _Entry[W]:
-        entry = self._entries.pop(subject)
-        del self._by_id[entry.ask.id]
-        return entry
+    def _settle_one(self, subject: AskSubject, now: float) -> Settlement[W]:
+        """Approve what has waited longest. The rest is a question of its own, until the same time.
+
+        Attack: 64 equal requests behind one question, of which the person approves "one".
+        """
+        first, rest = self._entries[subject].waiters[:1], self._entries[subject].waiters[1:]
+        again = self._fresh_id()
+        ask = self._drop(subject)
+        following = replace(ask, id=again, asked=now) if rest else None
+        if following is not None:
+            self._add(following, rest)
+        return Settlement(ask, Reason.APPROVED, tuple(first), following)
+
+    def _add(self, ask: Ask, waiters: list[W]) -> None:
+        self._entries[ask.subject] = _Entry(ask, waiters)
+        self._by_id[ask.id] = ask.subject
+
+    def _drop(self, subject: AskSubject) -> Ask:
+        """A question that can no longer be answered."""
+        ask = self._entries.pop(subject).ask
+        del self._by_id[ask.id]
+        return replace(ask, state=AskState.PENDING)
 
     def _remember_yes(
         self, subject: AskSubject, answer: Answer, now: float, seconds: float
@@ -369,10 +401,11 @@ def request_subject(host: str, port: int, service: str, word: str, raw: str) -> 
     try:
         segments = RequestPath.parse(raw).segments
         path = "/" + "/".join(segments)
-        rule = AccessRule.parse(rule_text(word, path))
+        text = rule_text(word, path)
+        rule = AccessRule.parse(text)
     except Unparsable:
         return None
-    exact = rule.path == Glob(segments) and "*" not in path
-    if not exact or len(path) > MAX_PATH or rule_text(word, path).split(" ")[0] != word:
+    exact = rule.path == Glob(segments) and "*" not in path and text.split(" ")[0] == word
+    if not exact or len(text) > MAX_RULE or visible(text) != text:
         return None
     return AskSubject(AskKind.REQUESTS, host, port, service, word, path)

@@ -24,6 +24,8 @@ DATA_IN_PATH = "looks like data in a path"
 MANY_NAMES = "one of many names below one domain"
 OTHER_SCRIPT = "a name in another script, which may look like another"
 GUARDED = "an endpoint that the catalogue guards: it lists, makes or moves credentials"
+OWN_PATTERN = "a pattern that the code itself wrote"
+PROTECTED = "a branch that is protected until a rule names it"
 
 MANY = 10
 """Names below one domain: mirrors and shards are fewer, data in names is more."""

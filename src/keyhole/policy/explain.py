@@ -14,7 +14,7 @@ from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath, glob_text
 from keyhole.model.reasons import info_of, sentence_of
-from keyhole.model.ref import Ref, RefKind
+from keyhole.model.ref import Ref, RefKind, short_ref
 from keyhole.model.rule import GRPC, METHODS, WEBSOCKET, WORDS, rule_text
 from keyhole.model.toml import parse_toml, toml_string
 from keyhole.policy.edit import RuleAddition
@@ -101,7 +101,8 @@ _FIXED_BY_ALLOW = frozenset(
 
 LOCALHOST = "localhost"
 
-_USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
+USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
+"""Names of default branches, which are protected unless the policy names them."""
 
 
 def explain(book: Rulebook, target: Target) -> Explanation:
@@ -263,7 +264,7 @@ def _assumed(target: PushTarget) -> tuple[RefChange, RemoteFacts]:
     """Assumptions instead of asking the remote: its default branch has a usual name, tags are
     new."""
     short = target.ref.removeprefix("refs/heads/")
-    default = short if short in _USUAL_DEFAULTS else _USUAL_DEFAULTS[0]
+    default = short if short in USUAL_DEFAULTS else USUAL_DEFAULTS[0]
     change = target.change
     if target.ref.startswith("refs/tags/") and change is RefChange.FAST_FORWARD:
         change = RefChange.CREATE
@@ -282,11 +283,20 @@ def _caveats(git: GitGrant, target: PushTarget) -> tuple[str, ...]:
     return tuple(caveats)
 
 
+_NAMING = (
+    Reason.READ_ONLY,
+    Reason.REF_NOT_GRANTED,
+    Reason.REF_PROTECTED,
+    Reason.TAG_NOT_GRANTED,
+)
+"""Refusals of a push that end when the policy names the ref."""
+
+
 def _push_fix(reason: Reason, service: Service, target: PushTarget) -> SuggestedFix | None:
-    short = target.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
-    if reason is Reason.READ_ONLY and not target.ref.startswith("refs/heads/"):
-        if not target.ref.startswith("refs/tags/"):
-            return None  # no key names a ref that is neither
+    short = short_ref(target.ref)
+    if short.startswith("refs/") and reason in _NAMING:
+        return None  # no key names a ref that is neither branch nor tag, or is called like one
+    if reason is Reason.READ_ONLY and target.ref.startswith("refs/tags/"):
         reason = Reason.TAG_NOT_GRANTED
     named = f"[{toml_string(short)}]"
     lifts = "named exactly, it is not protected by default"

@@ -16,16 +16,19 @@ from msgspec.structs import replace
 from keyhole.inject.service_hosts import SERVICE_HOSTS
 from keyhole.model.decision import Reason
 from keyhole.model.host import DEFAULT_PORT, Host
+from keyhole.model.ref import short_ref
 from keyhole.policy.concern import (
     GUARDED,
     MANY_NAMES,
+    OWN_PATTERN,
+    PROTECTED,
     TELEMETRY,
     concern_of_host,
     concern_of_path,
     crowded_domains,
 )
 from keyhole.policy.edit import RuleAddition
-from keyhole.policy.explain import explain, host_fix
+from keyhole.policy.explain import USUAL_DEFAULTS, explain, host_fix
 from keyhole.policy.recorded_use import RecordedUse, judge_use
 
 if TYPE_CHECKING:
@@ -105,12 +108,14 @@ def propose(
         if fix is None:
             continue
         added = fix.addition
+        concern = _concern_of_rule(use, decision.reason, added)
+        if concern:
+            # Alone: siblings that are as they should be are not set apart with it.
+            _merge(found, Proposal(added, count, str(use), concern=concern))
+            continue
         if use.word and added.key in ("allow", "allow_also") and added.table != ("egress",):
-            if decision.reason is not Reason.GUARDED_ENDPOINT:
-                seen = _SeenRequest(str(added.value), use, count)
-                requests[".".join(added.table), added.key, use.word].append(seen)
-                continue
-            _merge(found, Proposal(added, count, str(use), concern=GUARDED))
+            seen = _SeenRequest(str(added.value), use, count)
+            requests[".".join(added.table), added.key, use.word].append(seen)
             continue
         _merge(found, _of_host(use, count, added, known, crowded))
     for (table, key, _), alike in requests.items():
@@ -119,6 +124,20 @@ def propose(
     return tuple(
         sorted(found.values(), key=lambda p: (not p.is_preselected, bool(p.concern), -p.count))
     )
+
+
+def _concern_of_rule(use: RecordedUse, reason: str, added: RuleAddition) -> str:
+    """What is wrong with the rule for one use alone.
+
+    Attack: code asks for `/v1/*`, or for `/v1/%2A`, and the rule for it allows everything there.
+    """
+    if reason == Reason.GUARDED_ENDPOINT:
+        return GUARDED
+    rule = str(added.value)
+    if "*" in rule or "?" in rule:
+        return OWN_PATTERN
+    protected = reason == Reason.REF_PROTECTED or short_ref(use.ref) in USUAL_DEFAULTS
+    return PROTECTED if protected and added.key == "push" else ""
 
 
 def _merge(found: dict[RuleAddition, Proposal], new: Proposal) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason
 from keyhole.model.reasons import info_of, sentence_of
+from keyhole.model.ref import short_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ PREFIX = "keyhole: "
 
 def refusal_message(git: GitGrant, name: str, decision: Decision, why: str = "") -> str:
     """One line: the refusal and, where it helps, the allowed patterns."""
-    short = name.removeprefix("refs/heads/").removeprefix("refs/tags/")
+    short = short_ref(name)
     if decision.reason is Reason.DENIED_PATH:
         return PREFIX + sentence_of(decision.reason, short, path=why)
     said = sentence_of(decision.reason, short)

@@ -59,7 +59,9 @@ _BY_RULES = frozenset(
 )
 """Denials that rules made; others (limits, malformed bytes) another policy may not change."""
 
-_ADMITTING = frozenset({Reason.RULE, Reason.PASSTHROUGH, Reason.GRANTED, Reason.LEARNING})
+_ADMITTING = frozenset(
+    {Reason.RULE, Reason.PASSTHROUGH, Reason.GRANTED, Reason.APPROVED, Reason.LEARNING}
+)
 """Allowing decisions; other allowed events tell of one that was recorded before."""
 
 

@@ -153,6 +153,22 @@ def test_a_policy_that_nobody_accepted_is_not_learnt_into(project: Keyhole) -> N
     assert "not accepted as it is now" in refused.err
 
 
+def test_what_a_person_approved_is_a_use(project: Keyhole) -> None:
+    details = (("method", "POST"), ("path", "/v1/*"))
+    request = Event(EventKind.REQUEST, ALLOW, "approved", host="billing.example", details=details)
+    write_log(project, connect("late.example", "approved"), request)
+    listed = {row["id"]: row["concern"] for row in json.loads(project("learn", "--json").out)}
+    assert listed == {
+        "egress.allow late.example": None,
+        "services.billing.allow POST /v1/*": "a pattern that the code itself wrote",
+    }
+    replayed = project("replay")
+    assert replayed.code == 1
+    assert "late.example" in replayed.out
+    shown = project("learn").out
+    assert shown.index("set apart") < shown.index("POST /v1/*")
+
+
 def test_replay_tells_both_ways(project: Keyhole) -> None:
     write_log(project, connect("one.example"), connect("two.example", "no-rule"), denied("/v1/x"))
     same = project("replay")

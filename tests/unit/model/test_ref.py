@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
-from keyhole.model.ref import MAX_REF_LENGTH, Ref, RefKind, parse_ref_glob
+from keyhole.model.ref import MAX_REF_LENGTH, Ref, RefKind, parse_ref_glob, short_ref
 
 SEGMENTS = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8).filter(
     lambda segment: segment[0] != "-"
@@ -205,3 +205,19 @@ def test_any_text_is_a_glob_or_refused(text: str) -> None:
     except Unparsable:
         return
     assert str(glob) == text
+
+
+@pytest.mark.parametrize(
+    ("ref", "short"),
+    [
+        ("refs/heads/main", "main"),
+        ("refs/tags/v1", "v1"),
+        ("refs/heads/refs/tags/main", "refs/tags/main"),
+        ("refs/tags/refs/heads/x", "refs/heads/x"),
+        ("refs/heads/refs/heads/main", "refs/heads/main"),
+        ("refs/notes/x", "refs/notes/x"),
+    ],
+)
+def test_a_short_name_loses_one_namespace_alone(ref: str, short: str) -> None:
+    """I3: otherwise an odd branch's rule would be main's."""
+    assert short_ref(ref) == short

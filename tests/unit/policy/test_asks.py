@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
 from keyhole.policy.asks import (
     LATE_SECONDS,
     MAX_REMEMBERED,
+    MAX_RULE,
     MAX_WAITERS,
     QUIET_SECONDS,
     Answer,
@@ -52,12 +54,41 @@ def test_a_second_ask_for_the_same_joins_the_first() -> None:
     first = held(book.hold(GET, "one", 0.0))
     second = held(book.hold(GET, "two", 1.0))
     assert (first.fresh, second.fresh) == (True, False)
-    assert first.ask == second.ask == book.find(first.ask.id)
+    assert first.ask == second.ask == book.find(first.ask.id, 1.0)
     assert book.waiters(first.ask.id) == ("one", "two")
-    (settled,) = book.answer(first.ask.id, Answer.ONCE, 2.0)
+    (settled,) = book.answer(first.ask.id, Answer.SESSION, 2.0)
     assert (settled.reason, settled.waiters) == (Reason.APPROVED, ("one", "two"))
     assert book.views() == ()
-    assert book.settled(GET, 3.0) is None  # once was for those that waited
+
+
+def test_connections_to_one_host_pass_together() -> None:
+    book = asks()
+    ask = held(book.hold(HOST, "one", 0.0)).ask
+    held(book.hold(HOST, "two", 0.0))
+    (settled,) = book.answer(ask.id, Answer.ONCE, 2.0)
+    assert (settled.waiters, settled.next) == (("one", "two"), None)
+    assert book.settled(HOST, 3.0) is None  # once was for those that waited
+
+
+@pytest.mark.parametrize("subject", [GET, PUSH])
+def test_once_is_for_one_request_and_the_rest_asks_again(subject: AskSubject) -> None:
+    """I3: what was approved was one, however many wait behind the question."""
+    book = asks(most=1)
+    first = held(book.hold(subject, "w0", 0.0)).ask
+    for number in range(1, MAX_WAITERS):
+        held(book.hold(subject, f"w{number}", 0.0))
+    (settled,) = book.answer(first.id, Answer.ONCE, 2.0)
+    assert (settled.ask, settled.reason, settled.waiters) == (first, Reason.APPROVED, ("w0",))
+    again = settled.next
+    assert again is not None
+    assert (again.id != first.id, again.asked, again.expires) == (True, 2.0, first.expires)
+    assert len(book.waiters(again.id)) == MAX_WAITERS - 1
+    assert book.views() == (again,)
+    assert book.settled(subject, 3.0) is None
+    with pytest.raises(Refused):  # a second yes to the same line is for nothing
+        book.answer(first.id, Answer.ONCE, 3.0)
+    (last,) = book.expire(WAIT)
+    assert (last.reason, len(last.waiters)) == (Reason.UNANSWERED, MAX_WAITERS - 1)
 
 
 def test_what_nobody_answers_is_refused_and_a_late_yes_serves_the_retry() -> None:
@@ -68,9 +99,11 @@ def test_what_nobody_answers_is_refused_and_a_late_yes_serves_the_retry() -> Non
     (lapsed,) = book.expire(WAIT)
     assert (lapsed.reason, lapsed.waiters) == (Reason.UNANSWERED, ("one",))
     assert lapsed.ask.state is AskState.LAPSED
-    assert book.next_expiry() is None
+    assert book.next_expiry() == WAIT + LATE_SECONDS
     (settled,) = book.answer(ask.id, Answer.ONCE, 60.0)
-    assert settled.waiters == ()
+    assert (settled.waiters, settled.next) == ((), None)
+    assert settled.ask.state is AskState.PENDING  # not one that can still be answered
+    assert book.next_expiry() is None
     assert book.remembers
     assert book.is_allowed(GET, 61.0)
     assert not book.is_allowed(GET, 61.0 + LATE_SECONDS)
@@ -97,10 +130,24 @@ def test_a_lapsed_question_is_asked_again_by_a_retry_and_forgotten_in_the_end() 
     assert (again.ask.id, again.fresh, again.ask.expires) == (ask.id, True, 12.0 + WAIT)
     book.expire(12.0 + WAIT)
     assert book.views() != ()
-    book.expire(12.0 + WAIT + LATE_SECONDS)
+    (gone,) = book.expire(12.0 + WAIT + LATE_SECONDS)
+    assert (gone.ask.id, gone.ask.state, gone.forgotten) == (ask.id, AskState.PENDING, True)
     assert book.views() == ()
     with pytest.raises(Refused, match="no question"):
         book.answer(ask.id, Answer.ONCE, 0.0)
+
+
+def test_a_question_of_yesterday_cannot_be_answered() -> None:
+    """Also where no clock has run since: the host slept."""
+    book = asks()
+    ask = held(book.hold(GET, "one", 0.0)).ask
+    book.expire(WAIT)
+    end = WAIT + LATE_SECONDS
+    assert book.find(ask.id, end - 1.0) is not None
+    assert book.find(ask.id, end) is None
+    with pytest.raises(Refused, match="no question"):
+        book.answer(ask.id, Answer.SESSION, end)
+    assert not book.remembers
 
 
 def test_a_client_that_leaves_leaves_its_question() -> None:
@@ -194,7 +241,10 @@ def test_lapsed_questions_are_dropped_for_new_ones() -> None:
     book = asks(most=1)
     for number in range(4):
         at = number * 2 * WAIT
-        held(book.hold(numbered(number), "w", at))
+        gone = held(book.hold(numbered(number), "w", at)).forgotten
+        # Whoever shows questions must learn of it.
+        assert (gone.subject if gone else None) == (numbered(number - 1) if number else None)
+        assert gone is None or gone.state is AskState.PENDING
         book.expire(at + WAIT)
         assert len(book.views()) == 1
 
@@ -210,7 +260,7 @@ def test_answers_are_remembered_within_a_bound() -> None:
     ask = held(book.hold(GET, "w", 0.0)).ask
     with pytest.raises(Refused, match="change the policy"):
         book.answer(ask.id, Answer.SESSION, 0.0)
-    assert book.find(ask.id) is not None  # it still waits
+    assert book.find(ask.id, 0.0) is not None  # it still waits
 
 
 def test_ids_are_unique_and_unknown_ones_are_nothing() -> None:
@@ -218,7 +268,7 @@ def test_ids_are_unique_and_unknown_ones_are_nothing() -> None:
     book: Asks[str] = Asks(Approvals(), lambda: next(made), 0.0)
     assert held(book.hold(GET, "w", 0.0)).ask.id == "a"
     assert held(book.hold(HOST, "w", 0.0)).ask.id == "b"
-    assert (book.find("c"), book.waiters("c")) == (None, ())
+    assert (book.find("c", 0.0), book.waiters("c")) == (None, ())
 
 
 def test_the_end_of_a_session_settles_what_waits() -> None:
@@ -236,6 +286,8 @@ def test_the_end_of_a_session_settles_what_waits() -> None:
         (GET, "GET /v1/things"),
         (PUSH, "fix"),
         (AskSubject(AskKind.PUSHES, "g.example", 443, "f", "create", "a/w", "refs/tags/v1"), "v1"),
+        (replace(PUSH, ref="refs/heads/refs/tags/main"), "refs/tags/main"),
+        (replace(PUSH, ref="refs/tags/refs/heads/x"), "refs/heads/x"),
     ],
 )
 def test_the_rule_of_a_yes_is_the_narrowest(subject: AskSubject, rule: str) -> None:
@@ -279,6 +331,7 @@ def test_a_request_is_asked_about_by_the_path_that_a_rule_would_name() -> None:
     found = subject_of("POST", "/v1/a%3Ab/")
     assert found is not None
     assert (found.path, found.rule) == ("/v1/a:b", "POST /v1/a:b")
+    assert subject_of("GET", "/" + "x" * (MAX_RULE - len("GET /"))) is not None
     call = subject_of("GRPC", "/pkg.Svc/Do")
     assert call is not None
     assert call.rule == "GRPC pkg.Svc/Do"
@@ -290,7 +343,9 @@ def test_a_request_is_asked_about_by_the_path_that_a_rule_would_name() -> None:
         ("GET", "/v1/*"),  # the rule would be wider than the request
         ("GET", "/v1/a%20b"),
         ("GET", "/v1/../x"),
-        ("GET", "/" + "x" * 2000),
+        ("GET", "/" + "x" * (MAX_RULE - len("GET "))),  # it would be shown cut
+        ("GET", "/v1/a%E2%80%AEb"),  # it would be shown escaped
+        ("GET", "/v1/a%C2%80b"),
         ("GET", "/a?b"),
         ("GRPC", "/no/such/call"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from keyhole.model.host import Host
 from keyhole.policy import concern
 from keyhole.policy.edit import RuleAddition
@@ -102,6 +104,32 @@ def test_many_siblings_become_one_rule_and_few_do_not() -> None:
 def test_two_spellings_of_one_path_are_one_rule() -> None:
     (found,) = learn(ask("/a%20b"), ask("/a%23b"))
     assert (found.addition.value, found.count) == ("GET /a*b", 4)
+
+
+@pytest.mark.parametrize("path", ["/v1/*", "/v1/%2A", "/v1/%3f", "/*/*/*", "/v1/a*b"])
+def test_a_pattern_that_the_code_wrote_is_set_apart(path: str) -> None:
+    """I3: code chooses its paths, and not its rules. Control: siblings make a pattern."""
+    (found,) = learn(ask(path, "POST"))
+    assert ("*" in str(found.addition.value), found.concern) == (True, concern.OWN_PATTERN)
+    siblings = [ask(f"/w/{n}", "POST") for n in range(SIBLINGS)]
+    found, wide = sorted(learn(ask(path, "POST"), *siblings), key=lambda each: not each.concern)
+    assert (wide.addition.value, wide.concern) == ("POST /w/*", "")
+
+
+def test_a_protected_branch_and_a_pattern_of_branches_are_set_apart() -> None:
+    forge = Host("git.example")
+    refs = ("refs/heads/main", "refs/heads/x*", "refs/heads/x")
+    uses = [RecordedUse(forge, 443, "", "/a/b", ref) for ref in refs]
+    elsewhere = RecordedUse(forge, 443, "", "/c/d", "refs/heads/main")
+    assert {each.id: each.concern for each in learn(*uses, elsewhere)} == {
+        "services.forge.push main": concern.PROTECTED,
+        "services.forge.push x*": concern.OWN_PATTERN,
+        "services.forge.push x": "",
+        "services.forge.repos c/d": "",
+    }
+    kept = book("[services.forge]\nrepos = ['a/b']\npush = ['agent/*', 'r/*']\nprotect = ['r/1']")
+    (found,) = propose(kept, {RecordedUse(forge, 443, "", "/a/b", "refs/heads/r/1"): 1}, KNOWN)
+    assert found.concern == concern.PROTECTED
 
 
 def test_items_of_items_join_from_the_last_to_the_first() -> None:

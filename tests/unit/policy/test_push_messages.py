@@ -16,6 +16,7 @@ from tests.rigs.policies import loaded
          "push to main is not allowed; allowed: agent/*, fix/**"),
         (Reason.TAG_NOT_GRANTED, "tags/v1", "", "no tag pattern covers v1; allowed: rc-*"),
         (Reason.REF_PROTECTED, "heads/main", "", "main is protected"),
+        (Reason.REF_PROTECTED, "heads/refs/tags/main", "", "refs/tags/main is protected"),
         (Reason.REF_SYMBOLIC, "heads/alias", "", "alias stands for another branch on the server"),
         (Reason.REF_MOVED, "heads/agent/x", "", "agent/x is not there, or has moved; fetch first"),
         (Reason.CREATE_NOT_GRANTED, "heads/agent/x", "", "creating agent/x is not allowed"),

@@ -81,6 +81,8 @@ def test_a_use_is_judged_as_the_door_would(use: RecordedUse, reason: Reason) -> 
         ("connect", "allow", "learning", True),
         ("connect", "allow", "name-unresolved", True),
         ("connect", "allow", "closed", False),
+        ("connect", "allow", "approved", True),
+        ("request", "allow", "approved", True),
         ("dns", "allow", "rule", False),
         ("dns", "deny", "no-rule", True),
         ("request", "deny", "over-limit", False),

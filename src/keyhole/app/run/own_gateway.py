@@ -493,12 +493,13 @@ class OwnGateway(RemoteGateway):
             self._plane.tell(pack_message(CommandAnswered(number, why="too many commands run")))
             return
         self._consulting += 1
-        loop, sources = asyncio.get_running_loop(), self._own_session.sources()
+        loop = asyncio.get_running_loop()
 
         def work() -> None:
-            home, env = self._own_session.places.home, sources.provider.env
-            examined = follower.examined if follower is not None else sources.stock.examined
             try:
+                sources = self._own_session.sources()
+                home, env = self._own_session.places.home, sources.provider.env
+                examined = follower.examined if follower is not None else sources.stock.examined
                 printed = run_approval_command(examined, home, env, ask)
                 answer = CommandAnswered(number, printed)
             except (KeyholeError, OSError, ValueError) as error:

@@ -13,7 +13,8 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import open_policy
 from keyhole.app.setup.policy_saving import plan_change, save_change
-from keyhole.model.errors import Refused
+from keyhole.model.errors import Refused, Unparsable
+from keyhole.model.ref import parse_ref_glob
 from keyhole.policy.edit import RuleAddition
 from keyhole.policy.schema import AskKind
 
@@ -32,6 +33,11 @@ def rule_for(ask: AskView) -> RuleAddition:
         raise Refused(f"{ask.service} is no service of the policy's own; name one for this host")
     if ask.kind == AskKind.REQUESTS:
         return RuleAddition(("services", ask.service), "allow_also", ask.rule)
+    try:
+        parse_ref_glob(ask.rule)
+    except Unparsable as error:
+        # A branch that is called like a ref, `refs/heads/refs/tags/main`: its rule is no other's.
+        raise Refused(f"no policy can name {ask.ref}: {error}") from None
     key = "tags" if ask.ref.startswith(_TAG) else "push"
     return RuleAddition(("services", ask.service), key, ask.rule)
 

@@ -455,6 +455,9 @@ class DoorHandle:
         said = await asking.wait(subject, lambda: is_there(sock.fileno()))
         if not said.allowed:
             return EgressDecision(reason=said.reason, rule=said.rule)
+        barred = self._state.barred()
+        if barred is not None:
+            return EgressDecision(reason=barred.reason, rule=barred.rule)
         decision = self._granting.decide(host, port)
         if decision.allowed:
             tunnelled = decision.route is Route.TUNNEL

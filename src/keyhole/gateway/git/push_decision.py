@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from keyhole.model.decision import Decision, Reason
 from keyhole.model.errors import UpstreamFailed
-from keyhole.policy.asks import MAX_PATH
+from keyhole.policy.asks import MAX_RULE
 from keyhole.policy.push import (
     RefChange,
     RemoteFacts,
@@ -131,7 +131,7 @@ class PushDecider:
         if self._ask is None:
             return []
         found = [v.command.ref for v in named if v.decision.reason in _NOT_NAMED]
-        few = len(found) <= MAX_ASKED_REFS and all(len(ref) <= MAX_PATH for ref in found)
+        few = len(found) <= MAX_ASKED_REFS and all(len(ref) <= MAX_RULE for ref in found)
         return found if few else []
 
     async def _ask_person(self, best: tuple[RefVerdict, ...]) -> tuple[RefVerdict, ...]:

@@ -45,14 +45,20 @@ def check_rates(
     return None
 
 
+def hold_place(stream: Stream) -> None:
+    """Take a place for a request that waits for a person, before its service counts it."""
+    if not stream.admitted:
+        stream.admitted = True
+        stream.connection.state.busy += 1
+
+
 def enter(stream: Stream, service: str) -> Refused | None:
     """Take a place among the requests under way, and count it to its service."""
     state, head = stream.connection.state, stream.head
     if stream.admitted:
         leave(stream)  # judged again
         stream.body_rule = BODY_LIMIT
-    stream.admitted = True
-    state.busy += 1
+    hold_place(stream)
     stream.body_limit = state.limits.body
     meter = state.meters.get(service)
     if meter is None:

@@ -193,7 +193,8 @@ class Collecting:
         subject = AskSubject(
             AskKind.PUSHES, connection.name, port, service, change, repository, ref
         )
-        return await asking.wait(subject, connection.channel.is_there)
+        said = await asking.wait(subject, connection.channel.is_there)
+        return (connection.state.barred() if said.allowed else None) or said
 
     def note(self, event: Event) -> None:
         """Record an event."""

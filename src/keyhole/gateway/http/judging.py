@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.budgets import tally_for
-from keyhole.gateway.http.admission import check_rates, enter, join_meter
+from keyhole.gateway.http.admission import check_rates, enter, hold_place, join_meter
 from keyhole.gateway.http.collecting import Collecting, choose_body
 from keyhole.gateway.http.refusing import refuse, refuse_for_now, refuse_large, refuse_unfit
 from keyhole.gateway.http.states import Stage
@@ -64,6 +64,8 @@ def judge_request(stream: Stream) -> None:
         # Nothing is read any more of a request that waits, and nothing of it was sent.
         known = _earlier_answer(stream, subject)
         if known is None:
+            # It has its place while it waits: answers cannot admit more than the limit (I9).
+            hold_place(stream)
             stream.move(_ASK)
             stream.wait(_ask(stream, subject))
             return
@@ -135,6 +137,10 @@ def _go_on_answered(stream: Stream, said: RequestDecision) -> None:
         stream.host = host
         stream.head = host.authorizer.reader.parse(stream.head.raw)
     stream.move(_JUDGE)
+    barred = stream.connection.state.barred()
+    if barred is not None:
+        refuse(stream, barred, reason=barred.reason)
+        return
     decision = host.authorizer.decide(stream.head)
     if decision.reason is Reason.NO_RULE and decision.service == said.service:
         decision = said

@@ -17,6 +17,7 @@ import pytest
 from keyhole.app.processes.message_frames import MessageBuffer
 from keyhole.app.processes.messages import (
     CloseDoor,
+    CommandAnswered,
     JudgeStarted,
     ReportFigures,
     RunMessage,
@@ -35,7 +36,7 @@ from keyhole.audit.log_reader import LogReader
 from keyhole.audit.verify import verify_log
 from keyhole.control.runs import ProcessIdentity, RunRecord
 from keyhole.control.values import SessionPhase
-from keyhole.model.errors import SANDBOX_LOST, SetupFailed
+from keyhole.model.errors import SANDBOX_LOST, ResourceUnusable, SetupFailed
 from tests.rigs.policies import loaded
 from tests.rigs.waiting import until_in_loop
 
@@ -110,6 +111,8 @@ class Stage:
     def __init__(self, fake: FakePlane, directory: Path) -> None:
         self.said: list[str] = []
         self.endings: list[EndReason] = []
+        self.lost = False
+        """Whether the sources cannot be read."""
         self.places = HostPaths(*(directory / each for each in ("home", "config", "state", "run")))
         self.places.runtime.mkdir(mode=0o700)
         provision = Provision("sha256:" + "0" * 64, POLICY, None, {})
@@ -120,6 +123,8 @@ class Stage:
         self.record = RunRecord(ID, "claude", str(policy), 1, own, own)
 
     def _sources(self) -> Any:  # noqa: ANN401 - nothing is followed here
+        if self.lost:
+            raise ResourceUnusable("the policy is gone")
         return None
 
     async def open(self, fake: FakePlane) -> asyncio.Task[None]:
@@ -330,6 +335,30 @@ def test_figures_are_believed_as_far_as_they_fit(fake: FakePlane, stage: Stage) 
         # One that does not answer shows what it said last.
         again = await operations.show_session(ID)
         assert again.requests == MAX_COUNT
+        fake.say({"head": ""})
+        await stage.gateway.close(0)
+
+    play(scene)
+
+
+def test_a_command_that_cannot_be_started_gives_its_place_back(
+    fake: FakePlane, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_gateway, "MAX_COMMANDS", 1)
+
+    async def scene() -> None:
+        await stage.serve(fake)
+        stage.lost = True
+        for number in range(2):
+            heard: list[CommandAnswered] = []
+            fake.say({"consult": number, "ask": {}})
+
+            def answered(heard: list[CommandAnswered] = heard) -> bool:
+                heard.extend(each for each in fake.told() if isinstance(each, CommandAnswered))
+                return bool(heard)
+
+            await until_in_loop(answered)
+            assert heard == [CommandAnswered(number, why="the policy is gone")]
         fake.say({"head": ""})
         await stage.gateway.close(0)
 
