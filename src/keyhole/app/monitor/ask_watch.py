@@ -17,6 +17,7 @@ import msgspec
 from keyhole.app.monitor.session_list import endpoint_of
 from keyhole.app.watch.lasting_rule import save_rule_for
 from keyhole.app.watch.watched_gateways import WatchedGateways
+from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
 from keyhole.control.watchers import watching
 from keyhole.model.errors import Refused, ResourceUnusable
@@ -59,7 +60,7 @@ class AskWatch:
         self._search_path = search_path
         self._changed = changed
         self._lock = threading.Lock()
-        self._asks: dict[tuple[str, str], AskView] = {}
+        self._asks = OpenAsks(MAX_ASKS)
         self._ending: socket.socket | None = None
 
     def start(self) -> None:
@@ -75,9 +76,9 @@ class AskWatch:
             ending.close()
 
     def asks(self) -> list[AskView]:
-        """The questions, the oldest first."""
+        """The questions: those that wait first, and sessions by turns."""
         with self._lock:
-            return sorted(self._asks.values(), key=lambda each: (each.asked, each.id))
+            return self._asks.listed()
 
     def answer(self, session: str, ask: str, answer: AnswerRequest) -> list[str]:
         """Answer a question. Returns the lines of the policy that an "always" has changed. Raises
@@ -86,7 +87,7 @@ class AskWatch:
         changed: list[str] = []
         if answer.answer is AnswerWord.ALWAYS:
             with self._lock:
-                known = self._asks.get((session, ask))
+                known = self._asks.get(session, ask)
             if known is None:
                 raise Refused("this question is no longer open")
             # The file first: what cannot be written is not allowed either.
@@ -128,16 +129,13 @@ class AskWatch:
             if ask is not None and (
                 event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
             ):
-                if self._asks.get((ask.session, ask.id)) == ask:
+                if self._asks.get(ask.session, ask.id) == ask:
                     return
-                self._asks[ask.session, ask.id] = ask
-                while len(self._asks) > MAX_ASKS:
-                    del self._asks[next(iter(self._asks))]
+                self._asks.put(ask)
             elif ask is not None:
-                self._asks.pop((ask.session, ask.id), None)
+                self._asks.remove(ask)
             elif event.event is WatchKind.SESSION and event.state == "closed":
-                for key in [each for each in self._asks if each[0] == event.session]:
-                    del self._asks[key]
+                self._asks.close(event.session)
             else:
                 return
         self._changed()
