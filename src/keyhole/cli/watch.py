@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from keyhole.app.watch.watched_gateways import WatchedGateways
-from keyhole.cli.ask_rows import ask_line, ask_words
+from keyhole.cli.ask_rows import ask_line
 from keyhole.cli.asks_found import answer_ask
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.flags import add_json_flag
@@ -21,6 +21,7 @@ from keyhole.cli.paint import json_text
 from keyhole.cli.typed_answer import TypedLines, read_answer
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.cli.watch_rows import event_json, event_line
+from keyhole.control.ask_words import ask_summary
 from keyhole.control.client import ControlFailed
 from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AskStanding, WatchKind
@@ -162,7 +163,7 @@ class PlainWatch:
             else:
                 for line in changed:
                     self._say(f"  {line}")
-                self._say(f"answered {said.answer}: {ask_words(ask)}")
+                self._say(f"answered {said.answer}: {ask_summary(ask)}")
 
     def _find(self, beginning: str) -> tuple[AskView, ControlEndpoint]:
         found = [each for each in self._asks.listed() if each.id.startswith(beginning)]

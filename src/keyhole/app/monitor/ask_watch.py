@@ -17,6 +17,7 @@ import msgspec
 from keyhole.app.monitor.session_list import endpoint_of
 from keyhole.app.watch.lasting_rule import save_rule_for
 from keyhole.app.watch.watched_gateways import WatchedGateways
+from keyhole.control.ask_words import ask_words
 from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
 from keyhole.control.watchers import watching
@@ -35,9 +36,6 @@ LOOK_SECONDS = 0.25
 
 MAX_ASKS = 1000
 """Questions that are held: as many as one gateway lists."""
-
-MAX_SHOWN = 160
-"""Characters of a path or ref in a question."""
 
 ANSWERS = (
     (AnswerWord.ONCE, 0, "Once"),
@@ -146,14 +144,3 @@ def ask_view(ask: AskView) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(ask)
     shown = {name: visible(each) if isinstance(each, str) else each for name, each in shown.items()}
     return shown | {"marks": [visible(mark) for mark in ask.marks], "words": ask_words(ask)}
-
-
-def ask_words(ask: AskView) -> str:
-    """What a yes allows; it begins with a verb of ours, never with a text of the sandbox."""
-    if ask.kind == "hosts":
-        return f"connect to {visible(ask.host)}:{ask.port}"
-    if ask.kind == "requests":
-        by = f", with the credential of {visible(ask.service)}" if ask.service else ""
-        return f"request {visible(ask.rule)[:MAX_SHOWN]} of {visible(ask.host)}{by}"
-    where = f"{visible(ask.host)}/{visible(ask.path)[:MAX_SHOWN]}"
-    return f"push ({visible(ask.method)}) {visible(ask.ref)[:MAX_SHOWN]} to {where}"
