@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.control import event_feed, watchers
+from keyhole.control import event_feed
 from keyhole.control.event_feed import MAX_FEEDS, EventFeeds, now_ms
 from keyhole.control.values import EventQuery, WatchEvent, WatchKind
 from keyhole.control.watchers import is_watched, watching
@@ -134,7 +134,7 @@ def test_two_runs_that_start_together_do_not_see_each_other(
         pass
     kept: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(watchers.os, "close", kept.append)
+        patched.setattr(os, "close", kept.append)
         first, second = is_watched(runtime), is_watched(runtime)
     try:
         assert kept

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,7 +109,7 @@ def test_a_search_of_alternating_files_reads_each_byte_once(
         reads.append(length)
         return pread(descriptor, length, offset)
 
-    monkeypatch.setattr(log_view.os, "pread", counted)
+    monkeypatch.setattr(os, "pread", counted)
     view = LogViews(columns).of(EventFilter(text="/item/"))
     assert list(view.rows) == list(range(3 * count))
     size = sum((tmp_path / name).stat().st_size for name in names)
@@ -128,7 +129,7 @@ def test_a_search_that_has_no_more_time_reads_nothing_more(
     columns = LogColumns(LogDirectory.open(tmp_path))
     columns.refresh()
     times = iter([0.0, 0.0])
-    monkeypatch.setattr(log_view.time, "monotonic", lambda: next(times, 10.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times, 10.0))
     view = LogViews(columns).of(EventFilter(text="/item/"))
     assert 0 < len(view.rows) < 20
     assert view.unsearched == 50 - len(view.rows)
