@@ -9,13 +9,11 @@ import time
 from typing import TYPE_CHECKING
 
 from keyhole.cli.amounts import moment
+from keyhole.control.ask_words import ask_words
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     from keyhole.control.values import AskView
-
-MAX_SHOWN = 160
-"""Characters of a path or ref on a line."""
 
 
 def ask_line(ask: AskView) -> str:
@@ -25,19 +23,6 @@ def ask_line(ask: AskView) -> str:
     more = f", {ask.waiting} wait" if ask.waiting > 1 else ""
     marks = "".join(f"  ! {visible(mark)}" for mark in ask.marks)
     return f"{ask.id}  {ask.session}  {ask_words(ask)}  ({when}{more}){marks}"
-
-
-def ask_words(ask: AskView) -> str:
-    """What a yes would allow."""
-    match ask.kind:
-        case "hosts":
-            return f"connect to {visible(ask.host)}:{ask.port}"
-        case "requests":
-            by = f", with the credential of {visible(ask.service)}" if ask.service else ""
-            return f"request {visible(ask.rule)[:MAX_SHOWN]} of {visible(ask.host)}{by}"
-        case _:
-            where = f"{visible(ask.host)}/{visible(ask.path)[:MAX_SHOWN]}"
-            return f"push ({visible(ask.method)}) {visible(ask.ref)[:MAX_SHOWN]} to {where}"
 
 
 def ask_json(ask: AskView) -> dict[str, object]:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the questions, the oldest first."""
+    """Print the questions."""
     with find_gateways() as endpoints:
         found = [ask for ask, _ in find_asks(endpoints)]
     if options.json:

@@ -10,6 +10,7 @@ from keyhole.cli.gateway_client import complain, failure
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.control.client import ControlFailed, NoGateway
 from keyhole.control.endpoints import ask_all
+from keyhole.control.open_asks import by_turns
 from keyhole.control.values import AnswerWord
 from keyhole.model.text import visible
 
@@ -23,16 +24,19 @@ LISTED = "`keyhole asks` lists those that wait"
 
 
 def find_asks(endpoints: Sequence[ControlEndpoint]) -> list[tuple[AskView, ControlEndpoint]]:
-    """All questions, the oldest first. A gateway that cannot be asked hides no other."""
-    found: list[tuple[AskView, ControlEndpoint]] = []
+    """All questions: those that wait first, and sessions by turns. A gateway that cannot be asked
+    hides no other."""
+    found: list[AskView] = []
+    answering: dict[str, ControlEndpoint] = {}
     for endpoint, said in ask_all(endpoints, lambda each: each.asks()):
         if isinstance(said, NoGateway):
             continue
         if isinstance(said, ControlFailed):
             complain(f"a gateway is not asked: {failure(said)}")
             continue
-        found += [(ask, endpoint) for ask in said]
-    return sorted(found, key=lambda each: (each[0].asked, each[0].id))
+        found += said
+        answering |= {ask.session: endpoint for ask in said}
+    return [(ask, answering[ask.session]) for ask in by_turns(found)]
 
 
 def find_ask(

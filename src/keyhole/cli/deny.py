@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.cli.ask_rows import ask_words
 from keyhole.cli.asks_found import answer_ask, find_ask
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.gateway_client import find_gateways
+from keyhole.control.ask_words import ask_words
 from keyhole.control.values import AnswerRequest, AnswerWord
 
 if TYPE_CHECKING:

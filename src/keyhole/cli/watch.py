@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from keyhole.app.watch.watched_gateways import WatchedGateways
-from keyhole.cli.ask_rows import ask_line, ask_words
+from keyhole.cli.ask_rows import ask_line
 from keyhole.cli.asks_found import answer_ask
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.flags import add_json_flag
@@ -21,7 +21,9 @@ from keyhole.cli.paint import json_text
 from keyhole.cli.typed_answer import TypedLines, read_answer
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.cli.watch_rows import event_json, event_line
+from keyhole.control.ask_words import ask_summary
 from keyhole.control.client import ControlFailed
+from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AskStanding, WatchKind
 from keyhole.control.watchers import watching
 from keyhole.model.errors import KeyholeError, Refused
@@ -42,6 +44,9 @@ NO_SCREEN = (
 )
 LOOK_SECONDS = 0.25
 """Seconds between two looks for runs that have begun."""
+
+MAX_ASKS = 1000
+"""Questions that are held: as many as one gateway lists."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +93,8 @@ class PlainWatch:
     def __init__(self, gateways: WatchedGateways, *, as_json: bool) -> None:
         self._gateways = gateways
         self._as_json = as_json
-        self._asks: dict[str, tuple[AskView, ControlEndpoint]] = {}
+        self._asks = OpenAsks(MAX_ASKS)
+        self._endpoints: dict[str, ControlEndpoint] = {}
         self._over = False
 
     def run(self) -> None:
@@ -114,10 +120,14 @@ class PlainWatch:
 
     def _show(self, event: WatchEvent, endpoint: ControlEndpoint) -> None:
         ask = event.ask
-        if ask is not None and event.event is WatchKind.ASK:
-            self._asks[ask.id] = ask, endpoint
-        elif ask is not None and ask.state is not AskStanding.LAPSED:
-            self._asks.pop(ask.id, None)
+        if event.event is WatchKind.SESSION and event.state == "closed":
+            self._asks.close(event.session)
+            self._endpoints.pop(event.session, None)
+        elif ask is not None and (event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED):
+            self._asks.put(ask)
+            self._endpoints[ask.session] = endpoint
+        elif ask is not None:
+            self._asks.remove(ask)
         if self._as_json:
             self._print(json_text(event_json(event)))
         else:
@@ -139,7 +149,7 @@ class PlainWatch:
         if word in ("q", "quit"):
             self._over = True
         elif word in ("l", "list"):
-            for ask, _ in self._asks.values():
+            for ask in self._asks.listed():
                 self._say(ask_line(ask))
         elif word:
             try:
@@ -153,15 +163,15 @@ class PlainWatch:
             else:
                 for line in changed:
                     self._say(f"  {line}")
-                self._say(f"answered {said.answer}: {ask_words(ask)}")
+                self._say(f"answered {said.answer}: {ask_summary(ask)}")
 
     def _find(self, beginning: str) -> tuple[AskView, ControlEndpoint]:
-        found = [each for name, each in self._asks.items() if name.startswith(beginning)]
+        found = [each for each in self._asks.listed() if each.id.startswith(beginning)]
         if len(found) != 1:
             raise Refused(
                 f"{len(found)} questions begin with '{visible(beginning)}'; `l` lists them"
             )
-        return found[0]
+        return found[0], self._endpoints[found[0].session]
 
     def _say(self, text: str) -> None:
         """A line about what was typed; with `--json` it is no event, so it goes elsewhere."""

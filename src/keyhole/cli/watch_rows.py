@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from keyhole.cli.ask_rows import ask_json, ask_line, ask_words
+from keyhole.cli.ask_rows import ask_json, ask_line
+from keyhole.control.ask_words import ask_summary, shorten
 from keyhole.control.values import WatchKind
 from keyhole.model.text import visible
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from keyhole.control.values import DecisionView, WatchEvent
 
 _SHOWN = ("method", "path", "ref", "port", "status", "why", "command")
-MAX_DETAIL = 160
 
 
 def event_line(event: WatchEvent) -> str:
@@ -29,7 +29,7 @@ def _words(event: WatchEvent) -> str:
             return f"ASK {ask_line(ask)}"
         case WatchKind.SETTLED if ask is not None:
             by = f", by {event.via}" if event.via else ""
-            return f"{event.answer or event.reason} {ask.id}  {ask_words(ask)}{by}"
+            return f"{event.answer or event.reason} {ask.id}  {ask_summary(ask)}{by}"
         case WatchKind.DECISION if event.decision is not None:
             return f"{event.session}  {_decision(event.decision)}"
         case WatchKind.SESSION:
@@ -40,7 +40,7 @@ def _words(event: WatchEvent) -> str:
 
 def _decision(decision: DecisionView) -> str:
     named = {each.name: each.text for each in decision.details}
-    details = "  ".join(visible(named[name])[:MAX_DETAIL] for name in _SHOWN if name in named)
+    details = "  ".join(shorten(visible(named[name])) for name in _SHOWN if name in named)
     where = f"  {visible(decision.host)}" if decision.host else ""
     said = f"{decision.verdict}  {decision.kind}{where}"
     rule = f"  {visible(decision.rule)}" if decision.rule else ""

@@ -62,6 +62,9 @@ class EventFeed:
             self._add(write_event(WatchEvent(WatchKind.LEFT_OUT, now_ms(), left_out=count)))
         self._add(line)
         if self._size > MAX_FEED:
+            # A reader that takes nothing would hold them for as long as its connection lasts.
+            self._lines.clear()
+            self._size = 0
             self.close()
         self._ready()
 
@@ -113,8 +116,9 @@ class EventFeeds:
         feed = EventFeed(query, self._closed)
         for event in first:
             feed.put(write_event(event))
-        self._feeds.add(feed)
-        self._changed()
+        if not feed.over:
+            self._feeds.add(feed)
+            self._changed()
         return feed
 
     def publish(self, event: WatchEvent) -> None:

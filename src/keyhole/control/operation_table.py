@@ -334,7 +334,9 @@ ASK_VIEW = RecordShape(
 ASK_LIST = RecordShape(
     values.AskList,
     {
-        "asks": FieldShape(ListShape(ASK_VIEW, MAX_ASKS), "the oldest first"),
+        "asks": FieldShape(
+            ListShape(ASK_VIEW, MAX_ASKS), "those that wait first; of each session the oldest"
+        ),
         "more": FieldShape(_COUNT, "how many there are beside these"),
     },
 )

@@ -1,7 +1,8 @@
 """Tells a run that is about to start whether a person of this user watches.
 
 A watcher holds a shared lock on one file of the runtime directory for as long as it lives; a run
-has its endpoint, over which a watcher connects, only a moment after its command has begun.
+has its endpoint, over which a watcher connects, only a moment after its command has begun. A run
+only asks for the lock and takes none: two that start together must not see each other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 from typing import TYPE_CHECKING
 
 from keyhole.control.socket_directory import open_directory
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 WATCH_LOCK = "watch.lock"
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK = struct.Struct("@hhqqi0q")
+"""`struct flock`: kind, whence, start, length (0: to the end) and process, which is 0 for a lock of
+an open file description."""
 
 
 @contextlib.contextmanager
@@ -34,7 +39,10 @@ def watching(runtime: Path) -> Iterator[None]:
     finally:
         os.close(directory)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
+            raise ResourceUnusable(f"{runtime / WATCH_LOCK}: {error.strerror}") from None
         yield
     finally:
         os.close(lock)
@@ -53,11 +61,10 @@ def is_watched(runtime: Path) -> bool:
     finally:
         os.close(directory)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind = _LOCK.unpack(fcntl.fcntl(lock, fcntl.F_OFD_GETLK, asked))[0]
     except OSError:
         return False
     finally:
         os.close(lock)
-    return False
+    return bool(kind != fcntl.F_UNLCK)

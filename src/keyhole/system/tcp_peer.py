@@ -24,6 +24,19 @@ expiry and the two queues."""
 _SECONDS = 1.0
 
 
+def tells_tcp_peers() -> bool:
+    """Whether the kernel says at all who connected: some are built without `sock_diag`."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), _SECONDS) as client,
+        ):
+            own, peer = server.getsockname()[1], client.getsockname()[1]
+            return tcp_peer_user(own, peer) is not None
+    except OSError:
+        return True  # nobody is let in because a probe failed
+
+
 def tcp_peer_user(own_port: int, peer_port: int) -> int | None:
     """The user of the process that connected from `peer_port` of 127.0.0.1; None if the kernel
     does not say."""

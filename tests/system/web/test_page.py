@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import http.server
 import json
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from tests.rigs.audit.million import refusal, request, write_lines
 from tests.rigs.lacking import give_up
 from tests.rigs.sandbox.projects import line_of
-from tests.rigs.waiting import until
+from tests.rigs.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,6 +204,26 @@ def test_the_server_refuses_other_names_and_programs_without_a_token(web: WebPro
     for query in ("first=nan", "first=-1", "count=x", f"text={'x' * 300}", "since=1e999"):
         assert web.ask("GET", f"/api/log?{query}", Authorization=token)[0] == 400
     assert web.ask("GET", "/api/usage?by=x", Authorization=token)[0] == 400
+
+
+def test_a_client_of_another_loopback_address_gets_nothing(web: WebProcess) -> None:
+    """The kernel is asked for the user at 127.0.0.1 alone."""
+    statuses = []
+    for source in ("127.0.0.1", "127.0.0.2"):
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", web.port, timeout=PATIENCE, source_address=(source, 0)
+        )
+        connection.request("GET", "/")
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    assert statuses == [200, 403]  # the first is the control
+
+
+def test_silent_connections_keep_nobody_from_the_page(web: WebProcess) -> None:
+    with contextlib.ExitStack() as silent:
+        for _ in range(64):
+            silent.enter_context(socket.create_connection(("127.0.0.1", web.port), PATIENCE))
+        assert web.ask("GET", "/")[0] == 200
 
 
 def test_another_user_of_this_host_gets_nothing_even_with_the_token(web: WebProcess) -> None:

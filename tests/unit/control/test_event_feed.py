@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,12 @@ def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
     for _ in range(100):
         feeds.publish(QUESTION)
     assert feed.over
+    assert feed.take(1) == b""  # nothing is held for it
     assert not feeds.answered
+    assert feeds.open(EventQuery(), [QUESTION] * 100).over
+    assert not feeds.answered
+    assert not feeds.open(EventQuery(), [QUESTION]).over  # control
+    assert feeds.answered
 
 
 def test_streams_are_counted() -> None:
@@ -116,3 +122,26 @@ def test_a_watcher_is_seen_for_as_long_as_it_lives(tmp_path: Path) -> None:
     with watching(runtime), watching(runtime):
         assert is_watched(runtime)
     assert not is_watched(runtime)
+
+
+def test_two_runs_that_start_together_do_not_see_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe takes no lock: one whose file is still open is no watcher."""
+    tmp_path.chmod(0o700)
+    runtime = tmp_path / "run"
+    with watching(runtime):
+        pass
+    kept: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", kept.append)
+        first, second = is_watched(runtime), is_watched(runtime)
+    try:
+        assert kept
+        assert (first, second) == (False, False)
+        with watching(runtime):
+            assert is_watched(runtime)  # control
+        assert not is_watched(runtime)
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)

@@ -5,7 +5,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from keyhole.system import tcp_peer
-from keyhole.system.tcp_peer import tcp_peer_user
+from keyhole.system.tcp_peer import tcp_peer_user, tells_tcp_peers
 
 if TYPE_CHECKING:
     import pytest
@@ -18,5 +18,7 @@ def test_the_kernel_tells_whose_process_connected(monkeypatch: pytest.MonkeyPatc
             peer = client.getsockname()[1]
             assert tcp_peer_user(own, peer) == os.getuid()
             assert tcp_peer_user(own, own) is None  # no such connection
+            assert tells_tcp_peers()
             monkeypatch.setattr(tcp_peer, "_NETLINK_SOCK_DIAG", 31)  # a kernel without it
             assert tcp_peer_user(own, peer) is None
+            assert not tells_tcp_peers()

@@ -17,6 +17,8 @@ import msgspec
 from keyhole.app.monitor.session_list import endpoint_of
 from keyhole.app.watch.lasting_rule import save_rule_for
 from keyhole.app.watch.watched_gateways import WatchedGateways
+from keyhole.control.ask_words import ask_words
+from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
 from keyhole.control.watchers import watching
 from keyhole.model.errors import Refused, ResourceUnusable
@@ -34,9 +36,6 @@ LOOK_SECONDS = 0.25
 
 MAX_ASKS = 1000
 """Questions that are held: as many as one gateway lists."""
-
-MAX_SHOWN = 160
-"""Characters of a path or ref in a question."""
 
 ANSWERS = (
     (AnswerWord.ONCE, 0, "Once"),
@@ -59,7 +58,7 @@ class AskWatch:
         self._search_path = search_path
         self._changed = changed
         self._lock = threading.Lock()
-        self._asks: dict[tuple[str, str], AskView] = {}
+        self._asks = OpenAsks(MAX_ASKS)
         self._ending: socket.socket | None = None
 
     def start(self) -> None:
@@ -75,9 +74,9 @@ class AskWatch:
             ending.close()
 
     def asks(self) -> list[AskView]:
-        """The questions, the oldest first."""
+        """The questions: those that wait first, and sessions by turns."""
         with self._lock:
-            return sorted(self._asks.values(), key=lambda each: (each.asked, each.id))
+            return self._asks.listed()
 
     def answer(self, session: str, ask: str, answer: AnswerRequest) -> list[str]:
         """Answer a question. Returns the lines of the policy that an "always" has changed. Raises
@@ -86,7 +85,7 @@ class AskWatch:
         changed: list[str] = []
         if answer.answer is AnswerWord.ALWAYS:
             with self._lock:
-                known = self._asks.get((session, ask))
+                known = self._asks.get(session, ask)
             if known is None:
                 raise Refused("this question is no longer open")
             # The file first: what cannot be written is not allowed either.
@@ -128,16 +127,13 @@ class AskWatch:
             if ask is not None and (
                 event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
             ):
-                if self._asks.get((ask.session, ask.id)) == ask:
+                if self._asks.get(ask.session, ask.id) == ask:
                     return
-                self._asks[ask.session, ask.id] = ask
-                while len(self._asks) > MAX_ASKS:
-                    del self._asks[next(iter(self._asks))]
+                self._asks.put(ask)
             elif ask is not None:
-                self._asks.pop((ask.session, ask.id), None)
+                self._asks.remove(ask)
             elif event.event is WatchKind.SESSION and event.state == "closed":
-                for key in [each for each in self._asks if each[0] == event.session]:
-                    del self._asks[key]
+                self._asks.close(event.session)
             else:
                 return
         self._changed()
@@ -148,14 +144,3 @@ def ask_view(ask: AskView) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(ask)
     shown = {name: visible(each) if isinstance(each, str) else each for name, each in shown.items()}
     return shown | {"marks": [visible(mark) for mark in ask.marks], "words": ask_words(ask)}
-
-
-def ask_words(ask: AskView) -> str:
-    """What a yes allows; it begins with a verb of ours, never with a text of the sandbox."""
-    if ask.kind == "hosts":
-        return f"connect to {visible(ask.host)}:{ask.port}"
-    if ask.kind == "requests":
-        by = f", with the credential of {visible(ask.service)}" if ask.service else ""
-        return f"request {visible(ask.rule)[:MAX_SHOWN]} of {visible(ask.host)}{by}"
-    where = f"{visible(ask.host)}/{visible(ask.path)[:MAX_SHOWN]}"
-    return f"push ({visible(ask.method)}) {visible(ask.ref)[:MAX_SHOWN]} to {where}"

@@ -28,6 +28,9 @@ SEARCH_SECONDS = 3.0
 WINDOW = 1024 * 1024
 """Bytes of a file that a search reads at once."""
 
+MAX_WINDOWS = 8
+"""Files of which a search keeps what it read: sessions that ran at the same time."""
+
 MAX_VIEWS = 8
 """Filters whose rows are kept; a page has one at a time."""
 
@@ -134,20 +137,20 @@ def _containing(columns: LogColumns, rows: Sequence[int], text: str) -> tuple[li
     """The rows whose line has the text, and how many older ones were not read."""
     text = text.lower()
     needle = json.dumps(text)[1:-1].lower().encode("ascii")
-    window = _Window(columns)
-    deadline = time.monotonic() + SEARCH_SECONDS
+    windows = _Windows(columns, time.monotonic() + SEARCH_SECONDS)
     found: list[int] = []
     left = 0
     try:
         for number, row in enumerate(reversed(rows)):
-            if not number % 1024 and time.monotonic() > deadline:
+            try:
+                line = windows.line(row, needle)
+            except TimeoutError:
                 left = len(rows) - number
                 break
-            line = window.line(row, needle)
             if line is not None and _says(parse_line(line), text):
                 found.append(row)
     finally:
-        window.close()
+        windows.close()
     return found[::-1], left
 
 
@@ -159,26 +162,64 @@ def _says(record: LogRecord | None, text: str) -> bool:
     return any(text in str(each).lower() for each in (*texts, *record.details.values()))
 
 
-class _Window:
-    """The part of a file that a search reads, so that lines side by side are read at once."""
+class _Windows:
+    """The parts of files that a search reads: one of each file, since the rows of sessions that ran
+    at the same time alternate."""
 
-    def __init__(self, columns: LogColumns) -> None:
+    def __init__(self, columns: LogColumns, deadline: float) -> None:
+        """Nothing is read after `deadline`, of the monotonic clock."""
         self._columns = columns
-        self._file = -1
-        self._descriptor: int | None = None
+        self._deadline = deadline
+        self._kept: dict[int, _Window] = {}
+
+    def line(self, row: int, needle: bytes) -> bytes | None:
+        """The line of a row, if it may have the text. Raises TimeoutError."""
+        number, offset = self._columns.place(row)
+        window = self._kept.pop(number, None)
+        if window is None:
+            while len(self._kept) >= MAX_WINDOWS:
+                self._kept.pop(next(iter(self._kept))).close()
+            window = _Window(self._columns.open_file(number))
+        self._kept[number] = window  # the last read is the last to be dropped
+        end = offset + self._columns.length(row)
+        if not window.covers(offset, end):
+            if time.monotonic() > self._deadline:
+                raise TimeoutError
+            window.read(end)
+        return window.line(offset, end, needle)
+
+    def close(self) -> None:
+        """Close the files."""
+        for window in self._kept.values():
+            window.close()
+        self._kept.clear()
+
+
+class _Window:
+    """A part of one file, so that lines side by side are read at once."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """Takes the descriptor over; None for a file that was removed."""
+        self._descriptor = descriptor
         self._start = 0
         self._data = b""
         self._lower = b""
 
-    def line(self, row: int, needle: bytes) -> bytes | None:
-        """The line of a row, if it may have the text."""
-        number, offset = self._columns.place(row)
-        length = self._columns.length(row)
-        inside = self._start <= offset and offset + length <= self._start + len(self._data)
-        if number != self._file or not inside:
-            self._read(number, offset + length)
-        start = offset - self._start
-        end = start + length
+    def covers(self, start: int, end: int) -> bool:
+        """Whether these bytes of the file were read."""
+        return self._start <= start and end <= self._start + len(self._data)
+
+    def read(self, end: int) -> None:
+        """Read the bytes before `end`: rows are searched from the newest on."""
+        self._start = max(0, end - WINDOW)
+        self._data = b""
+        if self._descriptor is not None:
+            self._data = os.pread(self._descriptor, end - self._start, self._start)
+        self._lower = self._data.lower()
+
+    def line(self, offset: int, end: int, needle: bytes) -> bytes | None:
+        """The line between these, if it may have the text."""
+        start, end = offset - self._start, end - self._start
         if start < 0 or self._lower.find(needle, start, max(start, end - _PREV)) < 0:
             return None
         return self._data[start:end]
@@ -188,15 +229,3 @@ class _Window:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-    def _read(self, number: int, end: int) -> None:
-        """Read the bytes before `end`: rows are searched from the newest on."""
-        if number != self._file:
-            self.close()
-            self._file = number
-            self._descriptor = self._columns.open_file(number)
-        self._start = max(0, end - WINDOW)
-        self._data = b""
-        if self._descriptor is not None:
-            self._data = os.pread(self._descriptor, end - self._start, self._start)
-        self._lower = self._data.lower()

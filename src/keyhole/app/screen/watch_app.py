@@ -19,7 +19,7 @@ from textual.app import App
 from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Input, Static
 
-from keyhole.app.monitor.ask_watch import ANSWERS, ask_words
+from keyhole.app.monitor.ask_watch import ANSWERS
 from keyhole.app.monitor.log_view import EventFilter
 from keyhole.app.screen.watch_dialogs import CANCEL, DetailsDialog, QuestionDialog
 from keyhole.app.screen.watch_rows import (
@@ -34,6 +34,7 @@ from keyhole.app.screen.watch_rows import (
     session_details,
     session_row,
 )
+from keyhole.control.ask_words import ask_summary
 from keyhole.control.values import AnswerRequest, AnswerWord
 from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
@@ -336,7 +337,7 @@ class WatchApp(App[None]):
                 request = AnswerRequest(word, lasts.get(answer, 0), "watch")
                 self._do_in_thread(partial(self._source.answer, ask, request))
 
-        title = f"May it {ask_words(ask)}?"
+        title = f"May it {ask_summary(ask)}?"
         dialog = QuestionDialog(title, ask_details(ask, label), choices, "No", escape=None)
         self.push_screen(dialog, answered)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from keyhole.app.monitor.ask_watch import ask_words
+from keyhole.control.ask_words import ask_summary, ask_words
 from keyhole.control.values import AskStanding, SessionPhase
 from keyhole.model.text import visible
 
@@ -50,13 +50,14 @@ def ask_row(ask: AskView, now: float) -> tuple[Text, ...]:
     mark = "! " if ask.marks else ""
     pending = ask.state is AskStanding.PENDING
     left = f"{max(0, int(ask.expires - now))}s" if pending else "lapsed"
-    return Text(ask.id), Text(ask.session), Text(mark + ask_words(ask), "yellow"), Text(left)
+    return Text(ask.id), Text(ask.session), Text(mark + ask_summary(ask), "yellow"), Text(left)
 
 
 def ask_details(ask: AskView, label: str) -> Text:
     """Everything about a question."""
     rows: list[tuple[str, object]] = [
         ("session", f"{ask.session} ({visible(label)})"),
+        ("wants to", ask_words(ask)),
         ("rule", visible(ask.rule)),
         ("waiting", ask.waiting),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.control.event_feed import EventFeeds, now_ms
+from keyhole.control.open_asks import OpenAsks
 from keyhole.control.operation_table import ASK_VIEW, DECISION_VIEW, MAX_ASKS, WATCH_EVENT
 from keyhole.control.shapes import FieldShape, RecordShape
 from keyhole.control.values import (
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from keyhole.control.values import EventQuery
 
 MAX_KEPT = 2 * MAX_ASKS
-"""Questions of one session that are kept: those that wait, and those that lapsed. A data plane that
-was taken over gets no more memory here."""
+"""Questions that are kept: those that wait, and those that lapsed. A data plane that was taken over
+gets no more memory here, and takes no other session's place."""
 
 HELD = "held"
 
@@ -72,16 +73,12 @@ class AskBoard:
     def __init__(self, changed: Callable[[], None]) -> None:
         """`changed` is called when a reader comes or goes."""
         self.feeds = EventFeeds(changed)
-        self._asks: dict[str, dict[str, AskView]] = {}
+        self._asks = OpenAsks(MAX_KEPT)
 
     def pending(self) -> AskList:
-        """All of them, the oldest first."""
-        found = self._all()
+        """All of them: those that wait first, and sessions by turns."""
+        found = self._asks.listed()
         return AskList(tuple(found[:MAX_ASKS]), max(0, len(found) - MAX_ASKS))
-
-    def _all(self) -> list[AskView]:
-        every = (ask for asks in self._asks.values() for ask in asks.values())
-        return sorted(every, key=lambda ask: (ask.asked, ask.id))
 
     def watch(self, query: EventQuery, sessions: Iterable[tuple[str, str]]) -> EventFeed:
         """A stream that begins with the open sessions, by id and label, and the questions."""
@@ -92,7 +89,7 @@ class AskBoard:
         ]
         first += [
             WatchEvent(WatchKind.ASK, at, ask.session, ask)
-            for ask in self._all()
+            for ask in self._asks.listed()[:MAX_ASKS]
             if ask.state is AskStanding.PENDING
         ]
         return self.feeds.open(query, first)
@@ -100,16 +97,12 @@ class AskBoard:
     def heard(self, report: AskReport) -> None:
         """A data plane reports a question."""
         ask, reason = report.ask, report.reason
-        asks = self._asks.setdefault(ask.session, {})
         if reason == HELD or ask.state is AskStanding.LAPSED:
-            if ask.id in asks or len(asks) < MAX_KEPT:
-                asks[ask.id] = ask
-            elif reason == HELD:
+            kept = self._asks.put(ask)
+            if reason == HELD and not kept:
                 return
         else:
-            asks.pop(ask.id, None)
-        if not asks:
-            del self._asks[ask.session]
+            self._asks.remove(ask)
         kind = WatchKind.ASK if reason == HELD else WatchKind.SETTLED
         self.feeds.publish(
             WatchEvent(
@@ -133,6 +126,6 @@ class AskBoard:
 
     def closed(self, session: str, label: str) -> None:
         """A session is over: its questions are, too."""
-        self._asks.pop(session, None)
+        self._asks.close(session)
         event = WatchEvent(WatchKind.SESSION, now_ms(), session, state="closed", label=label)
         self.feeds.publish(event)

@@ -33,6 +33,9 @@ HEADERS = (
 )
 """Headers of every answer. None lets another origin read one (no CORS)."""
 
+LOOPBACK = "127.0.0.1"
+"""The only address that browsers of this host come from, as the server has the same."""
+
 _ENCODED = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS)
 
 
@@ -61,7 +64,8 @@ class WebGuard:
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         client = scope.get("client")
-        if client is None or self._foreign(client[1]):
+        # Attack: a client bound to 127.0.0.2, of which the kernel is asked as if it were 127.0.0.1.
+        if client is None or client[0] != LOOPBACK or self._foreign(client[1]):
             return 403, "wrong-user"
         return self._access.refusal(scope["method"], scope["path"], scope["headers"])
 
@@ -77,6 +81,11 @@ def _with_headers(send: Send) -> Send:
 
 async def _answer(send: Send, status: int, error: str) -> None:
     body = json.dumps({"error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        # Otherwise one that is refused could keep its connection with a body that never ends.
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -130,9 +130,12 @@ class WebApi:
         self._seen = total
         self._events = [*self._events, *fresh.events][-50:]
         known = {each.view.id for each in found.sessions}
-        asks = [ask_view(each) for each in self._asks.asks() if each.session in known]
+        asks = [each for each in self._asks.asks() if each.session in known]
         return {
-            "asks": {"asks": asks[:MAX_SHOWN_ASKS], "more": max(0, len(asks) - MAX_SHOWN_ASKS)},
+            "asks": {
+                "asks": [ask_view(each) for each in asks[:MAX_SHOWN_ASKS]],
+                "more": max(0, len(asks) - MAX_SHOWN_ASKS),
+            },
             "sessions": {
                 "sessions": [session_view(each, self._paths.home) for each in found.sessions],
                 "problem": visible(found.problem),

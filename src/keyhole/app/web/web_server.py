@@ -14,11 +14,12 @@ import uvicorn
 from keyhole.app.monitor.log_store import LogStore
 from keyhole.app.run.port_claims import PortClaim
 from keyhole.app.web.access import WebAccess
+from keyhole.app.web.bounded_connection import BoundedConnection
 from keyhole.app.web.guard import WebGuard
 from keyhole.app.web.web_api import WebApi
 from keyhole.control.socket_directory import open_directory
 from keyhole.model.errors import Refused
-from keyhole.system.tcp_peer import tcp_peer_user
+from keyhole.system.tcp_peer import tcp_peer_user, tells_tcp_peers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +52,13 @@ class WebServer:
         self._api = WebApi(self.access, paths, LogStore(paths.audit), search_path, policy)
         self._api.opened = self._remove_redirect
         self._redirect: Path | None = None
+        self._tells_peers = tells_tcp_peers()
 
     async def serve(self) -> None:
         """Serve until SIGINT or SIGTERM."""
         config = uvicorn.Config(
             WebGuard(self._api.app(), self.access, self._is_foreign),
-            http="h11",
+            http=BoundedConnection,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -91,9 +93,9 @@ class WebServer:
         return path
 
     def _is_foreign(self, port: int) -> bool:
-        """Whether another user's process has connected from this port. Where the kernel does not
-        say, the token alone protects."""
-        return tcp_peer_user(self.port, port) not in (None, os.geteuid())
+        """Whether another user's process has connected from this port, or one that the kernel does
+        not know. With a kernel that never says, the token alone protects."""
+        return self._tells_peers and tcp_peer_user(self.port, port) != os.geteuid()
 
     def close(self) -> None:
         """Give everything back."""

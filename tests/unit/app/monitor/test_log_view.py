@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +85,54 @@ def test_a_search_reads_lines_across_the_edge_of_its_window(
     columns = LogColumns(LogDirectory.open(tmp_path))
     columns.refresh()
     assert list(LogViews(columns).of(EventFilter(text="/item/")).rows) == list(range(50))
+
+
+def test_a_search_of_alternating_files_reads_each_byte_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of sessions that ran at the same time alternate: one read for each would take hours."""
+    window, count = 4000, 200
+    monkeypatch.setattr(log_view, "WINDOW", window)
+    names = ("a.jsonl", "b.jsonl", "c.jsonl")
+    for at, name in enumerate(names):
+        lines = [(NOON + 3 * n + at, request(f"/item/{n}/")) for n in range(count)]
+        write_lines(tmp_path / name, lines)
+    columns = LogColumns(LogDirectory.open(tmp_path))
+    columns.refresh()
+    files = [columns.place(row)[0] for row in range(6)]
+    assert files[:3] == files[3:]
+    assert len(set(files)) == 3
+    reads: list[int] = []
+    pread = os.pread
+
+    def counted(descriptor: int, length: int, offset: int) -> bytes:
+        reads.append(length)
+        return pread(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    view = LogViews(columns).of(EventFilter(text="/item/"))
+    assert list(view.rows) == list(range(3 * count))
+    size = sum((tmp_path / name).stat().st_size for name in names)
+    assert len(reads) < 1.5 * size / window + len(names)
+    monkeypatch.setattr(log_view, "MAX_WINDOWS", 1)  # control: as slow as one window is
+    reads.clear()
+    assert len(LogViews(columns).of(EventFilter(text="/item/")).rows) == 3 * count
+    assert len(reads) == 3 * count
+
+
+def test_a_search_that_has_no_more_time_reads_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found until then stays; the rest is counted."""
+    monkeypatch.setattr(log_view, "WINDOW", 2000)
+    write_lines(tmp_path / "a.jsonl", [(NOON + n, request(f"/item/{n}/")) for n in range(50)])
+    columns = LogColumns(LogDirectory.open(tmp_path))
+    columns.refresh()
+    times = iter([0.0, 0.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times, 10.0))
+    view = LogViews(columns).of(EventFilter(text="/item/"))
+    assert 0 < len(view.rows) < 20
+    assert view.unsearched == 50 - len(view.rows)
 
 
 def test_few_views_are_kept(columns: LogColumns) -> None:

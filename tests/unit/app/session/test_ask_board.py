@@ -21,6 +21,9 @@ from tests.rigs.control.rig import ASK, KNOWN
 
 EVENT = Event(EventKind.REQUEST, Verdict.DENY, "no-rule", "default", "h\x1b.example", (("n", 1),))
 
+LATER = 2**32
+"""An expiry that is never reached."""
+
 
 def names(board: AskBoard) -> list[str]:
     return [ask.id for ask in board.pending().asks]
@@ -31,7 +34,8 @@ def test_questions_come_lapse_and_are_settled() -> None:
     feed = board.watch(EventQuery(), [(KNOWN, "claude")])
     board.heard(AskReport(ASK, "held"))
     assert names(board) == [ASK.id]
-    board.heard(AskReport(replace(ASK, state=AskStanding.LAPSED), "unanswered"))
+    lapsed = replace(ASK, state=AskStanding.LAPSED, expires=LATER)
+    board.heard(AskReport(lapsed, "unanswered"))
     assert board.pending().asks[0].state is AskStanding.LAPSED
     late = board.watch(EventQuery(), [])
     assert late.take(1) == b""  # a lapsed one is listed, and nothing waits for it
@@ -60,6 +64,19 @@ def test_what_a_data_plane_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert (len(shown.asks), shown.more) == (1, 1)
     board.closed(KNOWN, "")
     assert names(board) == []
+
+
+def test_one_sandbox_hides_no_other() -> None:
+    """I12: of 200 stale questions of one, and a new one of another, the new one is listed first."""
+    board = AskBoard(lambda: None)
+    for number in range(200):
+        lapsed = replace(ASK, id=f"{number:06x}", state=AskStanding.LAPSED, expires=LATER)
+        board.heard(AskReport(lapsed, "unanswered"))
+    waits = replace(ASK, session="b" * 12, asked=ASK.asked + 9)
+    board.heard(AskReport(waits, "held"))
+    assert board.pending().asks[0] == waits
+    board.heard(AskReport(replace(lapsed, id="ffffff", expires=0), "unanswered"))
+    assert len(names(board)) == 201  # the last one can no longer be answered
 
 
 def test_decisions_are_reported_at_a_rate() -> None:
