@@ -35,6 +35,8 @@ WORDS = {
     "keyhole destroy names": "sandboxes",
     "keyhole stop ids": "running",
     "keyhole allow id": "sessions",
+    "keyhole approve id": "asks",
+    "keyhole deny id": "asks",
     "keyhole resume ids": "sessions",
     "keyhole revoke ids": "sessions",
     "keyhole log session": "sessions",

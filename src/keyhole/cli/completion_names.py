@@ -46,6 +46,13 @@ def _sessions() -> Iterable[str]:
                 yield from (each.id for each in found)
 
 
+def _asks() -> Iterable[str]:
+    with find_gateways() as endpoints:
+        for _, found in ask_all(endpoints, lambda each: each.asks()):
+            if not isinstance(found, ControlFailed):
+                yield from (each.id for each in found)
+
+
 def _sandboxes() -> Iterable[str]:
     return [each.name for each in list_sandboxes(find_host_paths().sandboxes)]
 
@@ -65,6 +72,7 @@ def _homes() -> Iterable[str]:
 
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "agents": FileProfiles,
+    "asks": _asks,
     "services": FileCatalogue,
     "secrets": _secrets,
     "sessions": _sessions,

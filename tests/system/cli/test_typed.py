@@ -57,6 +57,9 @@ def verbs() -> list[str]:
 LONG = {"demo", "doctor"}
 """They make sandboxes for a while; tests of their own see them both ways."""
 
+SERVING = {"watch", "web"}
+"""They run until the person ends them; typed bare, tests of their own see them both ways."""
+
 TYPED: dict[str, tuple[str, ...]] = {
     "run": ("run", "--trust", "--", "true"),
     "why": ("why", "https://api.github.com/user"),
@@ -77,13 +80,30 @@ def test_every_verb_ends_in_words(keyhole: Keyhole, verb: str, way: Way) -> None
     env = {"XDG_RUNTIME_DIR": str(keyhole.home)}
     keyhole.home.chmod(0o700)
     try:
-        for words in ((verb, "--help"), TYPED.get(verb, (verb,)), (verb, "--no-such-flag")):
+        bare = () if verb in SERVING else (TYPED.get(verb, (verb,)),)
+        for words in ((verb, "--help"), *bare, (verb, "--no-such-flag")):
             code, said = way(keyhole, *words, env=env)
             assert code in NOT_A_FAULT or words[0] == "run", (words, said)
             assert said.strip(), words
             assert sound(said), said
     finally:
         way(keyhole, "down", env=env)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "end"),
+    [
+        (("web",), "Ctrl-C ends the server", "\x03"),
+        (("watch",), "Decisions", "q"),
+        (("watch", "--plain"), "watching", "q\r"),
+    ],
+)
+def test_a_verb_that_serves_is_ended_by_its_terminal(
+    keyhole: Keyhole, words: tuple[str, ...], shown: str, end: str
+) -> None:
+    code, said = on_terminal([PROGRAM, *words], keyhole.env, keyhole.project, [(shown, end)])
+    assert code == 0, said
+    assert sound(said), said
 
 
 @pytest.mark.parametrize("way", WAYS)

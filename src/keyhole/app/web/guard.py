@@ -50,9 +50,6 @@ class WebGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
         if scope["type"] != "http":  # no WebSocket is served
             return
         guarded = _with_headers(send)

@@ -97,18 +97,21 @@ class WebApi:
             routes.append(Route(path, _asset(kind, data), methods=["GET"]))
         return Starlette(
             routes=routes,
-            lifespan=self._living,
             exception_handlers={KeyholeError: _failed, HTTPException: _bad},
         )
 
     @contextlib.asynccontextmanager
-    async def _living(self, _: Starlette) -> AsyncIterator[None]:
+    async def following(self) -> AsyncIterator[None]:
+        """Follow sessions, questions and the log while this is open. Not the framework's own
+        lifespan, which prints a traceback when Ctrl-C comes in the first moment."""
         self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self.feed.run())
-            yield
-            self._asks.stop()
-            looking.cancel()
+            try:
+                yield
+            finally:
+                self._asks.stop()
+                looking.cancel()
 
     def _attend(self, attended: bool) -> None:
         """Sandboxes ask only while a page is open on which a person can answer."""

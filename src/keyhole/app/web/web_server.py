@@ -60,7 +60,7 @@ class WebServer:
             WebGuard(self._api.app(), self.access, self._is_foreign),
             http=BoundedConnection,
             ws="none",
-            lifespan="on",
+            lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
@@ -72,7 +72,8 @@ class WebServer:
             h11_max_incomplete_event_size=MAX_HEAD,
         )
         try:
-            await _EndingServer(config, self._api.feed).serve(sockets=[self._socket])
+            async with self._api.following():
+                await _EndingServer(config, self._api.feed).serve(sockets=[self._socket])
         finally:
             self.close()
 
