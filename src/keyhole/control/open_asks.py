@@ -77,5 +77,5 @@ def by_turns(asks: Iterable[AskView]) -> list[AskView]:
 
 
 def _is_forgotten(ask: AskView, now: float) -> bool:
-    """The session's own list drops it then, and tells nobody."""
+    """The session drops it then; a report of that may be lost, or never sent."""
     return ask.state is AskStanding.LAPSED and now >= ask.expires + LATE_SECONDS
