@@ -381,3 +381,12 @@ def test_a_wrong_value_is_refused(line: str, said: str) -> None:
     with pytest.raises(PolicyFaults) as raised:
         loaded(f"[approvals]\n{line}")
     assert said in str(raised.value)
+
+
+def test_answers_that_still_hold_stay_when_others_end() -> None:
+    book = asks()
+    book.answer(held(book.hold(GET, "one", 0.0)).ask.id, Answer.SESSION, 0.0)
+    book.answer(held(book.hold(PUSH, "two", 0.0)).ask.id, Answer.NEVER, 0.0)
+    assert book.expire(1e6) == ()
+    assert book.settled(GET, 1e6) is not None
+    assert book.settled(PUSH, 1e6) == (Reason.NOT_APPROVED, "")
