@@ -84,6 +84,8 @@ def test_a_directory_closed_by_half_blocks_no_verb_and_no_run(
     """Attack: `chmod 400` inside. Control: the file beside it. The names in the log are whole."""
     project = new_project('[sandbox]\nchanges = "review"\n')
     project.write("d/e", "one\n")
+    assert project("changes").out == "no changes are held for review\n"
+    assert project("changes", "--json").out == "[]\n"
     ran = project.shell("echo more >> d/e; echo x > 'f, and 9 more'; chmod 400 d", env=REFUSED)
     assert "2 changes held for review" in ran.err, ran
     assert "+more\n" in project("changes").out
