@@ -48,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show the changes."""
     store = find_store(options)
+    if not store.exists:
+        named_paths(options, ())
+        print_json([]) if options.json else _list([])
+        return EXIT_OK
     try:
         busy = store.busy
         if store.uncollected and not busy:

@@ -76,3 +76,25 @@ def test_a_killed_run_leaves_its_copy_to_the_next_command(
     until(lambda: [each["change"] for each in json.loads(changed().out)] == ["changed"])
     assert project("apply").code == 0
     assert (project.directory / "a").read_text() == "inside\n"
+
+
+def test_a_directory_closed_by_half_blocks_no_verb_and_no_run(
+    new_project: Callable[..., Project],
+) -> None:
+    """Attack: `chmod 400` inside. Control: the file beside it. The names in the log are whole."""
+    project = new_project('[sandbox]\nchanges = "review"\n')
+    project.write("d/e", "one\n")
+    assert project("changes").out == "no changes are held for review\n"
+    assert project("changes", "--json").out == "[]\n"
+    ran = project.shell("echo more >> d/e; echo x > 'f, and 9 more'; chmod 400 d", env=REFUSED)
+    assert "2 changes held for review" in ran.err, ran
+    assert "+more\n" in project("changes").out
+    assert project.shell("cat d/e", env=REFUSED).lines == ["one", "more"]
+    assert project("apply").code == 0
+    assert (project.directory / "d/e").read_text() == "one\nmore\n"
+    applied = next(e for e in project.events() if e["reason"] == "applied")["details"]
+    assert (sorted(json.loads(applied["paths"])), applied["unnamed"]) == (
+        ["d/e", "f, and 9 more"],
+        0,
+    )
+    assert project("discard").out == "discarded every change\n"
