@@ -97,13 +97,11 @@ class AskSubject(Struct, frozen=True):
     @property
     def rule(self) -> str:
         """The narrowest rule that covers it, as the policy writes it."""
-        match self.kind:
-            case AskKind.HOSTS:
-                return self.host if self.port == 443 else f"{self.host}:{self.port}"
-            case AskKind.REQUESTS:
-                return rule_text(self.word, self.path)
-            case AskKind.PUSHES:
-                return short_ref(self.ref)
+        if self.kind is AskKind.REQUESTS:
+            return rule_text(self.word, self.path)
+        if self.kind is AskKind.PUSHES:
+            return short_ref(self.ref)
+        return self.host if self.port == 443 else f"{self.host}:{self.port}"
 
 
 class AskState(enum.StrEnum):

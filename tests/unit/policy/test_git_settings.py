@@ -14,6 +14,7 @@ from keyhole.policy.git_settings import (
     READ_ONLY_CONFIG,
     Inclusion,
     config_text,
+    openpgp_lines,
     signing_lines,
     system_config,
 )
@@ -181,3 +182,11 @@ def test_commits_are_signed_by_the_program_with_the_key() -> None:
     assert 'signingKey = "key::ssh-ed25519 AAAA"' in text
     assert '[commit]\n\tgpgSign = "true"\n' in text
     assert "gpg" not in system_config(policy, CommitIdentity(), None, lfs=False)
+
+
+def test_commits_are_signed_by_the_program_with_a_key_of_gnupg() -> None:
+    lines = openpgp_lines("/etc/keyhole/git/sign", "A" * 40)
+    text = system_config(loaded("").policy, CommitIdentity(), None, lfs=False, signing=lines)
+    assert '[gpg]\n\tformat = "openpgp"\n\tprogram = "/etc/keyhole/git/sign"\n' in text
+    assert f'signingKey = "{"A" * 40}"' in text
+    assert 'gpgSign = "true"' in text

@@ -50,6 +50,27 @@ def test_a_branch_moves_only_as_granted(grants: str, change: RefChange, expected
 
 
 @pytest.mark.parametrize(
+    ("ref", "change", "expected"),
+    [
+        ("refs/heads/fix", RefChange.CREATE, Reason.APPROVED),
+        ("refs/tags/v9", RefChange.CREATE, Reason.APPROVED),
+        ("refs/heads/other", RefChange.CREATE, Reason.REF_NOT_GRANTED),
+        ("refs/heads/fix", RefChange.FORCE, Reason.FORCE_NOT_GRANTED),
+        ("refs/heads/main", RefChange.FAST_FORWARD, Reason.REF_PROTECTED),
+        ("refs/tags/v9", RefChange.FORCE, Reason.TAG_MOVE),
+    ],
+)
+def test_a_ref_that_a_person_approves_moves_as_if_a_pattern_covered_it(
+    ref: str, change: RefChange, expected: Reason
+) -> None:
+    service = loaded(f"[services.forge]\nrepos = ['a/b']\n{AGENT}").policy.services[0]
+    approved = frozenset({"refs/heads/fix", "refs/heads/main", "refs/tags/v9"})
+    decision = decide_ref_update(service, ref, change, MAIN, approved)
+    assert decision.reason is expected
+    assert decision.allowed is (expected is Reason.APPROVED)
+
+
+@pytest.mark.parametrize(
     ("ref", "expected"),
     [
         ("refs/heads/agent/x", Reason.RULE),
