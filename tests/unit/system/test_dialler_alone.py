@@ -32,6 +32,8 @@ ALLOWED = {
     "sandbox/probe.py": {"connect", "getaddrinfo"},
     # Starts a server of its own and sees that it answers, on loopback by number.
     "app/selftest/selftest.py": {"connect", "create_connection"},
+    # Connects to a listening socket of its own on loopback, to see whether the kernel names peers.
+    "system/tcp_peer.py": {"create_connection"},
     # The container engine's own client, on the engine's socket; the engine fetches images itself.
     "sandbox/containers/engine_client.py": {"docker", "requests"},
     # A method of a terminal's own.
