@@ -21,6 +21,7 @@ from keyhole.cli.running_sandbox import is_closed, open_engine
 from keyhole.cli.verb_context import find_host_paths
 from keyhole.control.exec_socket import request_attach
 from keyhole.model.errors import Refused
+from keyhole.model.text import visible
 from keyhole.sandbox.containers.console import ContainerConsole
 from keyhole.sandbox.containers.engine import THE_USUAL_KEYS
 from keyhole.sandbox.containers.engine_client import EngineFailed
@@ -131,6 +132,9 @@ def _ended(named: NamedSandbox, joined: _Container | _Bubblewrap) -> int:
     deadline = time.monotonic() + _END_SECONDS
     while named.is_held() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    code = named.life().code
+    life = named.life()
+    code = life.code
     complain(f"{named.name} has ended" + ("" if code is None else f", exit code {code}"))
+    if life.waiting:
+        complain(visible(life.waiting))
     return EXIT_REFUSED if code is None else code

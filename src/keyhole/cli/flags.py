@@ -108,6 +108,16 @@ def add_runtime_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_changes_flag(parser: argparse.ArgumentParser) -> None:
+    """For verbs that make a sandbox of a project."""
+    parser.add_argument(
+        "--changes",
+        choices=("direct", "review"),
+        help="whether changes go to your files, or are held for `keyhole apply`; instead of the "
+        "policy's",
+    )
+
+
 def check_image(image: str | None, *, contained: bool) -> None:
     """Refuse --image for a sandbox that is no container."""
     if image and not contained:

@@ -18,7 +18,13 @@ from keyhole.app.containers.named_sandbox import (
 from keyhole.app.containers.supervisor import destroy_sandbox
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
-from keyhole.cli.flags import add_name_argument, add_policy_flag, add_trust_flag, check_image
+from keyhole.cli.flags import (
+    add_changes_flag,
+    add_name_argument,
+    add_policy_flag,
+    add_trust_flag,
+    check_image,
+)
 from keyhole.cli.pull_progress import pull_display
 from keyhole.cli.sandbox_start import accept_policy, start_supervisor
 from keyhole.cli.verb_context import environment, find_host_paths
@@ -40,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
         "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
     )
     parser.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
+    add_changes_flag(parser)
     add_policy_flag(parser)
     add_trust_flag(parser)
     parser.add_argument(
@@ -115,6 +122,7 @@ def _record(
         command=command,
         volume="",
         created=int(time.time()),
+        changes=options.changes or "",
     )
     if not contained:
         return made

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from keyhole.cli.errors import CliError
 from keyhole.cli.flags import (
     accept_any,
+    add_changes_flag,
     add_command_argument,
     add_policy_flag,
     add_quiet_flag,
@@ -43,12 +44,7 @@ def add_arguments(parser: Parser) -> None:
         "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
     )
     parser.add_argument("--image", metavar="IMAGE", help="instead of the policy's; for containers")
-    parser.add_argument(
-        "--changes",
-        choices=("direct", "review"),
-        help="whether changes go to your files, or are held for `keyhole apply`; instead of the "
-        "policy's",
-    )
+    add_changes_flag(parser)
     parser.add_argument(
         "--publish",
         action="append",

@@ -179,7 +179,7 @@ def _hold_changes(
         return None
     store = change_store(request.places.changes, request.examined.file.path)
     fault = resources.helper.fault if resources.helper else ""
-    resources.changes = HeldChanges(store, prepared, session, fault)
+    resources.changes = HeldChanges(store, prepared, session, fault=fault)
     return resources.changes
 
 

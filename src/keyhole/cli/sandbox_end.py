@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def end_sandbox(named: NamedSandbox, done: str) -> int:
-    """End one sandbox, and print the files that it left and the host may execute."""
+    """End one sandbox, and print the files that it left and the host may execute, and
+    the changes that wait."""
     try:
         life = named.stop()
     except Refused as error:
@@ -25,4 +26,6 @@ def end_sandbox(named: NamedSandbox, done: str) -> int:
         complain(f"files your host may execute, left or changed by {named.name}:")
     for line in life.left:
         complain(visible(line))
+    if life.waiting:
+        complain(visible(life.waiting))
     return EXIT_OK

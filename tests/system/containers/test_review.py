@@ -49,3 +49,23 @@ def test_a_container_changes_nothing_until_it_is_applied(
     direct = project.run("sh", "-c", "echo direct > a", flags=("--changes", "direct"))
     assert direct.code == 0, direct
     assert (project.directory / "a").read_text() == "direct\n"
+
+
+def test_a_container_with_a_name_holds_its_changes_from_one_start_to_the_next(
+    new_project: Callable[..., Boxed],
+) -> None:
+    """I11. It works on its copy; what it changed is read when it has ended."""
+    project = new_project(more='changes = "review"')
+    project.write("a", "one\n")
+    try:
+        assert project("new", "held", "--trust").code == 0
+        assert project("exec", "held", "--", "sh", "-c", "echo two >>a").code == 0
+        assert "in use by held" in project("apply").err
+        assert "1 change held for review" in project("stop", "held").err
+        assert "goes on with 1 change" in project("start", "held").err
+        assert project("exec", "held", "--", "cat", "a").lines == ["one", "two"]
+    finally:
+        project("destroy", "held")
+    assert (project.directory / "a").read_text() == "one\n"
+    assert project("apply").code == 0
+    assert (project.directory / "a").read_text() == "one\ntwo\n"

@@ -115,3 +115,34 @@ def test_a_command_that_ends_at_once_is_told(plain: Project) -> None:
     assert "no sandbox 'short'" in plain("start", "short").err
     refused = plain("new", "short", "--trust", "--image", "debian:12")
     assert "--image is for containers: add --runtime docker" in refused.err
+
+
+def test_changes_of_a_sandbox_with_a_name_are_held_for_review(plain: Project) -> None:
+    """I11. Control: the second sandbox, without a review, changes the person's file at once."""
+    file = plain.write("notes", "one\n")
+    with made(plain, "held", "--changes", "review"):
+        assert plain("exec", "held", "--", "sh", "-c", "echo two >>notes; cat notes").lines == [
+            "one",
+            "two",
+        ]
+        assert file.read_text() == "one\n"
+        assert "notes" in plain("changes", "--stat").out
+        # One at a time: nothing else writes to the layer, nor applies it, while the sandbox runs.
+        for words in (("apply",), ("run", "--changes", "review", "--", "true")):
+            refused = plain(*words)
+            assert refused.code != 0
+            assert "in use by held (`keyhole stop held` ends it)" in refused.err, refused
+        # I2: the layer of a killed supervisor is whole, and the next start goes on with it.
+        os.kill(listed(plain, "held")["pid"], signal.SIGKILL)
+        until(lambda: listed(plain, "held")["state"] == "stopped")
+        assert file.read_text() == "one\n"
+        assert "goes on with 1 change of earlier runs" in plain("start", "held").err
+        assert plain("exec", "held", "--", "sh", "-c", "echo three >>notes").code == 0
+        assert "1 change held for review" in plain("stop", "held").err
+    assert plain("apply").code == 0
+    assert file.read_text() == "one\ntwo\nthree\n"
+    assert plain("undo").code == 0
+    assert plain("discard").code == 0
+    with made(plain, "direct"):
+        assert plain("exec", "direct", "--", "sh", "-c", "echo direct >notes").code == 0
+        assert file.read_text() == "direct\n"

@@ -80,6 +80,8 @@ class SandboxRecord(Struct, frozen=True):
     volume: str
     """The engine's name for its home volume."""
     created: int
+    changes: str = ""
+    """`--changes` of `keyhole new`; empty: as the policy says."""
 
     @property
     def contained(self) -> bool:
@@ -105,6 +107,8 @@ class SandboxLifecycle(Struct, frozen=True):
     """The command's exit code, once it has ended."""
     left: tuple[str, ...] = ()
     """Files it left that the host may execute (I11)."""
+    waiting: str = ""
+    """A line about its changes that wait for a review."""
 
 
 class NamedSandbox:
@@ -318,6 +322,7 @@ def _record(table: dict[str, Any], name: str) -> SandboxRecord:
             command=tuple(map(str, table["command"])),
             volume=str(table["volume"]),
             created=int(table["created"]),
+            changes=str(table.get("changes", "")),
         )
     except (KeyError, TypeError, ValueError):
         raise Refused(f"what is kept of {name} cannot be read; destroy it") from None
@@ -341,6 +346,7 @@ def _life(table: dict[str, Any]) -> SandboxLifecycle:
         closed=str(table.get("closed", "")),
         code=code if isinstance(code, int) else None,
         left=tuple(map(str, table.get("left") or ()))[:MAX_LEFT],
+        waiting=str(table.get("waiting", "")),
     )
 
 

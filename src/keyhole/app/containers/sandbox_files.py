@@ -34,6 +34,7 @@ from keyhole.confine.seccomp import build_filter
 from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
+from keyhole.policy.schema import ChangesMode
 from keyhole.sandbox import programs
 from keyhole.sandbox.containers.composed import PLACE, TERMS, ComposeTerms, boot
 from keyhole.sandbox.containers.holder import UID
@@ -98,6 +99,9 @@ class SandboxFilesWriter:
                 f"{visible(str(file.path))} is not what was accepted when the gateway was started;"
                 " start it again"
             )
+        if file.loaded.policy.sandbox.changes is ChangesMode.REVIEW:
+            # The compose file mounts the project: nothing here could hold its changes (I11).
+            raise Refused('sandbox.changes = "review": a sandbox by compose has no review')
         joined = with_presets(file, env, places.home)
         intent = RunRequest(examined, joined, places, env, (LABEL,), file.directory)
         stand_ins = SessionPlaceholders(joined.policy, secrets.token_bytes)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from keyhole.app.containers.named_sandbox import MAX_LEFT, new_lifecycle
 from keyhole.app.run.gateway_choice import choose_gateway
+from keyhole.app.run.held_changes import HeldChanges, change_store
 from keyhole.app.run.run import Run, UnattendedListener, execute_run
 from keyhole.app.run.run_findings import RunFindings
 from keyhole.app.selftest.wall_trial import WallTrial
@@ -30,7 +31,7 @@ from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.secret_paths import secret_files
 from keyhole.host.host_environment import HostEnvironment
 from keyhole.model.errors import Refused, SetupFailed
-from keyhole.policy.schema import RuntimeName
+from keyhole.policy.schema import ChangesMode, RuntimeName
 from keyhole.sandbox.bwrap.bwrap_runtime import BubblewrapRuntime
 from keyhole.sandbox.bwrap.job_control import child_of
 from keyhole.sandbox.bwrap.unattended_terminal import UnattendedTerminal
@@ -118,8 +119,12 @@ def _supervise(
     if record.contained:
         env |= {ADDRESS[record.runtime]: f"unix://{record.engine}"}
     joined = with_presets(file, env, places.home)
+    own = joined.policy.sandbox
     sandbox = replace(
-        joined.policy.sandbox, runtime=RuntimeName(record.runtime), image=record.image or None
+        own,
+        runtime=RuntimeName(record.runtime),
+        image=record.image or None,
+        changes=ChangesMode(record.changes) if record.changes else own.changes,
     )
     joined = replace(joined, policy=replace(joined.policy, sandbox=sandbox))
     intent = RunRequest(
@@ -141,7 +146,11 @@ def _supervise(
     # 3. Touch. The session's record is on disk before the engine makes anything for it.
     life = new_lifecycle(gateway_run.session, shared=gateway_run.shared)
     named.write_life(life)
-    made = _runtime_of(prepared, WallTrial(joined.policy, places.tried), gateway_run.session)
+    held = _hold_changes(record, gateway_run.session, prepared, places)
+    if held is not None and (line := held.begin(places.audit)):
+        watched.say(line)
+    trial = WallTrial(joined.policy, places.tried)
+    made = _runtime_of(prepared, trial, gateway_run.session, held)
     ran: list[bool] = []
 
     def runs() -> None:
@@ -184,14 +193,18 @@ def _supervise(
         run_findings.done()
     finally:
         run_findings.close()
-        # 4. Record how it ended, and its findings.
-        changes = run_findings.lines
-        for line in changes:
+        # 4. Record how it ended, its findings, and the changes that wait.
+        left = run_findings.lines
+        for line in left:
             watched.note(f"left behind, and your host may execute it: {line}")
+        waiting = held.finish() if held is not None else ""
+        if waiting:
+            watched.note(waiting)
     if outcome.uncovered:
         watched.note(f"{outcome.uncovered} was replaced on the host, which uncovered it inside")
     watched.note(f"session {outcome.session} ended, exit code {outcome.code}")
-    named.write_life(replace(named.life(), code=outcome.code, left=changes[:MAX_LEFT]))
+    ended = replace(named.life(), code=outcome.code, left=left[:MAX_LEFT], waiting=waiting)
+    named.write_life(ended)
     if not ran:
         said = made.console.last_line.removeprefix("keyhole: ")
         raise SetupFailed(f"its command ended at once, exit code {outcome.code}: {said}")
@@ -208,8 +221,22 @@ class _MadeRuntime(Struct, frozen=True):
     attach: Callable[[], tuple[int, int]] | None = None
 
 
-def _runtime_of(prepared: PreparedLaunch, trial: WallTrial, session: str) -> _MadeRuntime:
+def _hold_changes(
+    record: SandboxRecord, session: str, prepared: PreparedLaunch, places: HostPaths
+) -> HeldChanges | None:
+    """The views of a sandbox whose changes are reviewed; the lock ends with this process."""
+    if not prepared.plan.reviewed:
+        return None
+    store = change_store(places.changes, record.policy)
+    return HeldChanges(store, prepared, session, name=record.name)
+
+
+def _runtime_of(
+    prepared: PreparedLaunch, trial: WallTrial, session: str, held: HeldChanges | None
+) -> _MadeRuntime:
     launch = prepared.launch(interactive=True, lasting=True)
+    if held is not None:
+        launch = held.fit(launch)
     target = prepared.container_target
     if target is None:
         terminal = UnattendedTerminal()

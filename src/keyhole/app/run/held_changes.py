@@ -1,7 +1,8 @@
 """The views of one run: opened before it starts, and summed up when it has ended.
 
-Used by `keyhole run` where `sandbox.changes` is `review`. The lock is held while the sandbox runs:
-no other run, apply or discard touches the same layer meanwhile.
+Used by `keyhole run`, and by the supervisor of a named sandbox, where `sandbox.changes` is
+`review`. The lock is held while the sandbox runs: no other run, apply or discard touches the same
+layer meanwhile.
 """
 
 from __future__ import annotations
@@ -43,11 +44,18 @@ class HeldChanges:
     """The views of one run."""
 
     def __init__(
-        self, store: ChangeStore, prepared: PreparedLaunch, session: str, fault: str = ""
+        self,
+        store: ChangeStore,
+        prepared: PreparedLaunch,
+        session: str,
+        *,
+        name: str = "",
+        fault: str = "",
     ) -> None:
         self._store = store
         self._prepared = prepared
         self._session = session
+        self._holder = f"{name} (`keyhole stop {name}` ends it)" if name else f"session {session}"
         self._fault = fault
         self._views: tuple[ReviewedTree, ...] = ()
         self._copies = False
@@ -59,7 +67,7 @@ class HeldChanges:
         Refused while another run has them, ResourceUnusable."""
         plan, base = self._prepared.plan, self._prepared.base
         try:
-            self._lock = hold_recorded(audit, self._store, f"session {self._session}")
+            self._lock = hold_recorded(audit, self._store, self._holder)
             self._copies = self._needs_copies()
             self._views, pending = self._store.open_views(
                 plan.reviewed,

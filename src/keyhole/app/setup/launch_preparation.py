@@ -24,7 +24,7 @@ from keyhole.app.setup.git_settings import GitHostSettings, git_settings
 from keyhole.app.setup.kept_home import HomeRequest, SandboxHome, open_home
 from keyhole.app.setup.secret_paths import refuse_shown_logins, refuse_unhidden, secret_files
 from keyhole.model.errors import Refused
-from keyhole.policy.schema import ChangesMode, RuntimeName
+from keyhole.policy.schema import RuntimeName
 from keyhole.sandbox import identity, programs
 from keyhole.sandbox.empty_network import ports_text
 from keyhole.sandbox.environment import PATH, build_environment
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from keyhole.sandbox.containers.container_target import ContainerTarget, Pulling
 
 SHELL = "/bin/sh"
-_DIRECT_INSTEAD = 'set sandbox.changes = "direct" for a sandbox with a name'
 
 UNNAMED_USER = "sandbox"
 """The name inside of the user of an idmapped project, which has no name on the host."""
@@ -172,8 +171,6 @@ def survey_sandbox(intent: RunRequest) -> SurveyedSandbox:
     who = identity.choose_identity(intent.examined.file.directory)
     if container_target is not None:
         container_target.refuse_unfit(who)
-    if policy.sandbox.changes is ChangesMode.REVIEW and intent.name:
-        raise Refused("changes are held for review in `keyhole run` only", _DIRECT_INSTEAD)
     path, homes = intent.examined.file.path, intent.places.homes
     kept = open_home(HomeRequest(policy, path, homes, intent.agent is not None, intent.name), who)
     try:
