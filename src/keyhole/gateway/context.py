@@ -32,6 +32,8 @@ class DoorContext(Struct, frozen=True):
     commons: Commons
     fetches: SharePool
     """Threads that read large fetches."""
+    bodies: SharePool
+    """Long bodies that are judged at the same time."""
     is_own_port: Callable[[int], bool] = _takes_all
     """Whether a port of the host is Keyhole's own."""
 

@@ -14,6 +14,7 @@ from keyhole.gateway.context import DoorContext
 from keyhole.gateway.door.door import namespace_cookie
 from keyhole.gateway.door.handle import DoorHandle
 from keyhole.gateway.git import fetches
+from keyhole.gateway.http import judged_body
 from keyhole.gateway.slots import Slots
 from keyhole.model.errors import Refused, UpstreamFailed
 from keyhole.policy.budget import GatewayLimits
@@ -61,6 +62,7 @@ class Gateway:
             Slots(self._limits.connections),
             Commons(self._limits, loop.time()),
             SharePool(fetches.PLACES),
+            SharePool(judged_body.PLACES),
         )
         if is_own_port is not None:
             self._shared = replace(self._shared, is_own_port=is_own_port)

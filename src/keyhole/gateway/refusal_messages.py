@@ -81,10 +81,12 @@ def alert(reason: str) -> bytes:
     return tls_alert.fatal(_ALERTS.get(reason, tls_alert.ACCESS_DENIED))
 
 
-def request_line(method: str, host: str, path: str, reason: str) -> str:
-    """A refused or failed request for a terminal."""
+def request_line(method: str, host: str, path: str, reason: str, why: str = "") -> str:
+    """A refused or failed request for a terminal; with the words for it, if it has its own."""
     verb = "failed" if reason in _FAILURES else "denied"
     url = _url(host, path)
+    if why:
+        return f"{verb} {visible(method)} {url} ({visible(why)})"
     said = f"{verb} {visible(method)} {url} ({sentence_of(reason)})"
     return said if reason in _FAILURES else f"{said}; {_ask(method, url)}"
 
@@ -162,6 +164,11 @@ _PHRASES = {
     503: "Service Unavailable",
     507: "Insufficient Storage",
 }
+
+
+def phrase_of(status: int) -> str:
+    """The reason phrase of a status that the gateway answers with itself."""
+    return _PHRASES.get(status, "OK" if status < 400 else "Refused")
 
 
 def http_reply(

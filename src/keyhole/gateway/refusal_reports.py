@@ -42,14 +42,14 @@ class RefusalReports:
         if not self._repeats(key) and not self._quiet.covers_connection(host):
             self._add(key, refusal_messages.line(host, port, reason, why))
 
-    def request(self, method: str, host: str, path: str, reason: str) -> None:
+    def request(self, method: str, host: str, path: str, reason: str, why: str = "") -> None:
         """A refused request: one line for each method and path, then one for all others."""
         key = (host, reason, f"{method} {path.partition('?')[0]}")
         if self._repeats(key) or self._quiet.covers_request(host, method, path):
             return
         named = sum(1 for each in self._lines if each[:2] == key[:2] and each[2])
         if named < MAX_PATHS:
-            self._add(key, refusal_messages.request_line(method, host, path, reason))
+            self._add(key, refusal_messages.request_line(method, host, path, reason, why))
         elif not self._repeats((host, reason, "*")):
             self._add((host, reason, "*"), refusal_messages.more_requests_line(host, reason))
 

@@ -12,9 +12,19 @@ if TYPE_CHECKING:
     from keyhole.http.request import RequestHead
     from keyhole.inject.credential import Credential
     from keyhole.model.decision import RequestDecision
+    from keyhole.model.path import RequestPath
     from keyhole.model.repository import Repository
+    from keyhole.policy.body import BodyJudge
     from keyhole.policy.large_files import LargeFileRequest
-    from keyhole.policy.policy import GitGrant
+    from keyhole.policy.policy import GitGrant, ServiceHost
+
+
+class BodyJudging(Struct, frozen=True):
+    """The judge of a request's body, and where the request goes."""
+
+    judge: BodyJudge
+    host: ServiceHost
+    path: RequestPath
 
 
 class GitOperation(Struct, frozen=True):
@@ -52,3 +62,5 @@ class AuthorizedRequest(Struct):
     service: str
     credential: Credential | None
     operation: GitOperation | None = None
+    judging: BodyJudging | None = None
+    """The judge of its body, if its service has one that wants it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from keyhole.gateway import refusal_messages
+from keyhole.gateway.body_judges import BodyJudges
 from keyhole.gateway.budgets import change_meters, meters_for, uses
 from keyhole.gateway.refusal_reports import RefusalReports
 from keyhole.gateway.turn import UNBOUNDED, Turn
@@ -157,6 +158,7 @@ class SessionState:
         "frozen",
         "gathered",
         "grants",
+        "judges",
         "limits",
         "meters",
         "open",
@@ -199,6 +201,7 @@ class SessionState:
         """Signatures that were asked for outside."""
         self.meters = meters_for(session.book.policy, now)
         """Meters of services with limits of their own."""
+        self.judges = BodyJudges()
         self.turn: Turn = UNBOUNDED
         """Its share of the loop's time; set by the door."""
         self.spare_window = SpareWindow(MAX_SPARE_WINDOW)
@@ -209,7 +212,7 @@ class SessionState:
         self.gathered = 0
         """Bytes of request bodies in memory."""
         self.quarantined = 0
-        """Bytes of pushes on disk."""
+        """Bytes of pushes and judged bodies on disk."""
         self.up = 0
         self.down = 0
         self.requested = 0
@@ -240,6 +243,7 @@ class SessionState:
         self.requests.adjust(limits.requests_per_second, now)
         self.fetches.adjust(limits.requests_per_second, now)
         change_meters(self.meters, session.book.policy, now)
+        self.judges.change(session.book.policy)
         if self.asking is not None:
             self.asking.change()
 

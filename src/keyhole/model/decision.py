@@ -76,6 +76,10 @@ class Reason(enum.StrEnum):
     DENIED_BY_RULE = "denied-by-rule"
     GUARDED_ENDPOINT = "guarded-endpoint"
     GRAPHQL = "graphql-refused"
+    # bodies
+    BODY_UNJUDGED = "body-unjudged"
+    FEATURE_CLOSED = "feature-closed"
+    MODEL_NOT_GRANTED = "model-not-granted"
     # git
     REPOSITORY_NOT_GRANTED = "repository-not-granted"
     ENDPOINT_REFUSED = "git-endpoint-refused"

@@ -19,6 +19,7 @@ class EventKind(enum.StrEnum):
     DNS = "dns"
     CONNECT = "connect"
     REQUEST = "request"
+    BODY = "body"
     REF = "ref"
     ASK = "ask"
     DECOY = "decoy"

@@ -199,6 +199,10 @@ REASONS: Mapping[str, ReasonInfo] = {
         "GraphQL names repositories by opaque ids and cannot be confined to those that are granted",
         "use REST: gh api repos/OWNER/NAME/…",
     ),
+    # bodies
+    Reason.BODY_UNJUDGED: _deny("the body must be judged and cannot be read"),
+    Reason.FEATURE_CLOSED: _deny("the body asks for something that the policy leaves closed"),
+    Reason.MODEL_NOT_GRANTED: _deny("the policy does not name this model"),
     # git
     Reason.REPOSITORY_NOT_GRANTED: _deny(
         "the repository is not granted, so it does not exist",

@@ -21,6 +21,7 @@ from keyhole.app.setup.trusted_roots import TrustedRoots
 from keyhole.gateway.budgets import Commons
 from keyhole.gateway.context import Destination, DoorContext
 from keyhole.gateway.git.lfs import LargeFiles
+from keyhole.gateway.http import judged_body
 from keyhole.gateway.http.connection import ClientConnection
 from keyhole.gateway.http.host import InspectedHost
 from keyhole.gateway.http.searched import Searched
@@ -36,6 +37,7 @@ from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.presets import join_presets
 from keyhole.policy.rulebook import Rulebook
+from keyhole.system.share_pool import SharePool
 from tests.rigs.gateway.stage import AMPLE, SECRET, STAND_IN, service
 from tests.rigs.gateway.talk import Message, Talk
 from tests.rigs.policies import book
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from keyhole.gateway.upstream.http2 import Http2Origin
     from keyhole.gateway.upstream.origin import Origin
     from keyhole.system.dialler import Dialler
-    from keyhole.system.share_pool import SharePool
 
 ADDRESS = ip_address("93.184.216.34")
 OWN = service("own", "ok.example")
@@ -165,7 +166,7 @@ class Timer:
 
 
 class Task:
-    """Runs to its end at once, when it runs."""
+    """Runs to its end at once, when it runs; it may give turns away, and waits for nothing."""
 
     def __init__(self, work: Coroutine[object, object, object]) -> None:
         self._work = work
@@ -178,7 +179,8 @@ class Task:
     def run(self) -> None:
         if not self._cancelled:
             with contextlib.suppress(StopIteration):
-                self._work.send(None)
+                while True:
+                    self._work.send(None)  # it has let others have their turn
         self._work.close()
         self._done(self)
 
@@ -242,10 +244,10 @@ class Conversation:
             cast("Slots", None),
             Commons(GatewayLimits(), self.clock.now),
             cast("SharePool", None),
+            SharePool(judged_body.PLACES),
         )
-        self.host = InspectedHost(
-            rules, interception, LargeFiles(), Searched(rules, interception), host, 443
-        )
+        searched, judges = Searched(rules, interception), self.state.judges
+        self.host = InspectedHost(rules, interception, LargeFiles(), searched, host, 443, judges)
         self.gone: list[ClientConnection] = []
         self._shared = shared
         self._destination = Destination(host, 443, decide_egress(rules, host, 443))
@@ -300,7 +302,10 @@ class Conversation:
         self.host.pool.retire()
         self.state.change(session, self.clock.now)
         searched = Searched(session.book, interception)
-        self.host = InspectedHost(session.book, interception, LargeFiles(), searched, host, port)
+        judges = self.state.judges
+        self.host = InspectedHost(
+            session.book, interception, LargeFiles(), searched, host, port, judges
+        )
         self.connection.change(Destination(host, port, decide_egress(session.book, host, port)))
         self.clock.work()
 

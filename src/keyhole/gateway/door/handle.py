@@ -527,7 +527,12 @@ class DoorHandle:
             if session.interception is None:
                 raise ValueError("nothing is inspected in this session")
             host = InspectedHost(
-                session.book, session.interception, self._large_files, self._searched, *key
+                session.book,
+                session.interception,
+                self._large_files,
+                self._searched,
+                *key,
+                self._state.judges,
             )
         self._hosts[key] = host
         if len(self._hosts) > MAX_HOSTS:

@@ -7,15 +7,17 @@ decides by policy and caches decisions; it writes nothing and sends nothing.
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.git.operation import GIT_ENDINGS, read_operation
 from keyhole.gateway.refusal_messages import Form, form_of_call
-from keyhole.gateway.requests import AuthorizedRequest
+from keyhole.gateway.requests import AuthorizedRequest, BodyJudging
 from keyhole.gateway.upstream.minting import Minting
 from keyhole.inject.canary import CANARY
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.errors import Malformed, RequestUnfit
+from keyhole.model.path import RequestPath
 from keyhole.model.rule import GRPC
 from keyhole.policy.policy import OF_PRESETS
 from keyhole.policy.request import RequestFacts, decide_among, decide_query
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from keyhole.http.request import RequestHead, RequestReader
     from keyhole.inject.credential import Credential
     from keyhole.model.decision import Decision
+    from keyhole.policy.body import BodyJudge
     from keyhole.policy.policy import Service
     from keyhole.policy.rulebook import HostRules
 
@@ -55,6 +58,8 @@ class Authorizer:
         "_decisions",
         "_decoys",
         "_git",
+        "_judged",
+        "_judges",
         "_rules",
         "canary",
         "index",
@@ -69,13 +74,16 @@ class Authorizer:
         decoys: tuple[tuple[bytes, str], ...],
         reader: RequestReader,
         closed: frozenset[str] = frozenset(),
+        judges: Mapping[str, BodyJudge] = MappingProxyType({}),
     ) -> None:
         """`decoys` are placeholders of services that are not this host's. `reader` reads heads, and
         removes the client's own credentials from them (I6). `closed` are services whose secret
-        could not be read."""
+        could not be read; `judges` judge the bodies of services."""
         self._closed = closed
         self.reader = reader
         self._rules = rules
+        self._judges = judges
+        self._judged: dict[tuple[str, str, str], BodyJudging | None] = {}
         self._credentials = credentials
         self._decoys = decoys
         self.canary = tuple(value for value, owner in decoys if owner == CANARY)
@@ -142,7 +150,28 @@ class Authorizer:
         elif credential is None and service in self._closed:
             # Not why: paths and commands of the host are for the person alone (I1).
             raise RequestUnfit(Reason.CREDENTIAL_UNAVAILABLE, UNREAD.format(service=service))
-        return AuthorizedRequest(head, decision, service, credential, operation)
+        judging = self.find_judging(head, decision, service)
+        return AuthorizedRequest(head, decision, service, credential, operation, judging)
+
+    def find_judging(
+        self, head: RequestHead, decision: RequestDecision, service: str
+    ) -> BodyJudging | None:
+        """The judge of an allowed request, if it wants requests like this one."""
+        judge = self._judges.get(service)
+        if judge is None:
+            return None
+        key = (head.word, head.path, f"{service} {decision.rule}")
+        if key in self._judged:
+            return self._judged[key]
+        host = self._rules[service].host
+        path = RequestPath.parse(head.path, opaque_slash=host.encoded_slash)
+        wanted = judge.wants(host, head.word, path, decision)
+        judging = BodyJudging(judge, host, path) if wanted else None
+        if len(head.path) <= MAX_REMEMBERED_TARGET:
+            if len(self._judged) >= MAX_DECISIONS:
+                self._judged.clear()
+            self._judged[key] = judging
+        return judging
 
     def authorize_again(self, request: AuthorizedRequest) -> AuthorizedRequest | None:
         """Authorize a request again that another policy allowed; None if this policy denies it.

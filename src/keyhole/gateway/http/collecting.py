@@ -1,5 +1,5 @@
 """Collects a body that must be seen before its request is sent: a fetch, a push, LFS, a signed
-body.
+body, a body that is judged.
 
 Made by `judging.py`; `stream.py` hands it the body as it arrives. When the body is whole and
 judged, the stream sends the request or refuses it.
@@ -17,9 +17,12 @@ from keyhole.gateway.git.push_body import PushBody
 from keyhole.gateway.git.push_decision import PushDecider
 from keyhole.gateway.git.push_exchange import PushExchange
 from keyhole.gateway.git.remote import RemoteRepository
-from keyhole.gateway.http.record import record_unsent
-from keyhole.gateway.http.refusing import refuse, refuse_unfit
+from keyhole.gateway.http.judged_body import JudgedBody
+from keyhole.gateway.http.record import record_judged, record_notes, record_unsent
+from keyhole.gateway.http.refusing import refuse, refuse_judged, refuse_unfit
+from keyhole.gateway.refusal_messages import phrase_of
 from keyhole.gateway.upstream.inquiry import Questions
+from keyhole.http.response import Reply
 from keyhole.model.decision import Decision, Reason
 from keyhole.model.errors import RequestUnfit
 from keyhole.policy.asks import AskSubject
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from keyhole.gateway.http.stream import Stream
     from keyhole.gateway.requests import AuthorizedRequest
     from keyhole.gateway.session import SessionState
-    from keyhole.http.response import Reply
     from keyhole.model.event import Event
+    from keyhole.policy.body import BodyJudgement
     from keyhole.wire.receive_pack import PushRequest
 
 
@@ -47,6 +50,8 @@ def choose_body(
 ) -> CollectedBody | None:
     """The way to collect the body of a request; None where it is streamed."""
     operation = request.operation
+    if request.judging is not None:
+        return JudgedBody(request, state, host.interception.quarantine)
     if operation is not None:
         if operation.endpoint is GitEndpoint.FETCH:
             return FetchBody(request, state, operation.version, gzip=operation.gzip)
@@ -109,6 +114,11 @@ class Collecting:
                 body.end()
                 if self._push is not None:
                     self._push.progress()
+            elif isinstance(body, JudgedBody):
+                if body.is_quick:
+                    self._obey(body, body.judge())
+                else:
+                    stream.wait(self._judge_apart(body))
             elif isinstance(body, FetchBody) and body.large:
                 stream.wait(self._read_apart(body))
             elif isinstance(body, BufferedBody):
@@ -128,6 +138,33 @@ class Collecting:
             with connection.resuming(self._stream):
                 self._stream.send(body.request, collected)
 
+    async def _judge_apart(self, body: JudgedBody) -> None:
+        """Judge a long body in slices, between which other sessions are served."""
+        connection = self._connection
+        try:
+            said = await body.judge_apart(connection.shared.bodies)
+        except RequestUnfit as error:
+            with connection.resuming(self._stream):
+                self._refuse_unfit(error)
+        else:
+            with connection.resuming(self._stream):
+                self._obey(body, said)
+
+    def _obey(self, body: JudgedBody, said: BodyJudgement) -> None:
+        """Send the body that was judged, answer, or refuse."""
+        stream, spool = self._stream, body.spool
+        record_notes(stream, body.judging.judge)
+        if said.answer is not None:
+            record_judged(stream, said)
+            lines = (f"Content-Type: {said.media}\r\n".encode(),)
+            stream.answer(Reply(said.status, phrase_of(said.status), lines, said.answer))
+        elif not said.allowed:
+            refuse_judged(stream, said)
+        elif spool is not None and said.body is None:
+            stream.send_spool(body.request, body.collected(), spool, said.reader)
+        else:
+            stream.send(body.request, body.collected(said.body), reader=said.reader)
+
     def _refuse_unfit(self, error: RequestUnfit) -> None:
         self.abandon(error.reason)
         refuse_unfit(self._stream, error, self.body.request.decision)
@@ -135,7 +172,7 @@ class Collecting:
     def change(self, host: InspectedHost) -> bool:
         """Another policy is in force; whether it allows the request by the same grant."""
         again = host.authorizer.authorize_again(self.body.request)
-        if again is None:
+        if again is None or (again.judging is not None) is not isinstance(self.body, JudgedBody):
             return False
         again.head.expects_continue = False
         self.body.request = again

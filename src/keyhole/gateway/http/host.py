@@ -26,6 +26,7 @@ from keyhole.policy.schema import HttpVersion
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from keyhole.gateway.body_judges import BodyJudges
     from keyhole.gateway.git.lfs import LargeFiles, Transfer
     from keyhole.gateway.http.searched import Searched
     from keyhole.gateway.session import Interception
@@ -60,6 +61,7 @@ class HostFacts:
         searched: Searched,
         host: Host,
         port: int,
+        judges: BodyJudges,
     ) -> None:
         self.host = host
         self.port = port
@@ -67,6 +69,11 @@ class HostFacts:
         self.searched = searched
         self.rules: dict[str, HostRules] = {
             rules.service.name: rules for rules in book.services(host, port)
+        }
+        self.judges = {
+            name: judge
+            for name, rules in self.rules.items()
+            if (judge := judges.of(rules.service)) is not None
         }
         self.credentials: Credentials = {
             (name, git): interception.credential(rules, git=git)
@@ -82,8 +89,9 @@ class HostFacts:
         self.minting = [each for each in written if isinstance(each, Minting)]
         self.needles = searched.of(host)
         counted = any(map(_counts_tokens, self.rules.values()))
-        self.scanned = bool(self.needles or self.minting or counted)
-        """Whether responses are scanned, so that they must not be encoded."""
+        read = any(judge.reads_answers for judge in self.judges.values())
+        self.scanned = bool(self.needles or self.minting or counted or read)
+        """Whether responses are scanned or read, so that they must not be encoded."""
         # A key that is signed with is not sent, so nothing that is derived from it comes back; the
         # session token beside it is too long to be guessed by a digest.
         sent = [each for each in written if isinstance(each, Minting) or not _signs(each)]
@@ -144,13 +152,14 @@ class InspectedHost:
         searched: Searched,
         host: Host,
         port: int,
+        judges: BodyJudges,
     ) -> None:
-        facts = self._facts = HostFacts(book, interception, searched, host, port)
+        facts = self._facts = HostFacts(book, interception, searched, host, port, judges)
         reader = RequestReader(host.name, port, facts.treat, {})
         decoys = tuple(_decoys(interception, facts.rules))
         self.interception = interception
         self.authorizer = Authorizer(
-            facts.rules, facts.credentials, decoys, reader, interception.closed
+            facts.rules, facts.credentials, decoys, reader, interception.closed, facts.judges
         )
         self.outbound = OutboundWriter(facts, files)
         self.pool = OriginPool()

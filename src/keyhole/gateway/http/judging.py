@@ -168,9 +168,9 @@ def _authorize(stream: Stream, decision: RequestDecision) -> None:
         aging = authorizer.aging_token(request.service)
         if aging is not None:
             aging.renew(connection.shared.upstream, stream.host.interception.trust)
-    if request.operation is None and (
-        request.credential is None or request.credential.signer is None
-    ):
+    credential = request.credential
+    signs = credential is not None and credential.signer is not None
+    if request.operation is None and request.judging is None and not signs:
         stream.send(request)
     else:
         _look_at_body(stream, request)
@@ -207,7 +207,7 @@ def _refuse_without_token(stream: Stream, decision: RequestDecision, why: str) -
 
 
 def _look_at_body(stream: Stream, request: AuthorizedRequest) -> None:
-    """Send a request of git's or a signed one, or collect its body first."""
+    """Send a request of git's, a signed one or a judged one, or collect its body first."""
     head, operation, host = stream.head, request.operation, stream.host
     body = choose_body(request, stream.connection.state, host)
     judge = host.interception.judge
@@ -262,6 +262,10 @@ def _may_stay(stream: Stream, host: InspectedHost, outbound: OutboundRequest) ->
         return False
     grant = outbound.grant
     if grant is not None and host.authorizer.service(outbound.service).git != grant:
+        return False
+    judging = host.authorizer.find_judging(stream.head, decision, outbound.service)
+    judge = judging.judge if judging is not None else None
+    if outbound.judge is not judge and not (stream.sent and outbound.unread):
         return False
     place, origin = host.origin_of(outbound.transfer), stream.origin
     book = stream.connection.state.session.book

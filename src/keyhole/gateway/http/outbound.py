@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from keyhole.http.request import RequestHead
     from keyhole.inject.credential import Credential
     from keyhole.inject.scrub import Needles
+    from keyhole.policy.body import BodyJudge
     from keyhole.policy.policy import GitGrant, Service
     from keyhole.policy.rulebook import HostRules
 
@@ -86,10 +87,17 @@ class OutboundRequest(Struct):
     """For a large file: the transfer to a storage host in place of this host."""
     grant: GitGrant | None = None
     """For a push: the grant by which it was judged."""
+    judge: BodyJudge | None = None
+    """The judge that has judged it, and that reads its response or a WebSocket's messages."""
     catalogued: bool = False
     """Whether the server is known to read every body that it accepts."""
     events: EventSigner | None = None
     """Signs the body, where that is an event stream of AWS's."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing of it is read any more once it was sent."""
+        return self.reader is None and not self.head.websocket
 
 
 class OutboundWriter:

@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     from keyhole.gateway.http.response import Response
     from keyhole.gateway.http.stream import Stream
     from keyhole.model.decision import Decision
+    from keyhole.policy.body import BodyJudge, BodyJudgement
 
 _REQUEST = EventKind.REQUEST
+
+MAX_WHY = 300
+"""Characters of the words for a body's refusal in the log; a client's own may be in them."""
+
+MAX_NOTES = 64
+"""Notes of one call of a judge that are written down (I9)."""
 
 
 def record_request(
@@ -47,6 +55,27 @@ def record_unsent(stream: Stream, reason: str, rule: str = "") -> None:
     connection, head = stream.connection, stream.head
     details = (("method", head.word or head.method), ("path", head.path))
     connection.note(Event(_REQUEST, Verdict.DENY, reason, rule, connection.name, details))
+
+
+def record_judged(stream: Stream, said: BodyJudgement) -> None:
+    """Write the event of a request that was refused, or answered here, because of its body."""
+    connection, head, decision = stream.connection, stream.head, said.decision
+    details = (("method", head.word), ("path", head.path), ("why", visible(said.why)[:MAX_WHY]))
+    connection.note(
+        Event(_REQUEST, decision.verdict, decision.reason, decision.rule, connection.name, details)
+    )
+
+
+def record_notes(stream: Stream, judge: BodyJudge) -> None:
+    """Write what a judge has found beside its decision."""
+    connection, head = stream.connection, stream.head
+    notes, judge.notes = judge.notes, []
+    for note in notes[:MAX_NOTES]:
+        said = note.decision
+        details = (("path", head.path), ("what", visible(note.what)[:MAX_WHY]))
+        connection.note(
+            Event(EventKind.BODY, said.verdict, said.reason, said.rule, connection.name, details)
+        )
 
 
 def record_further(response: Response, reason: str, verdict: Verdict) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.gateway import refusal_messages
 from keyhole.gateway.http.admission import BODY_LIMIT, name_rule
-from keyhole.gateway.http.record import record_request, record_unsent
+from keyhole.gateway.http.record import record_judged, record_request, record_unsent
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.http.stream import Stream
     from keyhole.http.response import Reply
     from keyhole.model.errors import RequestUnfit
+    from keyhole.policy.body import BodyJudgement
 
 
 def refuse(
@@ -59,6 +60,19 @@ def refuse_large(stream: Stream, decision: Decision) -> None:
         refuse(stream, said, reason=Reason.BODY_TOO_LARGE, why=why)
     else:
         refuse(stream, decision, reason=Reason.BODY_TOO_LARGE)
+
+
+def refuse_judged(stream: Stream, said: BodyJudgement) -> None:
+    """Refuse a request because of its body, which was read whole: the connection goes on."""
+    connection, head, decision = stream.connection, stream.head, said.decision
+    record_judged(stream, said)
+    form = stream.host.authorizer.form(head)
+    stream.end()
+    connection.state.reports.request(
+        head.word, connection.name, head.path, decision.reason, said.why
+    )
+    reply = refusal_messages.http_reply(decision.reason, decision.rule, said.why, form=form)
+    connection.reply(stream, reply, close=head.websocket)
 
 
 def refuse_unfit(stream: Stream, error: RequestUnfit, decision: Decision) -> None:

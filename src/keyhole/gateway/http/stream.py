@@ -9,6 +9,7 @@ speaks.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,8 @@ from keyhole.gateway import refusal_messages
 from keyhole.gateway.budgets import tally_for
 from keyhole.gateway.git.largefiles import TransferResponseReader
 from keyhole.gateway.http.admission import BODY_LIMIT, leave
-from keyhole.gateway.http.record import record_further, record_request, record_unsent
+from keyhole.gateway.http.judged_response import JudgedResponseReader
+from keyhole.gateway.http.record import record_further, record_notes, record_request, record_unsent
 from keyhole.gateway.http.refusing import refuse_unfit
 from keyhole.gateway.http.response import Response
 from keyhole.gateway.http.states import STAGES, Stage
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from keyhole.http.response import Reply
     from keyhole.inject.canary import CanaryScanner
     from keyhole.inject.event_signing import EventSigner
+    from keyhole.policy.body import AnswerRewriter
     from keyhole.policy.budget import Meter
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
@@ -141,15 +144,29 @@ class Stream(Struct, eq=False):
         self._spool, self._first, self._whole = spool, first, whole
         self.send(request, None, on_report)
 
+    def send_spool(
+        self,
+        request: AuthorizedRequest,
+        collected: Collected,
+        spool: Quarantine,
+        reader: AnswerRewriter | None,
+    ) -> None:
+        """Send a long body that was judged, from its file. Raises OverLimit."""
+        self.count_up(spool.size)
+        self.uploaded = spool.size
+        self._spool = spool
+        self.send(request, collected, reader=reader)
+
     def send(
         self,
         request: AuthorizedRequest,
         collected: Collected | None = None,
         on_report: ReportCallback | None = None,
+        reader: AnswerRewriter | None = None,
     ) -> None:
         """Build the request for the origin, and send it."""
         host = self.host
-        if collected is not None:
+        if collected is not None and self._spool is None:
             self._first, self._whole = collected.body, True
         self.head = request.head
         try:
@@ -157,6 +174,11 @@ class Stream(Struct, eq=False):
         except RequestUnfit as error:
             refuse_unfit(self, error, request.decision)
             return
+        if request.judging is not None:
+            judge = outbound.judge = request.judging.judge
+            if reader is not None:
+                outbound.ranges = False
+                outbound.reader = JudgedResponseReader(reader, partial(record_notes, self, judge))
         self._events = outbound.events
         if self._spool is not None:
             outbound.head.length = self._spool.size

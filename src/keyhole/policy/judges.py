@@ -1,0 +1,14 @@
+"""The judge of a service's bodies, chosen by its catalogue entry and its policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keyhole.policy.body import BodyJudge
+    from keyhole.policy.policy import Service
+
+
+def make_judge(service: Service) -> BodyJudge | None:
+    """A new judge for a session; None where bodies of the service are not judged."""
+    return None

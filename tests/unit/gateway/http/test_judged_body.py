@@ -1,0 +1,198 @@
+"""Bodies are collected, judged, and sent as they were read, rewritten, answered or refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from keyhole.gateway import body_judges
+from keyhole.model.decision import Reason, RequestDecision, Verdict
+from keyhole.policy.body import AnswerRewriter, BodyJudge, BodyJudgement, refuse_unjudged
+from tests.rigs.gateway.conversation import Conversation
+from tests.rigs.gateway.stage import service
+from tests.rigs.gateway.talk import get, head, ok
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keyhole.model.path import RequestPath
+    from keyhole.policy.body import BodyFacts
+    from keyhole.policy.policy import Service, ServiceHost
+
+
+class Upper(AnswerRewriter):
+    """Reads what is JSON, and writes it in capitals."""
+
+    def begin(self, status: int, fields: Mapping[str, str]) -> bool:
+        return fields.get("content-type") == "application/json"
+
+    def feed(self, piece: bytes) -> bytes:
+        return piece.upper()
+
+    def end(self) -> bytes:
+        return b"!"
+
+
+class Words(BodyJudge):
+    """Does what the member `do` says."""
+
+    fields = frozenset({"x-beta"})
+    reads_answers = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[BodyFacts] = []
+
+    def wants(
+        self, host: ServiceHost, word: str, path: RequestPath, decision: RequestDecision
+    ) -> bool:
+        return path.segments[:1] == ("judged",)
+
+    def judge(self, facts: BodyFacts) -> BodyJudgement:
+        self.seen.append(facts)
+        if facts.word == "GET":
+            return BodyJudgement(facts.decision, reader=Upper())
+        if facts.flaw or not isinstance(facts.json, dict):
+            return refuse_unjudged(facts, "send JSON")
+        match facts.json["do"]:
+            case "send":
+                return BodyJudgement(facts.decision)
+            case "rewrite":
+                return BodyJudgement(facts.decision, body=b"{}")
+            case "answer":
+                said = RequestDecision(Verdict.DENY, Reason.FEATURE_CLOSED, "rule[1]", "own")
+                return BodyJudgement(said, "a tool", answer=b'{"no": 1}', status=200)
+            case _:
+                said = RequestDecision(Verdict.DENY, Reason.FEATURE_CLOSED, "rule[0]", "own")
+                return BodyJudgement(said, "web-search is closed")
+
+
+@pytest.fixture
+def judges(monkeypatch: pytest.MonkeyPatch) -> list[Words]:
+    """Every judge that was made."""
+    made: list[Words] = []
+
+    def make(_: Service) -> BodyJudge:
+        made.append(Words())
+        return made[-1]
+
+    monkeypatch.setattr(body_judges, "make_judge", make)
+    return made
+
+
+JSON = "Content-Type: application/json"
+
+
+def talk() -> Conversation:
+    return Conversation(service("own", "ok.example", allow="* /**"))
+
+
+def post(path: str, body: bytes, *lines: str) -> bytes:
+    return head("POST", path, f"Content-Length: {len(body)}", *lines) + body
+
+
+def said(do: str, more: str = "") -> bytes:
+    return json.dumps({"do": do, "more": more}).encode()
+
+
+def test_an_allowed_body_is_sent_as_it_was_read(judges: list[Words]) -> None:
+    one, body = talk(), b' {"do":  "s\\u0065nd"} '
+    heard = one.asks(post("/judged", body, JSON, "X-Beta: a", "X-Beta: b"))
+    assert heard.endswith(b"\r\n\r\n" + body)
+    assert judges[0].seen[0].fields == {"content-type": "application/json", "x-beta": "a, b"}
+    assert one.told(ok(b"fine")).status == 200
+    assert one.reasons == ["rule"]
+
+
+def test_a_refused_body_is_not_sent_and_the_connection_goes_on(judges: list[Words]) -> None:
+    one = talk()
+    assert one.asks(post("/judged", said("no"), JSON)) == b""
+    answer = one.answer("POST")
+    assert answer.status == 403
+    assert json.loads(answer.body)["why"] == "web-search is closed"
+    assert json.loads(answer.body)["reason"] == "feature-closed"
+    assert (one.reasons, one.audit[0].rule) == (["feature-closed"], "rule[0]")
+    assert dict(one.audit[0].details)["why"] == "web-search is closed"
+    assert one.asks(post("/judged", said("send"), JSON)) != b""
+
+
+def test_a_body_may_be_rewritten_or_answered(judges: list[Words]) -> None:
+    one = talk()
+    heard = one.asks(post("/judged", said("rewrite"), JSON))
+    assert heard.endswith(b"\r\n\r\n{}")
+    assert b"content-length: 2\r\n" in heard.lower()
+    assert one.told(ok(b"fine")).status == 200
+    assert one.asks(post("/judged", said("answer"), JSON)) == b""
+    answer = one.answer("POST")
+    assert (answer.status, answer.body) == (200, b'{"no": 1}')
+    assert one.reasons == ["rule", "feature-closed"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Type: text/plain"],
+        [],
+        [JSON, "Content-Encoding: gzip"],
+        ["Content-Type: multipart/form-data; boundary=x"],
+        ["Content-Type: application/json; charset=utf-16"],
+    ],
+    ids=["a type that lies", "no type", "encoded", "parts", "another charset"],
+)
+def test_a_body_that_cannot_be_read_is_refused(judges: list[Words], lines: list[str]) -> None:
+    """I3."""
+    one = talk()
+    assert one.asks(post("/judged", said("send"), *lines)) == b""
+    assert (one.answer("POST").status, one.reasons) == (403, ["body-unjudged"])
+
+
+def test_a_long_body_waits_in_a_file_and_is_sent_whole(judges: list[Words]) -> None:
+    one, body = talk(), said("send", "x" * (2 << 20))
+    heard = one.asks(post("/judged", body, JSON))
+    assert heard.endswith(body)
+    assert one.told(ok(b"fine")).status == 200
+    assert (one.state.gathered, one.state.quarantined) == (0, 0)
+    assert one.asks(post("/judged", said("no", "x" * (2 << 20)), JSON)) == b""
+    assert one.answer("POST").status == 403
+    assert (one.state.gathered, one.state.quarantined) == (0, 0)
+
+
+def test_requests_that_the_judge_does_not_want_are_streamed(judges: list[Words]) -> None:
+    one = talk()
+    assert one.asks(post("/other", b"anything")).endswith(b"anything")
+    assert judges[0].seen == []
+
+
+def test_a_response_is_read_and_rewritten_also_without_a_body(judges: list[Words]) -> None:
+    one = talk()
+    heard = one.asks(get("/judged", "Accept-Encoding: gzip"))
+    assert b"accept-encoding: identity\r\n" in heard.lower()
+    assert one.told(ok(b"fine", b"Content-Type: application/json")).body == b"FINE!"
+    one.asks(get("/judged"))
+    assert one.told(ok(b"fine", b"Content-Type: text/plain")).body == b"fine"
+
+
+def test_bodies_that_are_collected_are_judged_by_the_new_policy(judges: list[Words]) -> None:
+    one, body = talk(), said("send")
+    request = post("/judged", body, JSON)
+    one.client.says(request[:-1])
+    one.change(service("own", "ok.example", allow="POST /**"))
+    assert one.asks(request[-1:]).endswith(body)
+    assert [len(judge.seen) for judge in judges] == [0, 1]
+
+
+def test_a_judge_stays_while_its_service_is_the_same(judges: list[Words]) -> None:
+    one = talk()
+    one.change(service("own", "ok.example", allow="* /**"))
+    assert len(judges) == 1
+    one.change(service("own", "ok.example", allow="GET /**"))
+    assert len(judges) == 2
+
+
+def test_a_response_whose_reader_is_the_old_judges_is_cut(judges: list[Words]) -> None:
+    one = talk()
+    one.asks(get("/judged"))
+    one.change(service("own", "ok.example", allow="GET /**"))
+    assert one.reasons == ["policy-changed"]
