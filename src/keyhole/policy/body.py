@@ -34,6 +34,7 @@ BODY_IN_MEMORY = 1 << 20
 NOT_JSON = "its type is not application/json"
 ENCODED = "it is encoded; only a body that is sent as it is can be read"
 EMPTY = "it is empty"
+NOT_TEXT = "it is a message of bytes, not of text"
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -91,7 +92,7 @@ class BodyJudgement(Struct, frozen=True):
     """Sent instead of the body; None: the body as it was read."""
     answer: bytes | None = None
     """Answered by the gateway itself, with `status` and `media`; nothing is sent. For a message of
-    a WebSocket: a text message to the client, and the WebSocket goes on."""
+    a WebSocket, a refusal: it is closed, and `why` is the reason."""
     status: int = 200
     media: str = "application/json"
     reader: AnswerRewriter | None = None
@@ -155,6 +156,11 @@ class BodyJudge(ABC):
         """The same as `judge` for a body that was long to read: yields every millisecond or so."""
         yield
         return self.judge(facts)
+
+    def judge_message_in_slices(self, facts: BodyFacts) -> Generator[None, None, BodyJudgement]:
+        """The same as `judge_message` for a long message."""
+        yield
+        return self.judge_message(facts)
 
 
 def refuse_unjudged(facts: BodyFacts, hint: str = "") -> BodyJudgement:

@@ -24,12 +24,12 @@ MAX_FRAME = 2**63 - 1
 _KEY = re.compile(rb"[A-Za-z0-9+/]{21}[AQgw]==")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-_FIN = 0x80
-_MASKED = 0x80
+FIN = 0x80
+MASKED = 0x80
 _LENGTH_16 = 126
 _LENGTH_64 = 127
 
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
+_CONTINUATION, TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 
 
 class _Kind(NamedTuple):
@@ -40,14 +40,14 @@ class _Kind(NamedTuple):
     continues: bool
 
 
-_KINDS = {
+FRAME_KINDS = {
     final | opcode: _Kind(opcode >= _CLOSE, bool(final), opcode == _CONTINUATION)
-    for opcode in (_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG)
-    for final in (0, _FIN)
+    for opcode in (_CONTINUATION, TEXT, _BINARY, _CLOSE, _PING, _PONG)
+    for final in (0, FIN)
 }
 """By first byte; one with a reserved bit or another opcode is not there."""
 
-_CLOSES = _KINDS[_FIN | _CLOSE]
+_CLOSES = FRAME_KINDS[FIN | _CLOSE]
 
 
 def valid_key(key: bytes) -> bool:
@@ -91,6 +91,11 @@ class FrameReader:
         self.closed = False
         """The origin has sent a close frame."""
 
+    @property
+    def between_frames(self) -> bool:
+        """Whether the last frame has come whole."""
+        return not self._left and not self._held
+
     def feed(self, data: bytes) -> list[FramePiece]:
         """Take the next bytes and return the pieces that may pass."""
         pieces: list[FramePiece] = []
@@ -121,7 +126,7 @@ class FrameReader:
         """
         size, in_message = len(data), self._in_message
         while at + 1 < size and not self.closed:
-            kind, start = _KINDS.get(data[at], _CLOSES), at + 2
+            kind, start = FRAME_KINDS.get(data[at], _CLOSES), at + 2
             end = start + data[at + 1]
             if kind is _CLOSES or end - start > MAX_CONTROL or end > size:
                 break
@@ -142,13 +147,13 @@ class FrameReader:
         """Read the start of a frame, or all of a control frame; `at` while that is not there."""
         if self.closed:
             raise Malformed("a frame comes after the one that closes")
-        kind = _KINDS.get(data[at])
+        kind = FRAME_KINDS.get(data[at])
         if kind is None:
             raise Malformed("a frame uses an extension that was not agreed on")
         control, final, continues = kind
         if not control and continues is not self._in_message:
             raise Malformed("the frames of a message are out of order")
-        found = _length(data, at + 1)
+        found = read_frame_length(data, at + 1)
         if found is None:
             return at
         length, start = found
@@ -161,7 +166,7 @@ class FrameReader:
                 FramePiece(data[at : end - left], part, final and not left, control=False)
             )
             return end - left
-        closes = data[at] == _FIN | _CLOSE
+        closes = data[at] == FIN | _CLOSE
         if not final or length > MAX_CONTROL or (closes and length == 1):
             raise Malformed("a control frame is fragmented, too long, or closes without a reason")
         if end > len(data):
@@ -193,7 +198,7 @@ class ClientFrames:
             if self._left:
                 part = data[at : at + self._left]
                 self._left -= len(part)
-                texts.append(_unmasked(part, self._mask))
+                texts.append(unmask(part, self._mask))
                 turn = len(part) % 4
                 self._mask = self._mask[turn:] + self._mask[:turn]
                 at += len(part)
@@ -207,14 +212,14 @@ class ClientFrames:
 
     def _frame(self, data: bytes, at: int, controls: list[bytes]) -> int:
         """Read the head of a frame, or all of a control frame; `at` while that is not there."""
-        kind = _KINDS.get(data[at])
+        kind = FRAME_KINDS.get(data[at])
         if kind is None:
             raise Malformed("a frame uses an extension that was not agreed on")
         if at + 1 == len(data):
             return at
-        if not data[at + 1] & _MASKED:
+        if not data[at + 1] & MASKED:
             raise Malformed("a client's frame is not masked")
-        found = _length(bytes((data[at + 1] & ~_MASKED,)) + data[at + 2 : at + 10], 0)
+        found = read_frame_length(bytes((data[at + 1] & ~MASKED,)) + data[at + 2 : at + 10], 0)
         if found is None:
             return at
         length, width = found
@@ -229,21 +234,31 @@ class ClientFrames:
             raise Malformed("a control frame is too long")
         if start + length > len(data):
             return at
-        controls.append(_unmasked(data[start : start + length], mask))
+        controls.append(unmask(data[start : start + length], mask))
         return start + length
 
 
-def _unmasked(part: bytes, mask: bytes) -> bytes:
+def write_close(code: int, why: str) -> bytes:
+    """An origin's frame that closes, with the words that fit."""
+    payload = code.to_bytes(2, "big") + why.encode("utf-8", "replace")
+    while len(payload) > MAX_CONTROL:
+        why = why[:-1]
+        payload = code.to_bytes(2, "big") + why.encode("utf-8", "replace")
+    return bytes((FIN | _CLOSE, len(payload))) + payload
+
+
+def unmask(part: bytes, mask: bytes) -> bytes:
+    """The payload of a client's frame (§5.3)."""
     size = len(part)
     key = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(part, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
 
 
-def _length(data: bytes, at: int) -> tuple[int, int] | None:
+def read_frame_length(data: bytes, at: int) -> tuple[int, int] | None:
     """The length at `at`, in its shortest form, and where the payload starts; None if cut."""
     if at >= len(data):
         return None
-    if data[at] & _MASKED:
+    if data[at] & MASKED:
         # §5.1: "A server MUST NOT mask any frames"; masked, a payload could not be searched.
         raise Malformed("an origin's frame is masked")
     length = data[at]

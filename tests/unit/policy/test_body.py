@@ -58,11 +58,14 @@ def test_messages_are_closed_unless_a_judge_opens_them() -> None:
 
 
 def test_a_judge_without_slices_of_its_own_judges_at_once() -> None:
-    slices = Yes().judge_in_slices(FACTS)
-    next(slices)
-    with pytest.raises(StopIteration) as end:
+    for slices, allowed in (
+        (Yes().judge_in_slices(FACTS), True),
+        (Yes().judge_message_in_slices(FACTS), False),
+    ):
         next(slices)
-    assert end.value.value.allowed
+        with pytest.raises(StopIteration) as end:
+            next(slices)
+        assert end.value.value.allowed is allowed
 
 
 def test_a_body_that_cannot_be_judged_says_why() -> None:

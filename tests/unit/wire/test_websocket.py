@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.errors import Malformed
-from keyhole.wire.websocket import ClientFrames, FramePiece, FrameReader, accept_for, valid_key
+from keyhole.wire.websocket import (
+    ClientFrames,
+    FramePiece,
+    FrameReader,
+    accept_for,
+    valid_key,
+    write_close,
+)
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -266,3 +273,18 @@ def test_any_bytes_of_a_client_are_read_or_refused(parts: list[bytes]) -> None:
     with contextlib.suppress(Malformed):
         for part in parts:
             frames.feed(part)
+
+
+def test_a_closing_frame_has_the_words_that_fit() -> None:
+    assert write_close(1008, "no") == b"\x88\x04\x03\xf0no"
+    long = write_close(1008, "é" * 200)
+    assert long[1] == len(long) - 2 <= 125
+    assert long[4:].decode() == "é" * 61
+
+
+def test_a_reader_knows_whether_it_is_between_two_frames() -> None:
+    reader, known = FrameReader(), []
+    for piece in (b"\x81\x02a", b"b", b"\x81"):
+        reader.feed(piece)
+        known.append(reader.between_frames)
+    assert known == [False, True, False]

@@ -133,7 +133,7 @@ class JudgedBody(CollectedBody):
             if not facts.flaw:
                 facts = await self._read_apart(facts)
             # The judge that is in force now: the policy may have changed meanwhile.
-            return await _each_turn(self.judging.judge.judge_in_slices(facts))
+            return await each_turn(self.judging.judge.judge_in_slices(facts))
         finally:
             places.leave(state)
 
@@ -148,7 +148,7 @@ class JudgedBody(CollectedBody):
     async def _read_slices(self, facts: BodyFacts, body: bytes | mmap.mmap) -> BodyFacts:
         kept = self.judging.judge.kept_text
         try:
-            return replace(facts, json=await _each_turn(read_json_in_slices(body, kept)), flaw="")
+            return replace(facts, json=await each_turn(read_json_in_slices(body, kept)), flaw="")
         except Malformed as error:
             return replace(facts, flaw=error.why)
 
@@ -161,7 +161,7 @@ class JudgedBody(CollectedBody):
         return Collected(bytes(self._body) if rewritten is None else rewritten, digest)
 
 
-async def _each_turn(slices: Generator[None, None, T]) -> T:
+async def each_turn(slices: Generator[None, None, T]) -> T:
     """Run a generator, one slice in each turn of the loop."""
     while True:
         try:

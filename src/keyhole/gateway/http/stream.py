@@ -18,6 +18,7 @@ from keyhole.gateway import refusal_messages
 from keyhole.gateway.budgets import tally_for
 from keyhole.gateway.git.largefiles import TransferResponseReader
 from keyhole.gateway.http.admission import BODY_LIMIT, leave
+from keyhole.gateway.http.judged_messages import JudgedMessages
 from keyhole.gateway.http.judged_response import JudgedResponseReader
 from keyhole.gateway.http.record import record_further, record_notes, record_request, record_unsent
 from keyhole.gateway.http.refusing import refuse_unfit
@@ -30,6 +31,7 @@ from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import Malformed, Misuse, OverLimit, RequestUnfit, UpstreamFailed
 from keyhole.policy.limit import decide_total
 from keyhole.system.dialler import still_allowed
+from keyhole.wire.websocket import write_close
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -64,6 +66,9 @@ MAX_KEPT = 16 * 1024
 """Bytes of a body that are kept until an origin of HTTP/2 answers, so that they can be sent again
 with a request that it says it has not read: most calls of an API, and nearly all of gRPC."""
 
+POLICY_VIOLATION = 1008
+"""RFC 6455 §7.4.1: the status of a WebSocket that ends because of a message."""
+
 MAX_WAITS = 3
 """How often a request waits for another one's dial before it dials itself."""
 
@@ -91,6 +96,8 @@ class Stream(Struct, eq=False):
     canary: CanaryScanner | FrameCanary | None = None
     """Searches the body, or the frames of a WebSocket, for the made-up key of a canary file."""
     collecting: Collecting | None = None
+    messages: JudgedMessages | None = None
+    """Judges the messages of a WebSocket."""
     response: Response | None = None
     origin: OriginSide | None = None
     uploaded: int = 0
@@ -179,6 +186,8 @@ class Stream(Struct, eq=False):
             if reader is not None:
                 outbound.ranges = False
                 outbound.reader = JudgedResponseReader(reader, partial(record_notes, self, judge))
+            if request.head.websocket:
+                self.messages = JudgedMessages(self, request, request.judging)
         self._events = outbound.events
         if self._spool is not None:
             outbound.head.length = self._spool.size
@@ -251,7 +260,7 @@ class Stream(Struct, eq=False):
         kept, self._kept = self._kept, b"" if origin.may_leave_unread else None
         if self._first:
             first, self._first = self._first, b""
-            self._upload(first)
+            self.upload(first)
         elif kept:
             # It was counted when it was sent for the first time.
             self._pass_on(origin, kept)
@@ -303,8 +312,10 @@ class Stream(Struct, eq=False):
         stage = self.stage
         if self.canary is not None and self.canary.found_in(data):
             self._note_canary()
-        if stage is _RELAY or (stage is _EXCHANGE and not self.head.websocket):
-            self._upload(data)
+        if stage is _RELAY and self.messages is not None:
+            self.messages.take(bytes(data))
+        elif stage is _RELAY or (stage is _EXCHANGE and not self.head.websocket):
+            self.upload(data)
         elif stage is _EXCHANGE:
             raise Malformed("frames of a WebSocket come before the origin has switched")
         elif stage is _COLLECT and self.collecting is not None:
@@ -334,7 +345,7 @@ class Stream(Struct, eq=False):
         elif self.stage is _COLLECT and self.collecting is not None:
             self.collecting.end()
 
-    def _upload(self, data: bytes | memoryview) -> None:
+    def upload(self, data: bytes | memoryview) -> None:
         """Queue bytes for the origin; `flush_request` sends them."""
         size = len(data)
         self.count_up(size)
@@ -391,6 +402,18 @@ class Stream(Struct, eq=False):
         """The origin has ended a WebSocket properly."""
         self.end()
         self.connection.end_relay(self)
+
+    def close_relay(self, why: str) -> None:
+        """End a WebSocket, with the reason where the origin's last frame is whole."""
+        connection, response = self.connection, self.response
+        frames = response.frames if response is not None else None
+        if frames is None or not frames.between_frames:
+            self.cut(Reason.FEATURE_CLOSED)
+            return
+        closing = write_close(POLICY_VIOLATION, why)
+        connection.channel.queue(connection.machine.send_data(self.number, closing))
+        connection.channel.flush()
+        self.end_relay()
 
     def finish(self, pool: str, *, keep: bool, succeeded: bool) -> None:
         """The response is whole. Its connection may be kept in a `pool` for another request."""
@@ -474,6 +497,9 @@ class Stream(Struct, eq=False):
         response, self.response = self.response, None
         if response is not None and response.tally is not None:
             response.settle()
+        messages, self.messages = self.messages, None
+        if messages is not None:
+            messages.forget()
         collecting = self.collecting
         if collecting is not None:
             self.collecting = self._spool = None

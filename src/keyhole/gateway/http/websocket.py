@@ -64,6 +64,11 @@ class FrameScan:
         self._unsent = 0
         self._empty = 0
 
+    @property
+    def between_frames(self) -> bool:
+        """Whether every frame that has begun was passed on whole."""
+        return not self._pending and self._reader.between_frames
+
     def feed(self, data: bytes, hear: Hear | None = None) -> bytes:
         """The wire bytes that may be passed on; `hear` is called with the text of messages. Raises
         Malformed, ResponseUnfit, and the errors of `hear`.

@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.gateway import body_judges
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.policy.body import AnswerRewriter, BodyJudge, BodyJudgement, refuse_unjudged
 from tests.rigs.gateway.conversation import Conversation
+from tests.rigs.gateway.frames import OFFER, PING, frame, masked, right
 from tests.rigs.gateway.stage import service
 from tests.rigs.gateway.talk import get, head, ok
 
@@ -52,6 +54,8 @@ class Words(BodyJudge):
 
     def judge(self, facts: BodyFacts) -> BodyJudgement:
         self.seen.append(facts)
+        if facts.word == "WEBSOCKET":
+            return BodyJudgement(facts.decision)
         if facts.word == "GET":
             return BodyJudgement(facts.decision, reader=Upper())
         if facts.flaw or not isinstance(facts.json, dict):
@@ -69,13 +73,20 @@ class Words(BodyJudge):
                 return BodyJudgement(said, "web-search is closed")
 
 
+class Messages(Words):
+    """Judges messages, too."""
+
+    def judge_message(self, facts: BodyFacts) -> BodyJudgement:
+        return self.judge(replace(facts, word="POST"))
+
+
 @pytest.fixture
 def judges(monkeypatch: pytest.MonkeyPatch) -> list[Words]:
     """Every judge that was made."""
     made: list[Words] = []
 
     def make(_: Service) -> BodyJudge:
-        made.append(Words())
+        made.append(Messages())
         return made[-1]
 
     monkeypatch.setattr(body_judges, "make_judge", make)
@@ -196,3 +207,92 @@ def test_a_response_whose_reader_is_the_old_judges_is_cut(judges: list[Words]) -
     one.asks(get("/judged"))
     one.change(service("own", "ok.example", allow="GET /**"))
     assert one.reasons == ["policy-changed"]
+
+
+# ── WebSocket ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def shaken() -> Conversation:
+    """A conversation that has become a WebSocket."""
+    one = Conversation(service("own", "ok.example", allow="GET,WEBSOCKET /**"))
+    one.client.says(get("/judged", *OFFER))
+    assert one.told(right()).status == 101
+    one.origin.heard()
+    return one
+
+
+def test_an_allowed_message_passes_as_it_came(judges: list[Words]) -> None:
+    """Over fragments, and control frames between them; in pieces of any size."""
+    one, ping = shaken(), masked(b"ping", PING)
+    text = said("send")
+    first, second = masked(text[:5], final=False), masked(text[5:], 0, key=b"abcd")
+    one.client.says(first + ping)
+    assert one.origin.heard() == ping
+    one.client.says(*(second[n : n + 1] for n in range(len(second))))
+    assert one.origin.heard() == first + second
+    one.client.says(masked(text) + masked(text))
+    assert one.origin.heard() == masked(text) * 2
+    assert one.reasons == ["rule"]
+
+
+def test_a_refused_message_closes_the_websocket_and_says_why(judges: list[Words]) -> None:
+    one = shaken()
+    one.client.says(masked(said("send")), masked(said("no")) + masked(said("send")))
+    assert one.origin.heard() == masked(said("send"))
+    assert one.client.heard() == b"\x88\x1f\x03\xf0keyhole: web-search is closed"
+    assert one.client.ended == "closed"
+    assert one.reasons == ["rule", "feature-closed"]
+    assert one.state.gathered == 0
+
+
+def test_a_message_that_is_no_text_or_no_json_is_refused(judges: list[Words]) -> None:
+    """I3."""
+    for bad in (masked(said("send"), 2), masked(b"x"), masked(b'{"do":"send","do":"send"}')):
+        one = shaken()
+        one.client.says(bad)
+        assert one.origin.heard() == b""
+        assert one.reasons == ["rule", "body-unjudged"]
+
+
+def test_within_a_frame_of_the_origin_a_refusal_is_a_reset(judges: list[Words]) -> None:
+    one = shaken()
+    one.origin.says(frame(b"x" * 100)[:50])
+    one.client.heard()
+    one.client.says(masked(said("no")))
+    assert (one.client.heard(), one.client.ended) == (b"", "aborted")
+
+
+def test_a_message_may_be_rewritten(judges: list[Words]) -> None:
+    one = shaken()
+    one.client.says(masked(said("rewrite")))
+    assert one.origin.heard() == b"\x81\x82\0\0\0\0{}"
+
+
+def test_many_frames_of_one_read_are_judged_in_several_turns(judges: list[Words]) -> None:
+    """I12."""
+    one, frames = shaken(), masked(b"", PING) * 600 + masked(said("send"))
+    one.client.says(frames)
+    assert one.origin.heard() == frames
+
+
+def long_frame(text: bytes) -> bytes:
+    return b"\x81\xff" + len(text).to_bytes(8, "big") + b"\0\0\0\0" + text
+
+
+def test_a_long_message_is_judged_in_slices(judges: list[Words]) -> None:
+    one, text = shaken(), said("send", "x" * (1 << 20))
+    one.client.says(long_frame(text), masked(said("send")))
+    assert one.origin.heard() == long_frame(text) + masked(said("send"))
+    one.client.says(long_frame(said("no", "x" * (1 << 20))))
+    assert one.origin.heard() == b""
+    assert one.reasons == ["rule", "feature-closed"]
+
+
+def test_another_judge_ends_the_websocket(judges: list[Words]) -> None:
+    one = shaken()
+    one.change(service("own", "ok.example", allow="GET,WEBSOCKET,POST /**"))
+    assert one.reasons[:2] == ["rule", "policy-changed"]
+    same = shaken()
+    same.change(service("own", "ok.example", allow="GET,WEBSOCKET /**"))
+    same.client.says(masked(said("send")))
+    assert same.origin.heard() == masked(said("send"))
