@@ -34,10 +34,14 @@ TASKS = {
     "codex": ["exec", "--skip-git-repo-check", "say hi"],
     "copilot": ["-p", "say hi"],
     "gemini": ["-p", "say hi"],
+    "goose": [
+        "run", "--no-session", "--provider", "anthropic", "--model", "claude-sonnet-4-5",
+        "--text", "say hi",
+    ],
     "opencode": ["run", "say hi"],
     "qwen": ["-m", "gpt-5", "-p", "say hi"],
     "vibe": ["-p", "say hi"],
-}
+}  # fmt: skip
 MOST_COMMANDS = 5
 """From the installation, which is one, to the first answer."""
 PASSPHRASE = "a passphrase for this trial"

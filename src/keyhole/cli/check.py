@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     policy = file.loaded.policy
     notes: tuple[str, ...] = ()
     if options.show:
-        joined = with_presets(file, env, places.home)
+        joined = with_presets(file, env, places)
         policy, notes = joined.policy, joined.notes
     values = effective_values(file.loaded, policy) if options.show else ()
     lines = summarise(policy, catalogue.near(policy))

@@ -41,7 +41,7 @@ def explain_target(target: Target, file: PolicyFile, places: HostPaths) -> Expla
     found = explain(Rulebook(file.loaded.policy), target)
     if found.decision.reason is Reason.NO_RULE and file.loaded.policy.presets:
         # Package managers are slow to ask, so only if the policy alone has no answer.
-        joined = with_presets(file, environment(), places.home)
+        joined = with_presets(file, environment(), places)
         for note in joined.notes:
             print(f"keyhole: {visible(note)}", file=sys.stderr)
         found = explain(Rulebook(joined.policy), target)
@@ -50,7 +50,7 @@ def explain_target(target: Target, file: PolicyFile, places: HostPaths) -> Expla
         and not isinstance(target, LiteralTarget)
         and found.fix == host_fix(target.host, target.port)
     ):
-        name = preset_of(file, environment(), places.home, target.host, target.port)
+        name = preset_of(file, environment(), places, target.host, target.port)
         found = named_by_preset(found, name) if name else found
     return found
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     """Return 1 if something that was used would be denied."""
     places = find_host_paths()
     file = read_policy(options.policy, places, FileCatalogue())
-    joined = with_presets(file, environment(), places.home)
+    joined = with_presets(file, environment(), places)
     for note in joined.notes:
         notice(visible(note))
     since = parse_since(options.since) if options.since else None

@@ -213,7 +213,7 @@ def _accept(options: argparse.Namespace, command: tuple[str, ...], places: HostP
     if file.loaded.policy.services or file.loaded.policy.presets:
         # Before the first secret is read; settings of package managers hold secrets, too.
         guard_memory()
-    joined = _as_typed(with_presets(file, env, places.home), options)
+    joined = _as_typed(with_presets(file, env, places), options)
     if learning:
         joined = replace(joined, policy=learning.apply(joined.policy))
     project = examined.file.directory

@@ -25,6 +25,15 @@ _SHEBANG_BYTES = 256
 """Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE)."""
 
 
+class Invocation(Struct, frozen=True):
+    """A command and its environment, which may hold tokens."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    __repr__ = redacted_repr("environment")
+
+
 class HostEnvironment(Struct, frozen=True):
     """The user's environment, home and file system; `writable` trees are the sandbox's."""
 
@@ -32,6 +41,8 @@ class HostEnvironment(Struct, frozen=True):
     home: Path
     root: Path = Path("/")
     writable: tuple[Path, ...] = ()
+    answers: Path | None = None
+    """Keyhole's own directory for answers of slow programs."""
 
     __repr__ = redacted_repr("env")
 
@@ -98,6 +109,22 @@ class HostEnvironment(Struct, frozen=True):
 
         With `complaint`, its stderr, however it ends.
         """
+        invocation = self.invocation(program, *args, env=env)
+        if invocation is None:
+            return None
+        from keyhole.host.program_output import (
+            run_program,  # `subprocess` is slow to import, and often unused
+        )
+
+        answer = run_program(invocation.argv, invocation.environment, complaint=complaint)
+        if answer is None or (answer.status and not complaint):
+            return None
+        return answer.text
+
+    def invocation(
+        self, program: Path, *args: str, env: Mapping[str, str] | None = None
+    ) -> Invocation | None:
+        """The command that `ask` runs; None if it cannot be trusted."""
         argv = self._command(program)
         if argv is None:
             return None
@@ -108,14 +135,7 @@ class HostEnvironment(Struct, frozen=True):
             if not value.startswith("/") or self.trusts(Path(value))
         }
         minimal = {"PATH": self._search_path(), "HOME": str(self.home), "LANG": "C"}
-        from keyhole.host.program_output import (
-            run_program,  # `subprocess` is slow to import, and often unused
-        )
-
-        answer = run_program([*argv, *args], given | minimal, complaint=complaint)
-        if answer is None or (answer.status and not complaint):
-            return None
-        return answer.text
+        return Invocation((*argv, *args), given | minimal)
 
     def _command(self, program: Path) -> list[str] | None:
         """The program, with its interpreter if its first line would search PATH for it."""

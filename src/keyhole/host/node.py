@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.host import npmrc
+from keyhole.host.kept_answers import KeptAnswers
 from keyhole.host.preset_draft import PresetDraft
 from keyhole.model.errors import Refused
 from keyhole.model.rule import AccessRule
@@ -26,6 +27,8 @@ ADVICE = "no npm on this host; name your registry under [egress] allow"
 
 _BUILTIN = "npm's built-in default"
 _REGISTRY = re.compile(r"(?:(@[^\s:/]+):)?registry")
+_FILES = ("globalconfig", "userconfig")
+"""npm's keys for the settings files of the system and the user."""
 _PREFIX = "npm_config_"
 _QUIET = {
     "npm_config_update_notifier": "false",  # it would ask the registry for a newer npm
@@ -78,14 +81,35 @@ def _ask(surroundings: HostEnvironment) -> dict[str, str]:
     npm = surroundings.program("npm")
     if npm is None:
         raise Refused(ADVICE)
-    said = surroundings.ask(npm, "config", "list", "--json", env=_variables(surroundings) | _QUIET)
+    words, env = ("config", "list", "--json"), _variables(surroundings) | _QUIET
+    invocation = surroundings.invocation(npm, *words, env=env)
+    answers = KeptAnswers(surroundings.answers)
+    if invocation is not None and (kept := answers.find("npm", invocation)):
+        return kept
+    said = surroundings.ask(npm, *words, env=env)
     try:
         tree = json.loads(said or "")
     except ValueError:
         tree = None
     if not isinstance(tree, dict):
         raise Refused("npm does not tell its settings; see `npm config list --json`")
-    return {key: value for key, value in tree.items() if isinstance(value, str)}
+    settings = {k: v for k, v in tree.items() if isinstance(v, str) and _is_used(k)}
+    # An address may hold a password, which is not kept.
+    plain = not any("@" in settings[key] for key in settings if key not in _FILES)
+    if invocation is not None and plain:
+        answers.keep("npm", invocation, settings, _read_by(npm, settings))
+    return settings
+
+
+def _is_used(key: str) -> bool:
+    return key in _FILES or _REGISTRY.fullmatch(key) is not None
+
+
+def _read_by(npm: Path, settings: Mapping[str, str]) -> list[Path]:
+    """The files on which npm's answer depends, those that are missing included."""
+    own = npm.resolve().parent.parent
+    named = [Path(settings[kind]) for kind in _FILES if kind in settings]
+    return [*named, own / "npmrc", own / "package.json", Path("/.npmrc")]
 
 
 def _variables(surroundings: HostEnvironment) -> dict[str, str]:
@@ -102,7 +126,7 @@ def _variables(surroundings: HostEnvironment) -> dict[str, str]:
 def _files(draft: PresetDraft, settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """The settings files that npm read, by name; later ones win."""
     found = {}
-    for kind in ("globalconfig", "userconfig"):
+    for kind in _FILES:
         path = Path(settings.get(kind, ""))
         if not path.is_file():
             continue

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.host import node
 from keyhole.model.errors import Refused
@@ -24,7 +25,7 @@ from tests.rigs.host.building import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from keyhole.host.host_environment import HostEnvironment
@@ -179,3 +180,63 @@ def test_an_npm_that_does_not_answer_is_said_so(tmp_path: Path, script: str) -> 
     program(tmp_path / "bin" / "npm", script)
     with pytest.raises(Refused, match="npm config list --json"):
         node.learn(host(tmp_path, env={"PATH": f"{tmp_path}/bin:/bin"}))
+
+
+# ── the answer that is kept ──────────────────────────────────────────────────────────────────────
+
+
+def asked(tmp_path: Path, **more: object) -> tuple[HostEnvironment, Path]:
+    """A host whose npm notes each time that it is asked, and that note."""
+    here = npm_host(tmp_path, **more)  # type: ignore[arg-type]
+    note = tmp_path / "asked"
+    npm = tmp_path / "bin" / "npm"
+    npm.write_text(npm.read_text().replace("cat ", f"echo >>{note}; cat "))
+    return replace(here, answers=tmp_path / "answers"), note
+
+
+def test_npm_is_asked_again_only_when_something_has_changed(tmp_path: Path) -> None:
+    here, note = asked(tmp_path)
+    first = node.learn(here)
+    assert grants(node.learn(here)) == grants(first)
+    assert len(note.read_text()) == 1
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: write(tmp_path / "home" / ".npmrc", "audit=false\n"),
+        lambda: write(tmp_path / "etc" / "npmrc", "audit=false\n"),  # it was missing
+        lambda: (tmp_path / "bin" / "npm").touch(),
+        lambda: write(tmp_path / "answers" / "npm", "{}"),
+        lambda: write(tmp_path / "answers" / "npm", "not JSON"),
+    )
+    for number, change in enumerate(changes, 2):
+        change()
+        assert grants(node.learn(here)) == grants(first)
+        assert len(note.read_text()) == number
+    other = replace(here, env={**here.env, "npm_config_registry": "https://other.example/"})
+    node.learn(other)
+    assert len(note.read_text()) == len(changes) + 2
+
+
+def test_a_password_in_an_address_is_not_kept(tmp_path: Path) -> None:
+    """I1. Control: the same address without one is kept."""
+    here, note = asked(tmp_path, settings={"registry": f"https://me:{PASSWORD}@npm.corp.example/"})
+    node.learn(here)
+    node.learn(here)
+    assert len(note.read_text()) == 2
+    assert not (tmp_path / "answers").exists()
+
+
+def test_settings_that_a_sandbox_could_write_are_refused_in_a_kept_answer_too(
+    tmp_path: Path,
+) -> None:
+    """I11. Control: while they lie elsewhere, the kept answer is used."""
+    here, _ = asked(tmp_path)
+    node.learn(here)
+    with pytest.raises(Refused, match="which lies in a tree that the sandbox can write"):
+        node.learn(replace(here, writable=(tmp_path / "home",)))
+
+
+def test_where_nothing_can_be_written_npm_is_asked_each_time(tmp_path: Path) -> None:
+    here, note = asked(tmp_path)
+    here = replace(here, answers=write(tmp_path / "file", "") / "answers")
+    node.learn(here)
+    node.learn(here)
+    assert len(note.read_text()) == 2

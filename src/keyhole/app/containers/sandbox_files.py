@@ -102,7 +102,7 @@ class SandboxFilesWriter:
         if file.loaded.policy.sandbox.changes is ChangesMode.REVIEW:
             # The compose file mounts the project: nothing here could hold its changes (I11).
             raise Refused('sandbox.changes = "review": a sandbox by compose has no review')
-        joined = with_presets(file, env, places.home)
+        joined = with_presets(file, env, places)
         intent = RunRequest(examined, joined, places, env, (LABEL,), file.directory)
         stand_ins = SessionPlaceholders(joined.policy, secrets.token_bytes)
         # No person reads a notice about a closed service here, so the gateway is unhealthy.

@@ -118,7 +118,7 @@ def _supervise(
     env = dict(env)
     if record.contained:
         env |= {ADDRESS[record.runtime]: f"unix://{record.engine}"}
-    joined = with_presets(file, env, places.home)
+    joined = with_presets(file, env, places)
     own = joined.policy.sandbox
     sandbox = replace(
         own,

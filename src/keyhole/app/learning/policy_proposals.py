@@ -72,10 +72,10 @@ class PolicyProposals(Struct, frozen=True):
 def propose_for(ground: LearningGround, seen: RecordedUses) -> PolicyProposals:
     """The lines for what the project's policy would deny of the seen."""
     file = ground.examined.file
-    joined = with_presets(file, ground.env, ground.places.home)
+    joined = with_presets(file, ground.env, ground.places)
     profiles = FileProfiles()
     quiet = QuietRefusals(text for name in profiles for text in profiles[name].quiet)
-    known = KnownHosts(known_presets(file, ground.env, ground.places.home), quiet.covers_connection)
+    known = KnownHosts(known_presets(file, ground.env, ground.places), quiet.covers_connection)
     uses = {use: count.total for use, count in seen.uses.items()}
     return PolicyProposals(propose(Rulebook(joined.policy), uses, known))
 

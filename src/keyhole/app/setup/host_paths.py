@@ -75,6 +75,11 @@ class HostPaths(Struct, frozen=True):
         return self.state / "notices"
 
     @property
+    def answers(self) -> Path:
+        """Answers of slow programs of the host."""
+        return self.state / "answers"
+
+    @property
     def changes(self) -> Path:
         """Changes that are held for review, a directory for each project and policy."""
         return self.state / "changes"

@@ -105,17 +105,17 @@ def open_gateway_limits(places: HostPaths) -> GatewayLimits:
 
 
 def preset_of(
-    file: PolicyFile, env: dict[str, str], home: Path, host: Host, port: int
+    file: PolicyFile, env: dict[str, str], places: HostPaths, host: Host, port: int
 ) -> str | None:
     """The preset, of those that the policy does not name, that would allow this host."""
-    return known_presets(file, env, home)(host, port)
+    return known_presets(file, env, places)(host, port)
 
 
 def known_presets(
-    file: PolicyFile, env: dict[str, str], home: Path
+    file: PolicyFile, env: dict[str, str], places: HostPaths
 ) -> Callable[[Host, int], str | None]:
     """The same for many hosts: each package manager is asked once, and only if it must be."""
-    surroundings = _surroundings(file, env, home)
+    surroundings = _surroundings(file, env, places)
     learnt: dict[str, Preset | None] = {}
 
     def hosts_of(name: str) -> tuple[HostPattern, ...]:
@@ -138,10 +138,10 @@ def known_presets(
     return find
 
 
-def _surroundings(file: PolicyFile, env: dict[str, str], home: Path) -> HostEnvironment:
+def _surroundings(file: PolicyFile, env: dict[str, str], places: HostPaths) -> HostEnvironment:
     listed = file.loaded.policy.sandbox.writable
     writable = tuple((file.directory / p).expanduser().resolve() for p in listed)
-    return HostEnvironment(env=env, home=home, writable=writable)
+    return HostEnvironment(env, places.home, writable=writable, answers=places.answers)
 
 
 class PolicyWithPresets(Struct, frozen=True):
@@ -153,10 +153,10 @@ class PolicyWithPresets(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def with_presets(file: PolicyFile, env: dict[str, str], home: Path) -> PolicyWithPresets:
+def with_presets(file: PolicyFile, env: dict[str, str], places: HostPaths) -> PolicyWithPresets:
     """The policy joined with the settings of this host's package managers."""
     policy = file.loaded.policy
-    surroundings = _surroundings(file, env, home)
+    surroundings = _surroundings(file, env, places)
     learnt, notes = [], []
     for name in policy.presets:
         try:

@@ -100,7 +100,7 @@ class ProvisionReader(Struct, frozen=True):
         # The bytes that were accepted are the bytes that were parsed (I11).
         if accepted is None or accepted.digest != examined.digest:
             raise Refused(f"{file.path}: {NOT_ACCEPTED}")
-        joined = with_presets(file, dict(self.env), self.places.home)
+        joined = with_presets(file, dict(self.env), self.places)
         if wanted.learning is not None:
             joined = replace(joined, policy=wanted.learning.apply(joined.policy))
         settings = trusted_paths(self.env) if any(s.secret for s in joined.policy.services) else ()
