@@ -68,10 +68,29 @@ git      = true
 encoded_slash = true
 api_read = ["GET /api/v4/projects/{repo}/issues/**"]
 """
+MCP = """
+title = "A server of MCP"
+kind  = "saas"
+sure  = "documented"
+looked_at = "2026-07-01"
+mcp   = true
+[[host]]
+hosts    = ["mcp.example"]
+inject   = { header = "Authorization", value = "Bearer {secret}" }
+returned = ["header:mcp-session-id"]
+allow    = ["POST,GET,DELETE /**"]
+deny     = ["* /token"]
+"""
 
 CATALOGUE: dict[str, ServiceTemplate] = {
     name: parse_template(name, text)
-    for name, text in {"model": MODEL, "tenant": TENANT, "forge": FORGE, "lab": NESTED}.items()
+    for name, text in {
+        "model": MODEL,
+        "tenant": TENANT,
+        "forge": FORGE,
+        "lab": NESTED,
+        "server": MCP,
+    }.items()
 }
 
 SUFFIXES = {"com", "co.uk", "pages.example"}

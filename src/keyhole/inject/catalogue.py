@@ -108,6 +108,8 @@ class ServiceTemplate(Struct, frozen=True):
     forge: Forge | None
     git_user: str | None
     hosts: tuple[HostTemplate, ...]
+    mcp: bool = False
+    """Whether its hosts are servers of MCP, whose messages are judged."""
 
     @property
     def needs_hosts(self) -> bool:
@@ -120,7 +122,7 @@ Catalogue: TypeAlias = Mapping[str, ServiceTemplate]
 
 _EACH_USERS = re.compile("[A-Z]+")
 _TOP_KEYS = frozenset(
-    "title kind sure looked_at notes env placeholder placeholders forge git_user host".split()
+    "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host".split()
 )
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
@@ -154,6 +156,7 @@ def parse_template(name: str, text: str) -> ServiceTemplate:
         forge=read_optional(f"{name}.forge", Forge, table.get("forge")),
         git_user=read_optional(f"{name}.git_user", _user, table.get("git_user")),
         hosts=tuple(_host(f"{name}.host[{i}]", entry) for i, entry in enumerate(hosts)),
+        mcp=read_at(f"{name}.mcp", flag_value, table.get("mcp", False)),
     )
 
 

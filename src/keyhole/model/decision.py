@@ -80,6 +80,17 @@ class Reason(enum.StrEnum):
     BODY_UNJUDGED = "body-unjudged"
     FEATURE_CLOSED = "feature-closed"
     MODEL_NOT_GRANTED = "model-not-granted"
+    # MCP
+    MCP_CLOSED = "mcp-closed"
+    MCP_MALFORMED = "mcp-malformed"
+    MCP_SESSION = "mcp-session"
+    TOOL_NOT_GRANTED = "tool-not-granted"
+    ARGUMENT_NOT_GRANTED = "argument-not-granted"
+    RESOURCE_NOT_GRANTED = "resource-not-granted"
+    PROMPT_NOT_GRANTED = "prompt-not-granted"
+    TOOL_SEEN = "tool-seen"
+    TOOL_DIFFERS = "tool-differs"
+    TOOL_CHANGED = "tool-changed"
     # git
     REPOSITORY_NOT_GRANTED = "repository-not-granted"
     ENDPOINT_REFUSED = "git-endpoint-refused"

@@ -203,6 +203,31 @@ REASONS: Mapping[str, ReasonInfo] = {
     Reason.BODY_UNJUDGED: _deny("the body must be judged and cannot be read"),
     Reason.FEATURE_CLOSED: _deny("the body asks for something that the policy leaves closed"),
     Reason.MODEL_NOT_GRANTED: _deny("the policy does not name this model"),
+    # MCP
+    Reason.MCP_CLOSED: _deny("the policy does not open this part of MCP"),
+    Reason.MCP_MALFORMED: _deny("the message is not one of MCP that has one meaning"),
+    Reason.MCP_SESSION: _deny(
+        "this session of the MCP server belongs to no client of this sandbox", status=NOT_FOUND
+    ),
+    Reason.TOOL_NOT_GRANTED: _deny(
+        "the policy does not grant this tool", "add its name to `tools` of the service"
+    ),
+    Reason.ARGUMENT_NOT_GRANTED: _deny(
+        "the policy does not grant the tool with this argument",
+        "`where` of its entry in `tools` says which values pass",
+    ),
+    Reason.RESOURCE_NOT_GRANTED: _deny(
+        "the policy does not grant this resource", "add it to `resources` of the service"
+    ),
+    Reason.PROMPT_NOT_GRANTED: _deny(
+        "the policy does not grant this prompt", "add it to `prompts` of the service"
+    ),
+    Reason.TOOL_SEEN: _allow("a tool was seen for the first time, and is accepted as it is"),
+    Reason.TOOL_DIFFERS: _allow("a tool is new, or its description has changed"),
+    Reason.TOOL_CHANGED: _deny(
+        "the tool is not as it was when it was accepted, and the policy pins it",
+        "`keyhole tools` shows it, `keyhole tools accept SERVICE` accepts it",
+    ),
     # git
     Reason.REPOSITORY_NOT_GRANTED: _deny(
         "the repository is not granted, so it does not exist",

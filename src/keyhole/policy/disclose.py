@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.policy.budget import ServiceLimits
+    from keyhole.policy.mcp_grant import McpGrant
     from keyhole.policy.policy import Approvals, GitGrant, Policy, Service, ServiceHost
 
 VERSION = 1
@@ -103,6 +104,7 @@ def _service(service: Service) -> dict[str, object]:
         "hosts": [_host(host) for host in service.hosts],
         "http": service.http.value if service.http else None,
         "git": _git(service.git) if service.git else None,
+        "mcp": _mcp(service.mcp) if service.mcp else None,
         "limits": _limits(service.limits) if service.limits else None,
     }
 
@@ -138,6 +140,17 @@ def _git(git: GitGrant) -> dict[str, object]:
         "deny_paths": _texts(git.deny_paths),
         "push_options": sorted(git.push_options),
         "api": git.api.value,
+    }
+
+
+def _mcp(grant: McpGrant) -> dict[str, object]:
+    return {
+        "tools": _texts(grant.tools),
+        "resources": _texts(grant.resources),
+        "prompts": list(grant.prompts),
+        "server_requests": sorted(grant.server_requests),
+        "endpoints": list(grant.endpoints),
+        "pin": grant.pin,
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.policy.mcp.judge import McpJudge
+
 if TYPE_CHECKING:
     from keyhole.policy.body import BodyJudge
     from keyhole.policy.policy import Service
@@ -11,4 +13,6 @@ if TYPE_CHECKING:
 
 def make_judge(service: Service) -> BodyJudge | None:
     """A new judge for a session; None where bodies of the service are not judged."""
+    if service.mcp is not None:
+        return McpJudge(service.name, service.mcp)
     return None

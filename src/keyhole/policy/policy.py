@@ -22,6 +22,7 @@ from keyhole.model.rule import AccessRule
 from keyhole.model.secret import Secret, SecretRef
 from keyhole.policy.budget import ServiceLimits
 from keyhole.policy.kinds import HostPort, SocketAddress
+from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.ports import PublishedPort
 from keyhole.policy.schema import (
     ApiAccess,
@@ -126,6 +127,8 @@ class Service(Struct, frozen=True):
     returned: tuple[Slot, ...] = ()
     """Response fields (sessions, digests) that the policy itself lets through to the sandbox."""
     git: GitGrant | None = None
+    mcp: McpGrant | None = None
+    """For a server of MCP: what it grants."""
     sources: tuple[str, ...] = ()
     """For a preset: the files of this host from which its settings were read."""
     unsafe_keep: tuple[Slot, ...] = ()

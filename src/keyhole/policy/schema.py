@@ -23,6 +23,13 @@ from keyhole.model.repository import Forge
 from keyhole.model.rule import PATTERN, AccessRule
 from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.policy import kinds
+from keyhole.policy.mcp_grant import (
+    ServerRequest,
+    read_endpoint,
+    read_prompt,
+    read_resource,
+    read_tool,
+)
 
 if TYPE_CHECKING:
     from keyhole.policy.kinds import ValueKind
@@ -208,6 +215,13 @@ def _ask_kind(value: str) -> AskKind:
     return AskKind(value)
 
 
+def _server_request(value: str) -> ServerRequest:
+    words = [str(kind) for kind in ServerRequest]
+    if value not in words:
+        raise Unparsable(f"one of {', '.join(words)} is expected", kinds.nearest(value, words))
+    return ServerRequest(value)
+
+
 def _wait(value: str) -> float:
     seconds = parse_duration(value)
     if not 1 <= seconds <= MAX_WAIT:
@@ -251,6 +265,27 @@ _CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
 _SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
 _ASKED = kinds.list_of(f"names: {', '.join(AskKind)}", _ask_kind)
+_TOOLS = kinds.ValueKind(
+    '`"NAME*"`, `{ name = "NAME", where = { ARGUMENT = "VALUE*" } }`',
+    read_tool,
+    {
+        "type": "array",
+        "items": {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string"}, "where": {"type": "object"}},
+                },
+            ]
+        },
+        "uniqueItems": True,
+    },
+    kinds.items_of,
+)
+_SERVER_REQUESTS = kinds.list_of(f"names: {', '.join(ServerRequest)}", _server_request)
 _WAIT = kinds.text("duration", _wait, kinds.DURATION.schema["pattern"])
 _PENDING = kinds.ValueKind(
     "number", _pending, {"type": "integer", "minimum": 1, "maximum": MAX_PENDING}
@@ -469,6 +504,19 @@ KEYS = (
          "options that a push may carry (`git push -o`), as exact texts", default=()),
     _key("services.*.api", kinds.choice(ApiAccess), "read", "how much of the forge's REST is open",
          default=ApiAccess.READ),
+    _key("services.*.tools", _TOOLS, "`[]`",
+         "of an MCP server: tools that may be called; others are not listed", default=()),
+    _key("services.*.resources", kinds.list_of("URI globs", read_resource), "`[]`",
+         "of an MCP server: resources that may be read", default=()),
+    _key("services.*.prompts", kinds.list_of("names", read_prompt), "`[]`",
+         "of an MCP server: prompts that may be fetched", default=()),
+    _key("services.*.server_requests", _SERVER_REQUESTS, "`[]`",
+         "of an MCP server: what it may ask of its client", default=()),
+    _key("services.*.endpoints", kinds.list_of("paths with their queries", read_endpoint),
+         "any path without a query", "of an MCP server: where messages go", default=()),
+    _key("services.*.pin", kinds.BOOL, "false",
+         "of an MCP server: refuse tools that are new or have changed since they were accepted",
+         default=False),
     _key("services.*.requests_per_second", kinds.COUNT, "–",
          "requests to this service, within `limits.requests_per_second`"),
     _key("services.*.concurrent_requests", kinds.COUNT, "–",

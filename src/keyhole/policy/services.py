@@ -17,6 +17,7 @@ from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretScheme
 from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.kinds import nearest
+from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
 from keyhole.policy.schema import BY_PATH, SERVICE, ApiAccess
 
@@ -36,6 +37,8 @@ GIT_KEYS = (
     "repos", "push", "create", "force", "delete", "tags", "protect", "deny_paths", "push_options",
     "api",
 )  # fmt: skip
+
+MCP_KEYS = ("tools", "resources", "prompts", "server_requests", "endpoints", "pin")
 
 _GIT_USERS = {
     Forge.GITHUB: "x-access-token",
@@ -102,6 +105,7 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         passthrough=words.get("unsafe_passthrough"),
         returned=words.get("unsafe_return"),
         git=git,
+        mcp=_mcp_grant(words, template),
         unsafe_keep=words.get("unsafe_keep"),
         chose_hosts=template is None or bool({"hosts", "inject"} & words.attempted),
         limits=_limits(words),
@@ -301,6 +305,22 @@ def _git_grant(words: ServiceSettings, template: ServiceTemplate | None) -> GitG
         force=words.get("force"),
         delete=words.get("delete"),
         api=words.get("api"),
+    )
+
+
+def _mcp_grant(words: ServiceSettings, template: ServiceTemplate | None) -> McpGrant | None:
+    if template is None or not template.mcp:
+        for key in MCP_KEYS:
+            if key in words.attempted:
+                words.fault(key, f"'{key}' is for servers of MCP", 'use = "mcp"')
+        return None
+    return McpGrant(
+        tools=words.get("tools"),
+        resources=words.get("resources"),
+        prompts=words.get("prompts"),
+        server_requests=frozenset(words.get("server_requests")),
+        endpoints=words.get("endpoints"),
+        pin=words.get("pin"),
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from keyhole.inject.catalogue import ServiceTemplate
     from keyhole.model.host import HostPattern
+    from keyhole.policy.mcp_grant import McpGrant
     from keyhole.policy.policy import (
         Approvals,
         GitGrant,
@@ -178,6 +179,7 @@ def _service(service: Service, known: tuple[ServiceTemplate, ...]) -> list[Grant
         kept = _list(tuple(slot.name for slot in service.unsafe_keep))
         lines.append(GrantLine(subject, f"keeps the client's {kept}", "it says itself who asks"))
     lines += _git(subject, service, known)
+    lines += _mcp(subject, service.mcp) if service.mcp else []
     lines += _requests(subject, service, known)
     return lines
 
@@ -226,6 +228,24 @@ def _git(subject: str, service: Service, known: tuple[ServiceTemplate, ...]) -> 
             GrantLine(subject, f"push options {options}", "a forge obeys them: some merge")
         )
     lines.append(GrantLine(subject, f"API {git.api}"))
+    return lines
+
+
+def _mcp(subject: str, grant: McpGrant) -> list[GrantLine]:
+    """What may be asked of a server of MCP, which its rules on paths do not tell."""
+    lines = [GrantLine(subject, f"tools {_list(tuple(map(str, grant.tools)))}")]
+    if grant.pin:
+        lines.append(GrantLine(subject, "refuses tools that are new or have changed"))
+    if grant.resources:
+        lines.append(GrantLine(subject, f"resources {_list(tuple(map(str, grant.resources)))}"))
+    if grant.prompts:
+        lines.append(GrantLine(subject, f"prompts {_list(grant.prompts)}"))
+    if grant.endpoints:
+        lines.append(GrantLine(subject, f"messages go to {_list(grant.endpoints)}"))
+    if grant.server_requests:
+        asked = _list(tuple(sorted(grant.server_requests)))
+        alarm = "the server may ask the agent, its model or you"
+        lines.append(GrantLine(subject, f"answers the server's {asked}", alarm))
     return lines
 
 

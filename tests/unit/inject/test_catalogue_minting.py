@@ -140,6 +140,7 @@ huggingface: GET huggingface.co/api/models/o/r/xet-write-token/main
     POST huggingface.co/oauth/token huggingface.co/api/settings/tokens
 kimi: POST /api/oauth/token
 linear: POST api.linear.app/oauth/token
+mcp: POST /token /register /oauth2/token GET /authorize
 minimax: POST /oauth/token
 mistral: POST /v1/client/sessions /v1/connectors/c/token
 neon: POST /api/v2/api_keys /api/v2/organizations/o/api_keys

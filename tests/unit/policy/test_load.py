@@ -15,6 +15,7 @@ from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.policy.budget import Budget, ServiceLimits
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.load import PolicyText, load
+from keyhole.policy.mcp_grant import McpGrant, ServerRequest, ToolGrant, read_resource
 from keyhole.policy.policy import Tier
 from keyhole.policy.request import RequestFacts, decide_request
 from keyhole.policy.rulebook import Rulebook
@@ -90,6 +91,13 @@ encoded_slash = true
 http = "2"
 unsafe_passthrough = ["billing.corp.example"]
 unsafe_return = ["cookie:billing_sid", "header:ETag"]
+[services.server]
+tools = ["list_*", { name = "get_issue", where = { team = ["ENG", "OPS"], limit = 10 } }]
+resources = ["docs://guide/*"]
+prompts = ["review_*"]
+server_requests = ["roots"]
+endpoints = ["/mcp?read_only=true"]
+pin = true
 [limits]
 requests_per_second = 7
 concurrent_requests = 6
@@ -140,7 +148,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
         "*.example.org",
         "db.corp.example:5432",
     ]
-    model, forge, billing = policy.services
+    model, forge, billing, server = policy.services
     assert model.secret == SecretRef(SecretScheme.STORE, "model")
     assert forge.git is not None
     assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
@@ -158,6 +166,12 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert billing.hosts[0].keep == (Slot.parse("header:X-User-Id"), *named[:1])
     assert model.returned == model.hosts[0].returned == ()
     assert billing.placeholder is not None
+    assert server.mcp == McpGrant(
+        (ToolGrant("list_*"), ToolGrant("get_issue", (("team", ("ENG", "OPS")), ("limit", (10,))))),
+        (read_resource("docs://guide/*"),), ("review_*",), frozenset({ServerRequest.ROOTS}),
+        ("/mcp?read_only=true",), pin=True,
+    )  # fmt: skip
+    assert billing.mcp is None
     assert model.limits == ServiceLimits(
         3, 2, ((AccessRule.parse("POST /v1/messages"), 2**20),),
         Budget(100, 2**20, 2**21, 50_000_000),

@@ -19,7 +19,7 @@ from keyhole.gateway.git.push_exchange import PushExchange
 from keyhole.gateway.git.remote import RemoteRepository
 from keyhole.gateway.http.judged_body import JudgedBody
 from keyhole.gateway.http.record import record_judged, record_notes, record_unsent
-from keyhole.gateway.http.refusing import refuse, refuse_judged, refuse_unfit
+from keyhole.gateway.http.refusing import refuse, refuse_judged, refuse_unfit, report_judged
 from keyhole.gateway.refusal_messages import phrase_of
 from keyhole.gateway.upstream.inquiry import Questions
 from keyhole.http.response import Reply
@@ -156,6 +156,8 @@ class Collecting:
         record_notes(stream, body.judging.judge)
         if said.answer is not None:
             record_judged(stream, said)
+            if said.answer and not said.decision.allowed:
+                report_judged(stream, said)
             lines = (f"Content-Type: {said.media}\r\n".encode(),)
             stream.answer(Reply(said.status, phrase_of(said.status), lines, said.answer))
         elif not said.allowed:

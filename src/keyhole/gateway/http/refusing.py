@@ -68,11 +68,17 @@ def refuse_judged(stream: Stream, said: BodyJudgement) -> None:
     record_judged(stream, said)
     form = stream.host.authorizer.form(head)
     stream.end()
-    connection.state.reports.request(
-        head.word, connection.name, head.path, decision.reason, said.why
-    )
+    report_judged(stream, said)
     reply = refusal_messages.http_reply(decision.reason, decision.rule, said.why, form=form)
     connection.reply(stream, reply, close=head.websocket)
+
+
+def report_judged(stream: Stream, said: BodyJudgement) -> None:
+    """Tell the person of a refusal because of a body."""
+    connection, head = stream.connection, stream.head
+    connection.state.reports.request(
+        head.word, connection.name, head.path, said.decision.reason, said.why
+    )
 
 
 def refuse_unfit(stream: Stream, error: RequestUnfit, decision: Decision) -> None:
