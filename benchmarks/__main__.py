@@ -27,6 +27,7 @@ from benchmarks import (
     sessions,
     startup,
     tunnel,
+    workers,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ MEASUREMENTS: tuple[tuple[str, Callable[[], list[Row]]], ...] = (
     ("A container's traffic, against Envoy on the bridge", containers.measure_traffic),
     ("Two hundred sandboxes on one gateway", sandbox.measure_many),
     ("Five hundred sessions on a gateway that stays up", sessions.measure),
+    ("Two workers, against one", workers.measure),
 )
 
 

@@ -91,7 +91,7 @@ def _requests(tenants: Peer, one: Daemon, many: Daemon, active: list[int]) -> li
 
     def measurer(name: str, daemon: Daemon, numbers: list[int]) -> Callable[[], float]:
         def run() -> float:
-            used, rate = _load(tenants, daemon, numbers, ACTIVE // len(numbers))
+            used, rate = load(tenants, daemon, numbers, ACTIVE // len(numbers))
             rates[name].append(rate)
             return used
 
@@ -112,7 +112,7 @@ def _requests(tenants: Peer, one: Daemon, many: Daemon, active: list[int]) -> li
     ]
 
 
-def _load(
+def load(
     tenants: Peer, daemon: Daemon, numbers: list[int], connections: int
 ) -> tuple[float, float]:
     """The gateway's CPU-seconds for a request, and requests a second.
@@ -152,11 +152,11 @@ def _control(tenants: Peer, many: Daemon, active: list[int]) -> list[Row]:
     times: dict[str, list[float]] = {name: [] for name in calls}
     over = threading.Event()
 
-    def load() -> None:
+    def keep_busy() -> None:
         while not over.is_set():
-            _load(tenants, many, active, 1)
+            load(tenants, many, active, 1)
 
-    thread = threading.Thread(target=load)
+    thread = threading.Thread(target=keep_busy)
     thread.start()
     time.sleep(WARM_UP)
     for _ in range(CALLS):

@@ -32,7 +32,10 @@ _DOOR = ("tcp", "udp", "tcp6")
 class Daemon:
     """One gateway and the sessions that this process holds at it."""
 
-    def __init__(self, directory: Path, core: int, port: int, authority: str) -> None:
+    def __init__(
+        self, directory: Path, core: int | None, port: int, authority: str, workers: int = 1
+    ) -> None:
+        """On one core, or on any of them."""
         directory.mkdir(mode=0o700)
         state, runtime = directory / "state" / "keyhole", directory / "run"
         runtime.mkdir(mode=0o700)
@@ -49,15 +52,17 @@ class Daemon:
         }
         keyhole = str(Path(sys.executable).with_name("keyhole"))
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            [*dying_with_us(), keyhole, "up", "--foreground"],
+            [*dying_with_us(), keyhole, "up", "--foreground", "--workers", str(workers)],
             env=env,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        # Before it has any thread or child, which inherit it.
-        os.sched_setaffinity(self._process.pid, {core})
+        if core is not None:
+            # Before it has any thread or child, which inherit it.
+            os.sched_setaffinity(self._process.pid, {core})
         self._wait()
-        self.pid = self.client.status().data_plane
+        self.workers = [each.pid for each in self.client.status().workers]
+        self.pid = self.workers[0]
 
     def __enter__(self) -> Self:
         return self
@@ -84,13 +89,14 @@ class Daemon:
         """The process beside it that reads policies and secrets."""
         control = self._process.pid
         children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
-        (found,) = {int(each) for each in children} - {self.pid}
+        (found,) = {int(each) for each in children} - set(self.workers)
         return found
 
     def used(self) -> tuple[float, float]:
-        """Processor time of the gateway's two processes and of its keeper until now."""
-        both = cpu_seconds(self.pid) + cpu_seconds(self._process.pid)
-        return both, cpu_seconds(self.keeper)
+        """Processor time of the gateway's control process and workers, and of its keeper, until
+        now."""
+        gateway = sum(map(cpu_seconds, (self._process.pid, *self.workers)))
+        return gateway, cpu_seconds(self.keeper)
 
     def open(self, tenants: Peer, number: int) -> None:
         """A session whose door is in the namespace of that number, which is made."""

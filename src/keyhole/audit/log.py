@@ -80,17 +80,26 @@ class _Intake(Struct):
     folds: dict[str, EventCounts] = field(default_factory=dict)
     begun: list[tuple[str, int]] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
+    share: float | None = None
+    """Another share of `all_per_second`."""
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.folds or self.begun or self.finished)
+        return bool(
+            self.events or self.folds or self.begun or self.finished or self.share is not None
+        )
 
 
 class AuditLog:
     """One process's log in a directory that it may share with other processes."""
 
     def __init__(
-        self, path: Path, clock: Clock | None = None, bounds: LogBounds | None = None
+        self,
+        path: Path,
+        clock: Clock | None = None,
+        bounds: LogBounds | None = None,
+        lack: Callable[[], None] | None = None,
     ) -> None:
+        """`lack` is called in the writer's thread when `all_per_second` refuses a line."""
         self._clock, self._bounds = clock or Clock(), bounds or LogBounds()
         self._directory = LogDirectory.make(path)
         # Reentrant: a signal handler may record while its own thread is in `record`.
@@ -101,6 +110,8 @@ class AuditLog:
         self._closing = self._ended = False
         given = self._bounds
         self._quota = SessionQuota(given.per_second, given.session, given.all_per_second)
+        if self._quota.common is not None:
+            self._quota.common.lack = lack
         self._lost: FoldedEvents | None = None
         self._admitting = True
         ahead = min(given.reserve, self._directory.free() // 4)
@@ -196,6 +207,17 @@ class AuditLog:
         with self._lock:
             self._intake.begun.append((session, per_second))
 
+    def look_at_rate(self) -> tuple[int, bool] | None:
+        """Lines that were written since the last look, and whether `all_per_second` refused; None
+        without that bound."""
+        return None if self._quota.common is None else self._quota.common.look()
+
+    def share_rate(self, per_second: float) -> None:
+        """Continue with another share of `all_per_second`, which other processes have too."""
+        with self._lock:
+            self._intake.share = per_second
+            self._changed.notify_all()
+
     def join(self, head: str) -> None:
         """Record the last digest of another process's log, which has ended.
 
@@ -270,6 +292,8 @@ class AuditLog:
         return min(waits, default=None)
 
     def _sift(self, intake: _Intake, now: float, *, everything: bool) -> deque[LineDraft]:
+        if intake.share is not None and self._quota.common is not None:
+            self._quota.common.resize(intake.share, now)
         for session, per_second in intake.begun:
             self._quota.begin(session, per_second, now)
         found = (self._quota.sift(session, at, event, now) for at, session, event in intake.events)

@@ -22,6 +22,7 @@ from keyhole.audit.log_line import FoldedEvents, LineDraft, draft_line
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
 from keyhole.policy.limit import TokenBucket
+from keyhole.policy.shared_limit import SharedBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -119,9 +120,9 @@ class SessionQuota:
 
     def __init__(self, per_second: int, max_bytes: int, all_per_second: int | None = None) -> None:
         """`all_per_second` bounds all sessions together; None: unbounded."""
-        self._common: TokenBucket | None = None
+        self.common: SharedBucket | None = None
         if all_per_second is not None:
-            self._common = TokenBucket.full(
+            self.common = SharedBucket.full(
                 "audit_per_second", all_per_second, 0.0, table="gateway"
             )
         self._per_second = per_second
@@ -161,7 +162,7 @@ class SessionQuota:
     def _may_write(self, state: _Session, bucket: TokenBucket, now: float) -> bool:
         if bucket.take(now).verdict is not _ALLOW:
             return False
-        if self._common is None or self._common.take(now).verdict is _ALLOW:
+        if self.common is None or self.common.take(now).verdict is _ALLOW:
             return True
         state.common = True
         return False

@@ -133,4 +133,5 @@ def session_json(session: SessionView) -> dict[str, object]:
             {"direction": each.direction, "outer": each.outer, "inner": each.inner}
             for each in session.ports
         ],
+        "worker": session.worker or None,
     }

@@ -94,6 +94,16 @@ def status_json(status: Status | None) -> dict[str, object]:
         "since": moment(status.since),
         "sessions": status.sessions,
         "frozen": status.frozen,
+        "workers": [
+            {
+                "id": each.number,
+                "pid": each.pid,
+                "responds": each.responds,
+                "sessions": each.sessions,
+                "connections": each.connections,
+            }
+            for each in status.workers
+        ],
         "connections": status.connections,
         "admitting": status.admitting,
         "protections": [
@@ -101,6 +111,16 @@ def status_json(status: Status | None) -> dict[str, object]:
             for each in status.protections
         ],
     }
+
+
+def _workers(status: Status) -> Cell:
+    """Each worker's process and sessions, in one line."""
+    words = ", ".join(
+        f"process {each.pid} with {each.sessions}" + ("" if each.responds else " (silent)")
+        for each in status.workers
+    )
+    silent = not all(each.responds for each in status.workers)
+    return cell(f"{len(status.workers)}: {words} sessions", "red" if silent else "")
 
 
 def _grids(status: Status) -> tuple[Grid, ...]:
@@ -111,7 +131,9 @@ def _grids(status: Status) -> tuple[Grid, ...]:
         sessions = cell(f"{status.sessions}, {status.frozen} frozen: see `keyhole ps`", "red")
     rows: list[tuple[Cell, ...]] = [
         (cell("gateway"), cell(f"process {status.pid}, version {status.version}")),
-        (cell("data plane"), cell(f"process {status.data_plane}")),
+        (cell("data plane"), cell(f"process {status.data_plane}"))
+        if len(status.workers) < 2
+        else (cell("workers"), _workers(status)),
         (cell("up"), cell(f"{age(time.time() - status.since)}, since {since}")),
         (cell("sessions"), sessions),
         (cell("connections"), cell(status.connections)),

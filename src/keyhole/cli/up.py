@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from keyhole import __version__
 from keyhole.app.containers.door_receiver_client import ExpectedSandbox
+from keyhole.app.daemon.workers import DEFAULT_MOST, MOST
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli import background
 from keyhole.cli.background import person_asked, show_last_lines
@@ -44,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--foreground", action="store_true", help="be the gateway, for service managers"
     )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=_worker_count,
+        help="processes over which sessions are spread; default: one for each core, at most"
+        f" {DEFAULT_MOST}",
+    )
     expected = parser.add_argument_group("a sandbox that others make, as compose does")
     expected.add_argument(
         "--door",
@@ -72,13 +80,26 @@ def run(options: argparse.Namespace) -> int:
     if options.foreground:
         from keyhole.cli.up_foreground import serve_foreground
 
-        return serve_foreground(places, options.line, expected)
+        return serve_foreground(places, options.line, expected, _workers(options))
     client = ControlClient(places.runtime)
     try:
         return _already(client.status(), places, as_json=options.json)
     except NoGateway:
         pass
-    return _start(places, client, as_json=options.json)
+    return _start(places, client, _workers(options), as_json=options.json)
+
+
+def _worker_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {MOST}")
+    return int(text)
+
+
+def _workers(options: argparse.Namespace) -> int:
+    """As many as were asked for; by default one for each core, and one for a single sandbox."""
+    if options.workers is not None:
+        return int(options.workers)
+    return 1 if options.door else min(DEFAULT_MOST, len(os.sched_getaffinity(0)))
 
 
 def _expected(options: argparse.Namespace, places: HostPaths) -> ExpectedSandbox | None:
@@ -106,7 +127,7 @@ def _already(status: Status, places: HostPaths, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _start(places: HostPaths, client: ControlClient, *, as_json: bool) -> int:
+def _start(places: HostPaths, client: ControlClient, workers: int, *, as_json: bool) -> int:
     notes: list[str] = []
 
     def tell(line: str) -> None:
@@ -117,7 +138,7 @@ def _start(places: HostPaths, client: ControlClient, *, as_json: bool) -> int:
     log = open_log(places.gateway_log)
     written = os.fstat(log).st_size
     try:
-        words = (*background.PROGRAM, "up", "--foreground")
+        words = (*background.PROGRAM, "up", "--foreground", "--workers", str(workers))
         pid = start(words, environment(), log, StartingUser(tell, person_asked()))
     except SetupFailed as error:
         other = _other(client, str(error))

@@ -21,37 +21,39 @@ if TYPE_CHECKING:
     from keyhole.app.setup.host_paths import HostPaths
 
 
-def serve_foreground(places: HostPaths, line: int | None, expected: ExpectedSandbox | None) -> int:
+def serve_foreground(
+    places: HostPaths, line: int | None, expected: ExpectedSandbox | None, workers: int
+) -> int:
     """Be the gateway until it is told to end. `line` is the socket to a waiting `keyhole up`."""
     env = environment()
     notifier = Notifier(env)
     for name in (VARIABLE, WATCHDOG, WATCHDOG_PROCESS):
         os.environ.pop(name, None)
     if line is None:
-        return _serve_managed(places, env, notifier, expected)
-    return _serve_started(places, env, line)
+        ask = passphrase_prompt()
+        ready, turned = notifier.ready, notifier.turned
+        serving = DaemonSettings(places, env, ready, _report, ask, expected, turned, workers)
+        return _serve_managed(serving, notifier)
+    return _serve_started(places, env, line, workers)
 
 
-def _serve_managed(
-    places: HostPaths, env: dict[str, str], notifier: Notifier, expected: ExpectedSandbox | None
-) -> int:
+def _serve_managed(serving: DaemonSettings, notifier: Notifier) -> int:
     """Serve for a service manager or a person: lines go to standard error."""
-    ask = passphrase_prompt()
-    serving = DaemonSettings(places, env, notifier.ready, _report, ask, expected, notifier.turned)
     try:
         return serve_daemon(serving)
     finally:
         notifier.close()
 
 
-def _serve_started(places: HostPaths, env: dict[str, str], line: int) -> int:
+def _serve_started(places: HostPaths, env: dict[str, str], line: int, workers: int) -> int:
     """Serve for the `keyhole up` that started this process: lines go to it and to the log."""
     first = f"keyhole {__version__} starts as process {os.getpid()}"
     process = BackgroundProcess(line, "keyhole up", first)
     ready = partial(process.ready, "ready")
 
     def serve() -> int:
-        code = serve_daemon(DaemonSettings(places, env, ready, process.report, process.ask))
+        settings = DaemonSettings(places, env, ready, process.report, process.ask, workers=workers)
+        code = serve_daemon(settings)
         process.log.report("ended")
         return code
 

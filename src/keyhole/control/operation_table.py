@@ -196,6 +196,16 @@ _PROTECTION = RecordShape(
         "note": FieldShape(_LINE, "why not, or how far"),
     },
 )
+_WORKER = RecordShape(
+    values.WorkerView,
+    {
+        "number": FieldShape(IntegerShape(0, 2**31), "which, from 1"),
+        "pid": FieldShape(_PID, "its process"),
+        "responds": FieldShape(BooleanShape(), "whether it answered now"),
+        "sessions": FieldShape(_COUNT, "that it serves"),
+        "connections": FieldShape(_COUNT, "of those"),
+    },
+)
 STATUS = RecordShape(
     values.Status,
     {
@@ -208,8 +218,11 @@ STATUS = RecordShape(
         "protections": FieldShape(
             ListShape(_PROTECTION, MAX_LISTED), "the gateway's own hardening"
         ),
-        "data_plane": FieldShape(_PID, "the process that serves the doors"),
+        "data_plane": FieldShape(_PID, "the first process that serves doors"),
         "frozen": FieldShape(_COUNT, "sessions that wait to be resumed, because a decoy was sent"),
+        "workers": FieldShape(
+            ListShape(_WORKER, MAX_LISTED), "the processes that serve the doors", optional=True
+        ),
     },
 )
 _CHECK = RecordShape(
@@ -283,6 +296,9 @@ SESSION_VIEW = RecordShape(
         "budgets": FieldShape(ListShape(_BUDGET_VIEW, MAX_OF_SESSION), "use against limit"),
         "ports": FieldShape(
             ListShape(_PORT_VIEW, MAX_OF_SESSION), "joined to ports of the host", optional=True
+        ),
+        "worker": FieldShape(
+            IntegerShape(0, 2**31), "the number of the process that serves it", optional=True
         ),
     },
 )

@@ -129,6 +129,16 @@ class Protection(Struct, frozen=True):
     note: str = ""
 
 
+class WorkerView(Struct, frozen=True):
+    """One of the processes over which a gateway spreads its sessions."""
+
+    number: int
+    pid: int
+    responds: bool
+    sessions: int
+    connections: int
+
+
 class Status(Struct, frozen=True):
     """The gateway as a whole."""
 
@@ -141,6 +151,7 @@ class Status(Struct, frozen=True):
     protections: tuple[Protection, ...] = ()
     data_plane: int = 0
     frozen: int = 0
+    workers: tuple[WorkerView, ...] = ()
 
 
 class HealthCheck(Struct, frozen=True):
@@ -213,6 +224,8 @@ class SessionView(Struct, frozen=True):
     grants: tuple[GrantView, ...] = ()
     budgets: tuple[BudgetView, ...] = ()
     ports: tuple[PortView, ...] = ()
+    worker: int = 0
+    """The number of the gateway's worker that serves it; 0: a gateway of its own."""
 
 
 class SessionPage(Struct, frozen=True):

@@ -13,9 +13,11 @@ from keyhole.inject.token_usage import UsageFormat, UsageReader
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.policy.budget import BudgetUse, Meter, ServiceLimits
-from keyhole.policy.limit import TokenBucket
+from keyhole.policy.shared_limit import SharedBucket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keyhole.http.response import ResponseHead
     from keyhole.model.decision import Decision
     from keyhole.policy.budget import GatewayLimits
@@ -187,11 +189,27 @@ class Commons:
 
     __slots__ = ("connects", "questions", "requests")
 
-    def __init__(self, limits: GatewayLimits, now: float) -> None:
-        self.connects = _bucket("connections_per_second", limits.connections_per_second, now)
-        self.questions = _bucket("dns_per_second", limits.dns_per_second, now)
-        self.requests = _bucket("requests_per_second", limits.requests_per_second, now)
+    def __init__(
+        self, limits: GatewayLimits, now: float, lack: Callable[[], None] | None = None
+    ) -> None:
+        """`lack` is called when one of them refuses."""
 
+        def bucket(name: str, rate: float | None) -> SharedBucket | None:
+            if rate is None:
+                return None
+            made = SharedBucket.full(name, rate, now, table="gateway")
+            made.lack = lack
+            return made
 
-def _bucket(name: str, rate: int | None, now: float) -> TokenBucket | None:
-    return None if rate is None else TokenBucket.full(name, rate, now, table="gateway")
+        self.connects = bucket("connections_per_second", limits.connections_per_second)
+        self.questions = bucket("dns_per_second", limits.dns_per_second)
+        self.requests = bucket("requests_per_second", limits.requests_per_second)
+
+    def named(self) -> dict[str, SharedBucket]:
+        """Those that are bounded, by the names of their limits."""
+        found = {
+            "connections_per_second": self.connects,
+            "dns_per_second": self.questions,
+            "requests_per_second": self.requests,
+        }
+        return {name: each for name, each in found.items() if each is not None}

@@ -23,7 +23,7 @@ from keyhole.system.share_pool import SharePool
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from keyhole.gateway.door.door import Door
     from keyhole.gateway.session import Session
@@ -49,18 +49,22 @@ class Gateway:
         limits: GatewayLimits | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
         is_own_port: Callable[[int], bool] | None = None,
+        lack: Callable[[], None] | None = None,
     ) -> None:
-        """`is_own_port` tells Keyhole's own ports of the host; without it, no port is used."""
+        """`is_own_port` tells Keyhole's own ports of the host; without it, no port is used. `lack`
+        is called when a limit of all sandboxes together refuses."""
         self._loop = loop
         self._idle_timeout = idle_timeout
         self._interval = min(SWEEP_INTERVAL, idle_timeout / 4)
         # Each connection takes two descriptors, so RLIMIT_NOFILE is to be above twice their limit.
         self._limits = limits or GatewayLimits()
+        self._slots = Slots(self._limits.connections, lack)
+        self._commons = Commons(self._limits, loop.time(), lack)
         self._shared = DoorContext(
             loop,
             Dialler(loop, resolver),
-            Slots(self._limits.connections),
-            Commons(self._limits, loop.time()),
+            self._slots,
+            self._commons,
             SharePool(fetches.PLACES),
             SharePool(judged_body.PLACES),
         )
@@ -86,6 +90,20 @@ class Gateway:
         if self._timer is None:
             self._timer = self._loop.call_later(self._interval, self._sweep)
         return handle
+
+    def look_at_limits(self) -> dict[str, tuple[int, bool]]:
+        """The use of each limit of all sandboxes together, and whether it refused: connections that
+        are open now; for rates, since the last look."""
+        rates = {name: each.look() for name, each in self._commons.named().items()}
+        return rates | {"connections": self._slots.look()}
+
+    def share_limits(self, shares: Mapping[str, float]) -> None:
+        """Continue with these shares of the limits; the others stay as they are."""
+        if "connections" in shares:
+            self._slots.resize(int(shares["connections"]))
+        for name, bucket in self._commons.named().items():
+            if name in shares:
+                bucket.resize(shares[name], self._loop.time())
 
     async def try_upstream(self, book: Rulebook, host: Host, port: int) -> str:
         """Why a name and port cannot be reached now, empty when they can.

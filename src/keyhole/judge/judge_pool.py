@@ -14,6 +14,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from keyhole.judge import judge_protocol
 from keyhole.judge.judge_process import (
     JudgeProcess,
@@ -51,6 +53,16 @@ PLACES = ShareBounds("shares.judges", total=4, each=2, waiting=16, spare=1)
 """Judges at work; other pushes wait. Each may take a core and a gibibyte, so the total is bounded;
 the last place is for a session that has none. A waiting push keeps its pack on disk."""
 
+
+def share_of_judges(workers: int) -> ShareBounds:
+    """The places of one of so many processes that judge: four for all, and at least two for each,
+    so that a push of one session does not keep all others of its process waiting (I12)."""
+    if workers == 1:
+        return PLACES
+    total = max(2, PLACES.total // workers)
+    return replace(PLACES, total=total, each=total // 2, spare=0)
+
+
 PLACE_WAIT = 300.0
 """Seconds that a push waits for a judge: a little more than two trials may take."""
 
@@ -77,10 +89,11 @@ class JudgePool:
         self,
         seconds: float = MAX_SECONDS,
         start: Callable[[], Started | Awaitable[Started]] = start_judge,
+        places: ShareBounds = PLACES,
     ) -> None:
         self._seconds = seconds
         self._start = start
-        self._places = SharePool(PLACES)
+        self._places = SharePool(places)
         self._waiting: list[JudgeProcess] = []
         self._coming: set[asyncio.Future[Started]] = set()
         self._ending: set[JudgeProcess] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from msgspec import Struct
 
 from keyhole.model.decision import Decision, Reason, Verdict
@@ -27,7 +29,7 @@ class TokenBucket(Struct):
         burst: float | None = None,
         *,
         table: str = "limits",
-    ) -> TokenBucket:
+    ) -> Self:
         """A bucket that has not been used; the burst is one second's worth unless given."""
         size = rate if burst is None else burst
         rule = f"{table}.{name}"

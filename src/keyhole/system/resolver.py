@@ -18,6 +18,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from keyhole.model.decision import Reason
 from keyhole.model.errors import UpstreamFailed
 from keyhole.system.faults import mention
@@ -42,6 +44,12 @@ PLACES = ShareBounds("shares.lookups", total=32, each=4, waiting=64, first_alway
 """Lookups at a time. For one session: programs ask for a few names at a time, and the answers are
 cached. For each lookup that waits, a connection waits."""
 
+
+def share_of_lookups(workers: int) -> ShareBounds:
+    """The places of one of so many processes that resolve names."""
+    return replace(PLACES, total=max(PLACES.each, PLACES.total // workers))
+
+
 PLACE_WAIT = 5.0
 """Seconds that a name waits for a thread of its session's: half of the time for dialling."""
 
@@ -59,9 +67,9 @@ class Resolver(Protocol):
 class SystemResolver:
     """getaddrinfo in threads, with a small cache, one lookup at a time for each name."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, places: ShareBounds = PLACES) -> None:
         self._loop = loop
-        self._places = SharePool(PLACES)
+        self._places = SharePool(places)
         self._cache: dict[Host, tuple[float, tuple[Address, ...]]] = {}
         self._lookups: dict[Host, asyncio.Future[tuple[Address, ...]]] = {}
 

@@ -285,9 +285,9 @@ class Estate:
         path.chmod(0o600)
         path.rename(path.with_name("api"))
 
-    def up(self) -> Ran:
+    def up(self, workers: int = 1) -> Ran:
         """`keyhole up`, which must succeed."""
-        ran = self("up")
+        ran = self("up", "--workers", str(workers))
         assert ran.code == 0, ran
         return ran
 
@@ -302,9 +302,14 @@ class Estate:
         return self.client.status().data_plane
 
     @property
+    def workers(self) -> list[int]:
+        """All processes that have doors."""
+        return [each.pid for each in self.client.status().workers]
+
+    @property
     def keeper(self) -> int:
         """The keeper's."""
-        (found,) = set(children_of(self.gateway)) - {self.data_plane}
+        (found,) = set(children_of(self.gateway)) - set(self.workers)
         return found
 
     def enter(self) -> Inside:

@@ -117,7 +117,7 @@ class Home:
     def foreground(self) -> subprocess.Popen[bytes]:
         """Start the gateway as a service manager does, with faults told; it is up."""
         env = {"PYTHONFAULTHANDLER": "1"}
-        process = self._first.start("up", "--foreground", env=env)
+        process = self._first.start("up", "--foreground", "--workers", "2", env=env)
         until(lambda: self("status").code == 0)
         return process
 

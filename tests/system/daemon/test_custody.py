@@ -42,13 +42,20 @@ class Loaded:
     keys: tuple[str, ...]
 
     @property
+    def workers(self) -> list[dict[str, int]]:
+        """The children that have doors."""
+        found: list[dict[str, int]] = json.loads(self.home("status", "--json").out)["workers"]
+        return found
+
+    @property
     def data_plane(self) -> int:
-        """The child that has the doors."""
-        return int(json.loads(self.home("status", "--json").out)["data_plane"])
+        """The child that has this session's door."""
+        (found,) = [each["pid"] for each in self.workers if each["sessions"]]
+        return found
 
     @property
     def keeper(self) -> int:
-        (found,) = set(family(self.gateway.pid)) - {self.data_plane}
+        (found,) = set(family(self.gateway.pid)) - {each["pid"] for each in self.workers}
         return found
 
 
@@ -74,12 +81,14 @@ def test_the_data_plane_and_the_keeper_alone_have_the_secrets(
     loaded: Loaded, origin: Origin
 ) -> None:
     """I1: they arrive, which is the control; in the control process, in the supervisor and below it
-    they never are."""
+    they never are, nor in a worker that has another session."""
     seen = origin.credentials("/v1/load")
     assert {f"Bearer {key}" for key in loaded.keys} <= set(seen)
     supervisor = loaded.agent.process.pid
     holders = [loaded.data_plane, loaded.keeper]
-    pids = [*holders, loaded.gateway.pid, supervisor, *family(supervisor)]
+    idle = [each["pid"] for each in loaded.workers if not each["sessions"]]
+    assert idle
+    pids = [*holders, loaded.gateway.pid, *idle, supervisor, *family(supervisor)]
     assert len(pids) > 5
     assert [place for pid in pids for place in loaded.search.in_proc(pid)] == []
     if os.geteuid() == 0:
@@ -109,7 +118,9 @@ def test_no_file_and_no_answer_has_a_secret_but_the_store(loaded: Loaded) -> Non
 
 def test_the_gateway_is_locked_in_and_no_process_of_it_is_dumped(loaded: Loaded) -> None:
     """I1: facts of the kernel, beside what `keyhole status` says."""
-    for pid in (loaded.data_plane, loaded.gateway.pid):
+    workers = [each["pid"] for each in loaded.workers]
+    assert len(workers) == 2
+    for pid in (*workers, loaded.gateway.pid):
         facts = dict(
             line.split(":\t", 1)
             for line in Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -119,7 +130,7 @@ def test_the_gateway_is_locked_in_and_no_process_of_it_is_dumped(loaded: Loaded)
         assert facts["Seccomp"] == "2"
         for kind in ("Inh", "Prm", "Eff", "Amb"):
             assert int(facts[f"Cap{kind}"], 16) == 0
-    for pid in (loaded.gateway.pid, loaded.data_plane, loaded.keeper):
+    for pid in (loaded.gateway.pid, *workers, loaded.keeper):
         limits = Path(f"/proc/{pid}/limits").read_text()
         (core,) = [line.split()[4:6] for line in limits.splitlines() if "core file" in line]
         assert core == ["0", "0"]

@@ -62,7 +62,18 @@ class Disk:
             unshare += ["--user", "--map-root-user"]
         program = str(estate.project.person.program)
         self._process = subprocess.Popen(
-            [*unshare, sys.executable, "-I", "-c", DISK, str(estate.state), program, "up"],
+            [
+                *unshare,
+                sys.executable,
+                "-I",
+                "-c",
+                DISK,
+                str(estate.state),
+                program,
+                "up",
+                "--workers",
+                "1",
+            ],
             env=estate.project.env | estate.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -11,11 +11,8 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +21,7 @@ from keyhole.app.daemon.plane_calls import LOOK_SECONDS, ONE_RECEIPT_SECONDS
 from keyhole.app.processes.heartbeat import BEAT_SECONDS, STUCK_SECONDS
 from keyhole.control.client import RequestDeclined
 from keyhole.control.values import SessionPhase
-from tests.rigs.daemon import stickyprogram
-from tests.rigs.daemon.estate import HOST, Estate
-from tests.rigs.daemon.stickyprogram import STICKY
+from tests.rigs.daemon.sticky import KILL_SWITCH_SECONDS, Sticky, stick, stop, timed
 from tests.rigs.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -36,24 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.outside
 
-PROGRAM = Path(stickyprogram.__file__)
-KILL_SWITCH_SECONDS = 0.2
-"""What `keyhole revoke --all` may take, whatever the data plane does."""
 SLACK_SECONDS = 1.0
 """For the processes of a test on a busy host."""
-
-
-class Sticky(Estate):
-    """An estate whose gateway can be made to stick by a request."""
-
-    def up_sticky(self) -> None:
-        words = [sys.executable, "-I", str(PROGRAM), "up"]
-        env = self.project.env | self.env
-        ran = subprocess.run(words, env=env, capture_output=True, check=False, timeout=PATIENCE)
-        assert ran.returncode == 0, ran
-
-    def until_serving(self) -> None:
-        until(lambda: {p.name: p.on for p in self.client.status().protections}["data-plane"])
 
 
 @pytest.fixture(scope="module")
@@ -72,30 +51,7 @@ def gateway(estate: Sticky) -> Iterator[None]:
     estate.assert_quiet()
 
 
-def stop(estate: Sticky, hostile: Inside) -> None:
-    os.kill(estate.data_plane, signal.SIGSTOP)
-
-
-def stick(estate: Sticky, hostile: Inside) -> None:
-    plane = estate.data_plane
-    begun = used(plane)
-    hostile.say(f"curl -sS -m 60 https://{HOST}{STICKY} >/dev/null 2>&1 &")
-    until(lambda: used(plane) > begun + 30)  # it works, though nobody else asks it anything
-
-
-def used(pid: int) -> int:
-    """Ticks of the processor that it has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
 WAYS = pytest.mark.parametrize("way", [stop, stick])
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    begun = time.monotonic()
-    result = work()
-    return time.monotonic() - begun, result
 
 
 def session_of(estate: Sticky, inside: Inside) -> str:
@@ -320,7 +276,7 @@ def test_the_watchdog_hears_of_the_gateway_while_the_data_plane_turns(estate: St
         manager.bind(place)
         manager.settimeout(PATIENCE)
         env = estate.env | {"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "3000000"}
-        process = estate.project.start("up", "--foreground", env=env)
+        process = estate.project.start("up", "--foreground", "--workers", "1", env=env)
         try:
             assert [manager.recv(64) for _ in range(3)] == [b"READY=1", *[b"WATCHDOG=1"] * 2]
             plane = estate.data_plane

@@ -1,8 +1,8 @@
 """The control process of a long-lived gateway, which `keyhole up` starts.
 
 No byte of a sandbox or an origin reaches it. It owns the socket directory, the control socket and
-the table of sessions, and starts two processes: the keeper, which reads policies and secrets, and
-the data plane, which has the doors. Both die with it. When the gateway ends, it ends all its
+the table of sessions, and starts the keeper, which reads policies and secrets, and the workers'
+data planes, which have the doors. All die with it. When the gateway ends, it ends all its
 sandboxes. When it dies, their doors are closed (I2), and the next gateway ends them.
 """
 
@@ -12,16 +12,18 @@ import asyncio
 import os
 import resource
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from keyhole.app.containers.door_receiver_client import DoorReceiverClient
-from keyhole.app.daemon.data_plane_process import DataPlaneSupervisor
 from keyhole.app.daemon.gateway_operations import GatewayOperations
 from keyhole.app.daemon.keeper_process import KeeperProcess
+from keyhole.app.daemon.workers import Workers, combine_protections
 from keyhole.app.session.session_events import session_event
 from keyhole.app.session.session_register import SessionRegister
+from keyhole.app.setup.policy_file import open_gateway_limits
 from keyhole.audit.log import AuditLog
 from keyhole.confine import cgroup
 from keyhole.confine.lockdown import lock_down_control
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from keyhole.app.session.session_register import OrphanedSession
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.socket_directory import SocketClaim
+    from keyhole.policy.budget import GatewayLimits
     from keyhole.vault.store_source import Ask
 
 
@@ -60,7 +63,9 @@ class DaemonSettings(Struct, frozen=True):
     expected: ExpectedSandbox | None = None
     """A sandbox that another tool makes and that will register its door."""
     turned: Callable[[], None] = lambda: None
-    """Called regularly while the data plane responds: for a service manager's watchdog."""
+    """Called regularly while a data plane responds: for a service manager's watchdog."""
+    workers: int = 1
+    """Data planes over which the sessions are spread."""
 
 
 def serve_daemon(serving: DaemonSettings) -> int:
@@ -87,6 +92,7 @@ def _serve_at(place: SocketClaim, serving: DaemonSettings) -> int:
             f"session {left.session} ({left.label}) of a gateway that died {ended}: its"
             " sandbox could not be used again"
         )
+    limits = open_gateway_limits(places)
     keeping = KeeperProcess.start(places, serving.env)
     try:
         door_receiver = None
@@ -99,18 +105,21 @@ def _serve_at(place: SocketClaim, serving: DaemonSettings) -> int:
         walls = _lock_down(places)
         with AuditLog(places.audit) as log:
             _write_down(log, left_behind)
-            planes = DataPlaneSupervisor(_told(places), keeping, serving.env)
+            told = _told(places, limits, serving.workers)
+            workers = Workers(serving.workers, limits, told, keeping, serving.env)
             ground = _DaemonResources(
-                place, listener, walls, planes, keeping, register, log, door_receiver
+                place, listener, walls, workers, limits, keeping, register, log, door_receiver
             )
             return asyncio.run(_serve(serving, ground))
     finally:
         keeping.close()
 
 
-def _told(places: HostPaths) -> dict[str, str]:
-    """The first message to a data plane: its directories."""
-    return {name: str(getattr(places, name)) for name in ("home", "config", "state", "runtime")}
+def _told(places: HostPaths, limits: GatewayLimits, workers: int) -> dict[str, Any]:
+    """The first message to a data plane: its directories, and the limits of all together."""
+    names = ("home", "config", "state", "runtime")
+    paths = {name: str(getattr(places, name)) for name in names}
+    return {**paths, "limits": asdict(limits), "workers": workers}
 
 
 def _write_down(log: AuditLog, left_behind: list[OrphanedSession]) -> None:
@@ -136,7 +145,8 @@ class _DaemonResources(Struct, frozen=True):
     place: SocketClaim
     listener: socket.socket
     walls: tuple[Protection, ...]
-    planes: DataPlaneSupervisor
+    workers: Workers
+    limits: GatewayLimits
     keeping: KeeperProcess
     register: SessionRegister
     log: AuditLog
@@ -144,38 +154,37 @@ class _DaemonResources(Struct, frozen=True):
 
 
 async def _serve(serving: DaemonSettings, ground: _DaemonResources) -> int:
-    planes = ground.planes
+    workers = ground.workers
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.set_exception_handler(lambda _, context: serving.report(describe_loop_fault(context)))
     operations = GatewayOperations(
-        loop, planes, ground.register, ground.log, stop.set, serving.report
+        loop, workers, ground.register, ground.log, stop.set, serving.report
     )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     operations.door_receiver = door_receiver = ground.door_receiver
-    planes.attach(loop, operations.sessions.heard(serving.turned))
+    sessions = operations.sessions
+    workers.attach(loop, sessions.heard(serving.turned), sessions.loads)
     ground.keeping.attach(loop, lambda: None)
     try:
-        # No client is answered before the data plane is locked down.
-        ready = await planes.first()
-        operations.sessions.most = ready.sessions
-        operations.protections = (*ready.protections, *ground.walls)
+        # No client is answered before every data plane is locked down.
+        ready = await workers.first()
+        sessions.most = ground.limits.sessions
+        operations.protections = (*combine_protections(ready), *ground.walls)
         server = ControlServer(loop, ground.place, ground.listener, operations)
         ground.log.record("", session_event("gateway-started", pid=os.getpid()))
         serving.ready()
         if door_receiver is not None:
             door_receiver.open(loop, serving.report, stop.set)
         await stop.wait()
-        count = await operations.sessions.close()
+        count = await sessions.close()
         ground.log.record("", session_event("gateway-ended", sessions=count))
-        await planes.close()
+        await workers.close()
         await server.close()
     finally:
-        await planes.close()
-    return (
-        1 if operations.sessions.failed or (door_receiver is not None and door_receiver.lost) else 0
-    )
+        await workers.close()
+    return 1 if sessions.failed or (door_receiver is not None and door_receiver.lost) else 0
 
 
 def _lock_down(places: HostPaths) -> tuple[Protection, ...]:

@@ -1,4 +1,6 @@
-"""The data plane of a long-lived gateway: the process that has the doors, the secrets and the CAs.
+"""A data plane of a long-lived gateway: a process that has doors, secrets and CAs.
+
+A gateway has one or several, its workers; each knows its own sessions alone.
 
 Started by the control process (`data_plane_process.py`), which owns the control socket and may kill
 it at any time. It reads bytes of sandboxes and origins, so it is locked down before the first door
@@ -17,19 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from msgspec import Struct, convert
 
+from keyhole.app.daemon.common_limits import CommonLimits
 from keyhole.app.daemon.keeper_client import KeeperClient
 from keyhole.app.daemon.metrics import Metrics
 from keyhole.app.daemon.plane_messages import (
     ACKNOWLEDGED,
     ANSWERS,
     CLOSED,
+    LOG_ENDED,
     MAX_CALL,
     MAX_DOOR,
     READY,
     SAID,
     DataPlaneReady,
     DoorClosed,
+    LogEnded,
     SessionMessage,
 )
 from keyhole.app.daemon.served_sessions import ServedSessions
@@ -42,28 +48,32 @@ from keyhole.app.session import interception as interception
 from keyhole.app.session.decision_reporter import WatchReporter
 from keyhole.app.session.live_session import GatewayContext
 from keyhole.app.setup.host_paths import HostPaths
-from keyhole.app.setup.policy_file import open_gateway_limits
 from keyhole.audit.log import AuditLog, LogBounds
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.values import Protection
 from keyhole.gateway.gateway import Gateway
 from keyhole.inject import prefilter as prefilter
-from keyhole.judge.judge_pool import JudgePool
+from keyhole.judge.judge_pool import JudgePool, share_of_judges
 from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
+from keyhole.policy.budget import GatewayLimits
 from keyhole.system.faults import describe_loop_fault
-from keyhole.system.resolver import SystemResolver
+from keyhole.system.resolver import SystemResolver, share_of_lookups
 from keyhole.vault.memory_guard import MemoryGuard, holds_memory
 
 if TYPE_CHECKING:
     from keyhole.app.session.end_reason import EndReason
-    from keyhole.policy.budget import GatewayLimits
 
 AUDIT_RESERVE = 32 << 20
-"""Bytes of disk that the log allocates ahead: a thousand lines and more for each of 64 sessions."""
+"""Bytes of disk that the logs of all workers allocate ahead: a thousand lines and more for each of
+64 sessions."""
 
 MAX_UNSENT = 4 * 1024 * 1024
 """Bytes that may wait for the control process; beyond that, lines for people are dropped."""
+
+
+LAST_SECONDS = 1.0
+"""Seconds for the last message: less than the control process waits for the end."""
 
 
 class ControlProcessLink:
@@ -111,6 +121,15 @@ class ControlProcessLink:
         be dropped."""
         if kind == "asked" or len(self._unsent) < MAX_UNSENT:
             self._send({kind: value})
+
+    def lack(self) -> None:
+        """Report that a limit of all workers together refused."""
+        self._send({"lacking": True})
+
+    def log_ended(self, head: str) -> None:
+        """Report the digest of the log's last line; after the loop, as the last message."""
+        message = {"log_ended": LOG_ENDED.write(LogEnded(head), "log_ended")}
+        self._unsent.finish(frame_message(json.dumps(message).encode()), LAST_SECONDS)
 
     def report(self, text: str) -> None:
         """Send a line for the gateway's log."""
@@ -167,8 +186,8 @@ class ControlProcessLink:
 
 
 def main() -> None:
-    """Run as `python -c … CALLS ANSWERS PULSE LINK JUDGES`; the first message has its
-    directories."""
+    """Run as `python -c … CALLS ANSWERS PULSE LINK JUDGES`; the first message has its directories
+    and its part of the limits."""
     numbers = inherit(5)
     if not numbers:
         return
@@ -178,25 +197,39 @@ def main() -> None:
     if not told:
         return
     places = HostPaths(*(Path(told[name]) for name in ("home", "config", "state", "runtime")))
+    limits, workers = convert(told["limits"], GatewayLimits), int(told["workers"])
+    common = CommonLimits(controlled.lack if workers > 1 else None)
     try:
-        limits = open_gateway_limits(places)
         # Before there is another thread, which would stay unconfined.
         protections = _lock_down(places)
-        bounds = LogBounds(all_per_second=limits.audit_per_second, reserve=AUDIT_RESERVE)
-        log = AuditLog(places.audit, bounds=bounds)
+        reserve = AUDIT_RESERVE // workers
+        bounds = LogBounds(all_per_second=limits.audit_per_second, reserve=reserve)
+        log = AuditLog(places.audit, bounds=bounds, lack=common.lack)
     except (OSError, KeyholeError) as error:
         controlled.failed(str(error))
         return
     with log, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         keeper = KeeperClient(link, judges)
-        served = _serve(places, limits, log, keeper, controlled, numbers[2], protections)
-        runner.run(served)
+        share = WorkerShare(limits, workers, common, told["shares"])
+        runner.run(_serve(places, share, log, keeper, controlled, numbers[2], protections))
         keeper.close()
+    controlled.log_ended(log.head())
+
+
+class WorkerShare(Struct, frozen=True):
+    """This worker's part of what all workers of the gateway have together."""
+
+    limits: GatewayLimits
+    """Those of all together."""
+    workers: int
+    common: CommonLimits
+    shares: dict[str, float]
+    """Its first shares of the limits."""
 
 
 async def _serve(
     places: HostPaths,
-    limits: GatewayLimits,
+    part: WorkerShare,
     log: AuditLog,
     keeper: KeeperClient,
     controlled: ControlProcessLink,
@@ -205,10 +238,13 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: controlled.report(describe_loop_fault(context)))
-    judge = JudgePool(start=keeper.start_judge)
+    judge = JudgePool(start=keeper.start_judge, places=share_of_judges(part.workers))
     metrics = Metrics(log)
-    gateway = Gateway(loop, SystemResolver(loop), limits=limits)
-    reporter = WatchReporter(controlled.tell_watchers, loop.time)
+    resolver = SystemResolver(loop, share_of_lookups(part.workers))
+    gateway = Gateway(loop, resolver, limits=part.limits, lack=part.common.lack)
+    part.common.attach(loop, gateway, log)
+    part.common.share(part.shares)
+    reporter = WatchReporter(controlled.tell_watchers, loop.time, part.workers)
     context = GatewayContext(
         loop,
         gateway,
@@ -221,14 +257,16 @@ async def _serve(
         reporter.decided,
         keeper.consult,
     )
-    sessions = ServedSessions(context, keeper, metrics, controlled.closed, controlled.say)
+    sessions = ServedSessions(
+        context, keeper, metrics, part.common, controlled.closed, controlled.say
+    )
     keeper.attach(loop, sessions.changed)
     controlled.attach(loop, sessions)
     # Objects made until now stay, so the collector need not look at them when a session ends.
     gc.collect()
     gc.freeze()
     beating = HeartbeatSender(loop, pulse)
-    controlled.ready(DataPlaneReady(limits.sessions, protections))
+    controlled.ready(DataPlaneReady(protections))
     await controlled.over.wait()
     sessions.shut()
     gateway.close()

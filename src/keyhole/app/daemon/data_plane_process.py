@@ -1,9 +1,9 @@
 """A data plane, as seen by the control process: started, called, watched, and ended from outside.
 
-`DaemonDataPlaneProcess` is one process; `DataPlaneSupervisor` has the one that serves now, and
-starts another when it is lost. A data plane cannot keep the control process waiting: calls have
-deadlines, its messages are bounded and parsed by the shapes of `plane_messages.py`, and it can be
-killed at any time.
+`DaemonDataPlaneProcess` is one process; `DataPlaneSupervisor` has the one that serves now as one
+worker of the gateway, and starts another when it is lost. A data plane cannot keep the control
+process waiting: calls have deadlines, its messages are bounded and parsed by the shapes of
+`plane_messages.py`, and it can be killed at any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from keyhole.app.daemon.plane_messages import ANSWERS, CLOSED, MAX_ANSWER, READY, SAID
+from keyhole.app.daemon.plane_messages import (
+    ANSWERS,
+    CLOSED,
+    LOG_ENDED,
+    MAX_ANSWER,
+    READY,
+    SAID,
+)
 from keyhole.app.processes.child import start_child
 from keyhole.app.processes.heartbeat import STUCK_SECONDS, HeartbeatMonitor, make_heartbeat_pipe
 from keyhole.app.processes.message_frames import MessageBuffer
@@ -46,8 +53,8 @@ unless a thread waits for a disk; in that case the process serves no client eith
 
 MAX_LOSSES = 4
 LOSSES_SECONDS = 60.0
-"""If this many data planes break or get stuck within this many seconds, no other is started. Those
-that a person closed are not counted: each took a command."""
+"""If this many data planes of one worker break or get stuck within this many seconds, no other is
+started for it. Those that a person closed are not counted: each took a command."""
 
 MAX_WAITING = 4096
 """Calls that may wait for a data plane which does not read; further ones are refused."""
@@ -63,14 +70,18 @@ _LOST = "the data plane ended before it answered"
 
 
 class DataPlaneListener(Struct, frozen=True):
-    """Callbacks for the messages of a data plane."""
+    """Callbacks for the messages of a data plane, of which the first ones say whose they are."""
 
-    closed: Callable[[DoorClosed], None]
-    said: Callable[[SessionMessage], None]
-    asked: Callable[[AskReport], None]
-    decided: Callable[[DecisionReport], None]
+    closed: Callable[[DaemonDataPlaneProcess, DoorClosed], None]
+    said: Callable[[DaemonDataPlaneProcess, SessionMessage], None]
+    asked: Callable[[DaemonDataPlaneProcess, AskReport], None]
+    decided: Callable[[DaemonDataPlaneProcess, DecisionReport], None]
     unsent: Callable[[int], None]
     """Called with the number of decisions that were not reported."""
+    lacking: Callable[[], None]
+    """Called when it lacks some of a limit that all workers have together."""
+    log_ended: Callable[[str], None]
+    """Called with the digest of the last line of its audit log."""
     turned: Callable[[], None]
     lost: Callable[[DaemonDataPlaneProcess, str], None]
     """Called when it has ended, with the reason in words."""
@@ -95,6 +106,7 @@ class DaemonDataPlaneProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard: DataPlaneListener | None = None
         self._why = BROKEN
+        self._log_ended = False
         self.ready: asyncio.Future[DataPlaneReady] | None = None
         self.gone = asyncio.Event()
 
@@ -102,7 +114,7 @@ class DaemonDataPlaneProcess:
     def start(
         cls, told: Mapping[str, Any], keeping: KeeperProcess, env: Mapping[str, str]
     ) -> DaemonDataPlaneProcess:
-        """Start the process; `told` names the directories. Raises OSError."""
+        """Start the process; `told` has its directories, limits and shares. Raises OSError."""
         link, judges = keeping.open_link()
         calls, their_calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answers, their_answers = socket.socketpair()
@@ -131,6 +143,11 @@ class DaemonDataPlaneProcess:
     def quiet(self) -> bool:
         """Whether it has not responded for longer than a busy host explains, or has ended."""
         return self.gone.is_set() or (self._watch is not None and self._watch.quiet)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is ready and responds."""
+        return self._watch is not None and not self.quiet
 
     # ── asked ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,15 +257,20 @@ class DaemonDataPlaneProcess:
                 if event is not None:
                     event.set()
             case {"closed": event}:
-                heard.closed(CLOSED.read(event, "closed"))  # type: ignore[arg-type]
+                heard.closed(self, CLOSED.read(event, "closed"))  # type: ignore[arg-type]
             case {"said": event}:
-                heard.said(SAID.read(event, "said"))  # type: ignore[arg-type]
+                heard.said(self, SAID.read(event, "said"))  # type: ignore[arg-type]
             case {"asked": event}:
-                heard.asked(ASK_REPORT.read(event, "asked"))  # type: ignore[arg-type]
+                heard.asked(self, ASK_REPORT.read(event, "asked"))  # type: ignore[arg-type]
             case {"decided": event}:
-                heard.decided(DECISION_REPORT.read(event, "decided"))  # type: ignore[arg-type]
+                heard.decided(self, DECISION_REPORT.read(event, "decided"))  # type: ignore[arg-type]
             case {"unsent": int(count)} if 0 <= count < 2**53:
                 heard.unsent(count)
+            case {"lacking": True}:
+                heard.lacking()
+            case {"log_ended": event} if not self._log_ended:
+                self._log_ended = True  # one line of this process's log for each data plane
+                heard.log_ended(LOG_ENDED.read(event, "log_ended").head)  # type: ignore[attr-defined]
             case {"ready": words} if not self.ready.done():
                 # It must beat from now on.
                 self._watch = HeartbeatMonitor(
@@ -334,12 +356,13 @@ class DaemonDataPlaneProcess:
 
 
 class DataPlaneSupervisor:
-    """The data plane that serves now."""
+    """The data plane that serves now as one worker."""
 
     def __init__(
-        self, told: Mapping[str, Any], keeping: KeeperProcess, env: Mapping[str, str]
+        self, told: Callable[[], Mapping[str, Any]], keeping: KeeperProcess, env: Mapping[str, str]
     ) -> None:
-        self._told, self._keeping, self._env = dict(told), keeping, env
+        """`told` makes the first message to a new one."""
+        self._told, self._keeping, self._env = told, keeping, env
         self._losses: deque[float] = deque(maxlen=MAX_LOSSES)
         self.restarts = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -347,7 +370,7 @@ class DataPlaneSupervisor:
         self.now = self._start()
 
     def _start(self) -> DaemonDataPlaneProcess:
-        return DaemonDataPlaneProcess.start(self._told, self._keeping, self._env)
+        return DaemonDataPlaneProcess.start(self._told(), self._keeping, self._env)
 
     def attach(self, loop: asyncio.AbstractEventLoop, heard: DataPlaneListener) -> None:
         """Read its messages, and those of its successors."""

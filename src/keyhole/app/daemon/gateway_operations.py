@@ -1,27 +1,29 @@
 """The control operations of a long-lived gateway.
 
 Implements `control`'s `Operations` in the control process. A session belongs to a process: it ends
-with that process (pidfd) and with the channel that came with its door. The data plane has the
-doors, policies and secrets, and is called for them (`plane_calls.py`).
-
-When a data plane is ended, all its sessions are closed and get the reason.
+with that process (pidfd) and with the channel that came with its door. The workers' data planes
+have the doors, policies and secrets, and are called for them (`plane_calls.py`): the one that has a
+session, or all of them at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from keyhole import __version__
 from keyhole.app.daemon.gateway_sessions import GatewaySessions
+from keyhole.app.daemon.joined_reports import JoinedMetrics, join_checks, join_reloads
 from keyhole.app.daemon.plane_calls import (
     ALL_RECEIPT_SECONDS,
     LOST,
     ONE_RECEIPT_SECONDS,
-    PlaneCalls,
+    call_plane,
+    look_at_plane,
 )
 from keyhole.app.daemon.plane_messages import as_family
 from keyhole.app.daemon.session_record import SessionRecord
@@ -35,15 +37,15 @@ from keyhole.model.errors import Refused
 from keyhole.policy.limit import TokenBucket
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from keyhole.app.containers.door_receiver_client import DoorReceiverClient
-    from keyhole.app.daemon.data_plane_process import DataPlaneSupervisor
+    from keyhole.app.daemon.data_plane_process import DaemonDataPlaneProcess
     from keyhole.app.daemon.plane_messages import (
         DataPlaneStatus,
         SessionCounterList,
     )
+    from keyhole.app.daemon.workers import Workers
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
     from keyhole.control.event_feed import EventFeed
@@ -79,24 +81,22 @@ class GatewayOperations:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        planes: DataPlaneSupervisor,
+        workers: Workers,
         register: SessionRegister,
         log: AuditLog,
         stop: Callable[[], None],
         report: Callable[[str], None],
     ) -> None:
-        """`log` is this process's own: the data plane has another. `stop` begins to end the
+        """`log` is this process's own: each data plane has another. `stop` begins to end the
         gateway; `report` shows a line."""
         self._loop = loop
-        self._planes = planes
-        self._plane_calls = PlaneCalls(planes)
-        self.sessions = GatewaySessions(
-            loop, planes, self._plane_calls, register, log, stop, report
-        )
+        self._workers = workers
+        self.sessions = GatewaySessions(loop, workers, register, log, stop, report)
         self._log = log
         self._stop = stop
         self._since = int(time.time())
-        self._known: DataPlaneStatus | None = None
+        self._known: dict[DaemonDataPlaneProcess, DataPlaneStatus] = {}
+        self._metrics = JoinedMetrics()
         self._refused_peers = TokenBucket.full("strangers", REFUSED_PEERS_PER_SECOND, loop.time())
         self.protections: tuple[values.Protection, ...] = ()
         self.door_receiver: DoorReceiverClient | None = None
@@ -112,32 +112,49 @@ class GatewayOperations:
 
     async def status(self) -> values.Status:
         """The gateway as a whole."""
-        plane = self._planes.now
-        told = await self._plane_calls.look("facts", {})
-        self._known = facts = told or self._known
-        keeper = facts is not None and facts.keeper
+        planes = self._workers.planes
+        told = dict(zip(planes, await self._look_at_all("facts"), strict=True))
+        known = {each: told[each] or self._known.get(each) for each in planes}
+        self._known = {each: facts for each, facts in known.items() if facts is not None}
+        facts = list(self._known.values())
+        keeper = bool(facts) and all(each.keeper for each in facts)
+        turning = all(told.values()) and bool(planes)
         more = (
             values.Protection("keeper", keeper, "" if keeper else "ended"),
-            values.Protection("data-plane", told is not None, "" if told else NOT_TURNING),
+            values.Protection("data-plane", turning, "" if turning else NOT_TURNING),
+        )
+        loads = self.sessions.loads()
+        workers = tuple(
+            values.WorkerView(
+                self._workers.number(each),
+                each.pid,
+                told[each] is not None,
+                loads[each],
+                self._known[each].connections if each in self._known else 0,
+            )
+            for each in planes
         )
         return values.Status(
             __version__,
             os.getpid(),
             self._since,
             len(self.sessions.entries),
-            facts.connections if facts else 0,
-            facts is not None and facts.admitting and not self.sessions.failed,
+            sum(each.connections for each in facts),
+            bool(facts) and all(each.admitting for each in facts) and not self.sessions.failed,
             (*self.protections, *more),
-            plane.pid,
-            facts.frozen if facts else 0,
+            planes[0].pid if planes else 0,
+            sum(each.frozen for each in facts),
+            workers,
         )
 
     async def health(self) -> values.Health:
         """Whether sandboxes can work now."""
-        try:
-            checks = [*(await self._plane_calls.call("health", {})).checks]
-        except Refused as refused:
-            checks = [values.HealthCheck("data-plane", False, refused.message)]
+        reports = []
+        for each in await self._call_all("health"):
+            refused = isinstance(each, Refused)
+            failed = (values.HealthCheck("data-plane", False, each.message),) if refused else ()
+            reports.append(failed or each.checks)
+        checks = join_checks(reports)
         if self.door_receiver is not None:
             opened = any(each.state is SessionPhase.OPEN for each in self.sessions.entries.values())
             lacks = self.door_receiver.lacks or ("" if opened else "it was closed")
@@ -146,14 +163,18 @@ class GatewayOperations:
 
     async def metrics(self) -> Iterable[Family]:
         """The gateway's counters."""
-        told = await self._plane_calls.call("metrics", {})
+        for plane, report in zip(
+            self._workers.planes, await self._look_at_all("metrics"), strict=True
+        ):
+            if report is not None:
+                self._metrics.hear(plane, map(as_family, report.metrics))
         restarts = Family(
             "keyhole_data_plane_restarts_total",
             "counter",
             "Data planes that were lost and replaced.",
-            [Sample(self._planes.restarts)],
+            [Sample(self._workers.restarts)],
         )
-        return [*map(as_family, told.metrics), restarts]
+        return [*self._metrics.families(), restarts]
 
     async def list_sessions(self, page: SessionQuery) -> SessionPage:
         """Sessions by id."""
@@ -161,16 +182,18 @@ class GatewayOperations:
         shown = found[: page.limit]
         more = shown[-1] if len(found) > len(shown) else None
         await self._refresh(shown)
-        views = [
-            self.sessions.entries[each].view() for each in shown if each in self.sessions.entries
-        ]
+        entries = self.sessions.entries
+        views = [self._view(entries[each]) for each in shown if each in entries]
         return values.SessionPage(tuple(views), more)
 
     async def show_session(self, session: str) -> values.SessionView:
         """One of them."""
         self.sessions.find(session)
         await self._refresh([session])
-        return self.sessions.find(session).view()
+        return self._view(self.sessions.find(session))
+
+    def _view(self, entry: SessionRecord) -> values.SessionView:
+        return entry.view(self._workers.number(entry.plane))
 
     async def open_session(
         self, opening: SessionRequest, door: ReceivedDoor | None, peer: Peer
@@ -181,11 +204,11 @@ class GatewayOperations:
         if len(self.sessions.entries) + len(self.sessions.opening) >= self.sessions.most:
             raise Refused(f"the gateway has {self.sessions.most} sessions, which is its most")
         session = new_session()
-        plane = self._planes.now
-        self.sessions.opening.add(session)
+        plane = self._workers.choose()
+        self.sessions.opening[session] = plane
         asked = OPENING.write(replace(opening, door=()), "open")
         try:
-            provided = await self._plane_calls.call("open", {"session": session, "opening": asked})
+            provided = await call_plane(plane, "open", {"session": session, "opening": asked})
             if self.sessions.ending or session not in self.sessions.opening:
                 raise Refused(ENDING if self.sessions.ending else REVOKED_EARLY)
             if plane.gone.is_set():
@@ -195,7 +218,7 @@ class GatewayOperations:
             plane.tell("drop", {"session": session, "why": ""})
             raise
         finally:
-            self.sessions.opening.discard(session)
+            self.sessions.opening.pop(session, None)
         self.sessions.entries[session] = entry
         self._loop.add_reader(entry.pidfd, self.sessions.holder_ended, entry)
         entry.timer = self._loop.call_later(PREPARED_SECONDS, self.sessions.end, entry)
@@ -221,7 +244,7 @@ class GatewayOperations:
         entry = self.sessions.find(session)
         if entry.state is not SessionPhase.OPEN:
             raise Refused(DOOR_NOT_OPEN)
-        await self._plane_calls.call("resume", {"session": session, "by": peer.pid})
+        await call_plane(entry.plane, "resume", {"session": session, "by": peer.pid})
 
     async def revoke_session(self, session: str, peer: Peer) -> None:
         """Close it for good."""
@@ -229,7 +252,7 @@ class GatewayOperations:
 
     async def revoke_all(self, peer: Peer) -> values.Revoked:
         """The kill switch, also for sessions that are being opened."""
-        opening, entries = list(self.sessions.opening), list(self.sessions.entries.values())
+        opening, entries = dict(self.sessions.opening), list(self.sessions.entries.values())
         # Sessions that are being opened are closed too.
         self.sessions.opening.clear()
         closed = sum(each.state is not SessionPhase.REVOKED for each in entries)
@@ -242,7 +265,7 @@ class GatewayOperations:
         if entry.state is not SessionPhase.OPEN:
             raise Refused(DOOR_NOT_OPEN)
         words = {"session": session, "grant": GRANT.write(grant, "grant"), "by": peer.pid}
-        view: GrantView = await self._plane_calls.call("grant", words)
+        view: GrantView = await call_plane(entry.plane, "grant", words)
         return view
 
     async def list_asks(self) -> values.AskList:
@@ -258,7 +281,7 @@ class GatewayOperations:
             raise Refused(DOOR_NOT_OPEN)
         said = {"answer": answer.answer.value, "seconds": answer.seconds, "via": answer.via}
         words = {"session": session, "ask": ask, "by": peer.pid, **said}
-        view: AskView = await self._plane_calls.call("answer", words)
+        view: AskView = await call_plane(entry.plane, "answer", words)
         return view
 
     def watch(self, query: EventQuery) -> EventFeed:
@@ -269,28 +292,57 @@ class GatewayOperations:
 
     async def reload(self, peer: Peer) -> values.Reloaded:
         """Read the policies again, and answer when the changes are in force."""
-        reloaded: values.Reloaded = await self._plane_calls.call("reload", {"by": peer.pid})
-        return reloaded
+        self._log.record("", session_event("reload-asked", by=peer.pid))
+        answers = await self._call_all("reload")
+        for each in answers:
+            if isinstance(each, Refused):
+                raise each
+        return join_reloads(answers)
 
     async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read the secret again where it is used."""
-        await self._plane_calls.call("secret_changed", {"name": name, "by": peer.pid})
+        event = session_event("secret-changed-said", secret=name, by=peer.pid)
+        self._log.record("", event)
+        for each in await self._call_all("secret_changed", {"name": name}):
+            if isinstance(each, Refused):
+                raise each
 
     async def stop_gateway(self, peer: Peer) -> None:
         """Begin to end the gateway."""
         self._log.record("", session_event("stop-asked", by=peer.pid))
         self._stop()
 
-    # ── of the data plane ─────────────────────────────────────────────────────────────────────────
+    # ── of the data planes ────────────────────────────────────────────────────────────────────────
+
+    async def _look_at_all(self, name: str) -> list[Any]:
+        planes = self._workers.planes
+        return list(await asyncio.gather(*(look_at_plane(each, name, {}) for each in planes)))
+
+    async def _call_all(self, name: str, words: Mapping[str, Any] | None = None) -> list[Any]:
+        """The answer of each, or why it refused."""
+
+        async def call(plane: DaemonDataPlaneProcess) -> object:
+            try:
+                return await call_plane(plane, name, words or {})
+            except Refused as refused:
+                return refused
+
+        return list(await asyncio.gather(*map(call, self._workers.planes)))
 
     async def _refresh(self, sessions: list[str]) -> None:
-        if not sessions:
-            return
-        told: SessionCounterList | None = await self._plane_calls.look(
-            "list", {"sessions": sessions}
-        )
-        if told is not None:
-            for each in told.sessions:
-                entry = self.sessions.entries.get(each.id)
-                if entry is not None:
+        entries = self.sessions.entries
+        shares: dict[DaemonDataPlaneProcess, list[str]] = {}
+        for each in sessions:
+            shares.setdefault(entries[each].plane, []).append(each)
+
+        async def refresh(plane: DaemonDataPlaneProcess, asked: list[str]) -> None:
+            told: SessionCounterList | None = await look_at_plane(
+                plane, "list", {"sessions": asked}
+            )
+            for each in told.sessions if told is not None else ():
+                entry = entries.get(each.id)
+                # A data plane speaks for its own sessions.
+                if entry is not None and entry.plane is plane:
                     entry.figures = each
+
+        await asyncio.gather(*(refresh(*each) for each in shares.items()))

@@ -1,8 +1,9 @@
 """The sessions of a long-lived gateway, from their doors to their ends.
 
 Used by `gateway_operations.py`, in the control process. A session belongs to a process: it ends
-with that process (pidfd) and with the channel that came with its door. When a data plane is ended,
-all its sessions are closed and get the reason (I12).
+with that process (pidfd) and with the channel that came with its door. It stays with the worker
+that opened it: a data plane speaks for its own sessions alone, and when it is ended, those are
+closed and get the reason (I12).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from keyhole.app.daemon.data_plane_process import DataPlaneListener
-from keyhole.app.daemon.plane_calls import LOST, ONE_RECEIPT_SECONDS
+from keyhole.app.daemon.plane_calls import LOST, ONE_RECEIPT_SECONDS, call_plane, close_doors
 from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.session.ask_board import AskBoard
 from keyhole.app.session.end_reason import EndReason
@@ -24,13 +26,13 @@ from keyhole.control.values import SessionPhase
 from keyhole.model.errors import KeyholeError, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from keyhole.app.daemon.data_plane_process import DaemonDataPlaneProcess, DataPlaneSupervisor
-    from keyhole.app.daemon.plane_calls import PlaneCalls
+    from keyhole.app.daemon.data_plane_process import DaemonDataPlaneProcess
     from keyhole.app.daemon.plane_messages import DoorClosed, SessionMessage
     from keyhole.app.daemon.session_record import SessionRecord
-    from keyhole.app.session.ask_board import AskReport
+    from keyhole.app.daemon.workers import Workers
+    from keyhole.app.session.ask_board import AskReport, DecisionReport
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
     from keyhole.control.received_door import ReceivedDoor
@@ -68,25 +70,23 @@ class GatewaySessions:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        planes: DataPlaneSupervisor,
-        calls: PlaneCalls,
+        workers: Workers,
         register: SessionRegister,
         log: AuditLog,
         stop: Callable[[], None],
         report: Callable[[str], None],
     ) -> None:
-        """`log` is this process's own: the data plane has another. `stop` begins to end the
+        """`log` is this process's own: each data plane has another. `stop` begins to end the
         gateway; `report` shows a line."""
         self._loop = loop
-        self._planes = planes
-        self._calls = calls
+        self._workers = workers
         self._register = register
         self._log = log
         self._stop = stop
         self._report = report
         self.entries: dict[str, SessionRecord] = {}
-        self.opening: set[str] = set()
-        """Sessions that are being opened."""
+        self.opening: dict[str, DaemonDataPlaneProcess] = {}
+        """Sessions that are being opened, and where."""
         self.ending = False
         self.most = 0
         """The most sessions at a time."""
@@ -100,31 +100,48 @@ class GatewaySessions:
 
     def heard(self, turned: Callable[[], None]) -> DataPlaneListener:
         """Callbacks for the messages of a data plane."""
-        board = self.board
         return DataPlaneListener(
             self._closed,
             self._said,
             self._asked,
-            board.decided,
-            board.left_out,
+            self._decided,
+            self.board.left_out,
+            self._workers.divide,
+            self._log.join,
             turned,
             self._lost,
         )
 
+    def loads(self) -> Counter[DaemonDataPlaneProcess]:
+        """The number of sessions of each data plane, with those that are being opened."""
+        found = Counter(each.plane for each in self.entries.values())
+        found.update(self.opening.values())
+        return found
+
     def tell_watched(self) -> None:
-        """Tell the data plane whether a person watches."""
+        """Tell the data planes whether a person watches."""
         feeds = self.board.feeds
         words = {"answers": feeds.answered, "decisions": feeds.decisions}
-        self._planes.now.tell("watched", words)
+        for plane in self._workers.planes:
+            plane.tell("watched", words)
 
-    def _asked(self, report: AskReport) -> None:
-        """A question of a session that exists; a data plane does not make up others."""
-        if report.ask.session in self.entries:
+    def _of(self, plane: DaemonDataPlaneProcess, session: str) -> SessionRecord | None:
+        """The session that a data plane speaks of, if it is one of its own. Attack: a worker that
+        was taken over closes the sessions of another, or asks a person in their name (I5)."""
+        entry = self.entries.get(session)
+        return entry if entry is not None and entry.plane is plane else None
+
+    def _asked(self, plane: DaemonDataPlaneProcess, report: AskReport) -> None:
+        if self._of(plane, report.ask.session) is not None:
             self.board.heard(report)
 
-    def _closed(self, event: DoorClosed) -> None:
+    def _decided(self, plane: DaemonDataPlaneProcess, report: DecisionReport) -> None:
+        if self._of(plane, report.session) is not None:
+            self.board.decided(report)
+
+    def _closed(self, plane: DaemonDataPlaneProcess, event: DoorClosed) -> None:
         """A door was closed: inform the holder of the sandbox."""
-        entry = self.entries.get(event.session)
+        entry = self._of(plane, event.session)
         if entry is None or entry.state is not SessionPhase.OPEN:
             return
         self._close(entry, event.why)
@@ -134,11 +151,11 @@ class GatewaySessions:
         if entry.line is not None and why is not EndReason.DONE:
             entry.line.say(closed=why.value)
 
-    def _said(self, event: SessionMessage) -> None:
+    def _said(self, plane: DaemonDataPlaneProcess, event: SessionMessage) -> None:
         if not event.session:
             self._report(event.text)
             return
-        entry = self.entries.get(event.session)
+        entry = self._of(plane, event.session)
         if entry is not None and entry.line is not None:
             times = {"times": event.times} if event.times else {}
             entry.line.say(say=event.text, **times)
@@ -147,7 +164,6 @@ class GatewaySessions:
         """A data plane has ended: all its doors are closed. Inform every holder of a sandbox."""
         if not self.most or (self.ending and not self.entries):
             return  # it never served, or served to its end
-        meant, self._meant = self._meant, {}
         entries = [each for each in self.entries.values() if each.plane is plane]
         self._report(f"the data plane, process {plane.pid}, was ended with all its sessions: {why}")
         ended = refused_event("data-plane-ended", pid=plane.pid, why=why, sessions=len(entries))
@@ -155,7 +171,7 @@ class GatewaySessions:
         for entry in entries:
             if entry.state is not SessionPhase.OPEN:
                 continue
-            ending = meant.get(entry.id, EndReason.LOST)
+            ending = self._meant.pop(entry.id, EndReason.LOST)
             details = {"because": why} if ending is EndReason.LOST else {}
             self._write(entry, "closed", why=ending.value, **details)
             if ending is EndReason.LOST and entry.line is not None:
@@ -163,13 +179,15 @@ class GatewaySessions:
             self._close(entry, ending)
         if self.ending:
             return
-        lacks = self._planes.replace(why)
-        if lacks:
+        lacks, left = self._workers.replace(plane, why)
+        if not lacks:
+            self.tell_watched()
+        elif left:
+            self._report(f"no other data plane is started in its place: {lacks}; the others go on")
+        else:
             self._report(f"no other data plane is started: {lacks}; the gateway ends")
             self.failed = True
             self._stop()
-        else:
-            self.tell_watched()
 
     # ── heard ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,6 +246,10 @@ class GatewaySessions:
         try:
             if not entry.served:
                 raise Refused(LOST)
+            # One worker would not know that another serves this namespace (I5).
+            if any(each.namespace == handed.namespace for each in self.entries.values()):
+                raise Refused("the sockets of a door are of one namespace, which has no other")
+            entry.namespace = handed.namespace
             # Before it is served: if this gateway dies, the next one must know of it (I2).
             self._register.enter(entry.id, entry.label, entry.process)
             # Its channel may carry a message as soon as it is served.
@@ -240,7 +262,8 @@ class GatewaySessions:
                 )
             # It may have been closed meanwhile: that event may come before the answer.
             entry.state = SessionPhase.OPEN
-            await self._calls.call("door", words | {"door": list(door)}, list(door.values()))
+            words |= {"door": list(door)}
+            await call_plane(entry.plane, "door", words, list(door.values()))
         except (Refused, NoSuchSession, OSError) as error:
             if entry.line is None and line is not None:
                 line.close()
@@ -256,33 +279,50 @@ class GatewaySessions:
             entry.timer.cancel()
         self.board.opened(entry.id, entry.label)
 
-    async def _shut(self, sessions: list[str], ending: EndReason, by: int, seconds: float) -> None:
-        """Close doors, by the data plane or by killing it."""
-        meant = dict.fromkeys(sessions, ending)
-        self._meant |= meant
+    async def _shut(
+        self,
+        sessions: Mapping[str, DaemonDataPlaneProcess],
+        ending: EndReason,
+        by: int,
+        seconds: float,
+    ) -> None:
+        """Close doors, by their data planes or by killing them: all at once, so that a stuck one
+        does not delay the others."""
+        self._meant |= dict.fromkeys(sessions, ending)
+        grouped: dict[DaemonDataPlaneProcess, list[str]] = {}
+        for session, plane in sessions.items():
+            grouped.setdefault(plane, []).append(session)
+        closings = (close_doors(plane, ids, ending, by, seconds) for plane, ids in grouped.items())
         try:
-            await self._calls.close_doors(sessions, ending, by, seconds)
+            failures = await asyncio.gather(*closings, return_exceptions=True)
         finally:
-            for each in meant:
+            for each in sessions:
                 self._meant.pop(each, None)
+        for failure in failures:
+            if failure is not None:
+                raise failure
 
     async def revoke(
-        self, entries: list[SessionRecord], by: int, seconds: float, opening: Sequence[str] = ()
+        self,
+        entries: list[SessionRecord],
+        by: int,
+        seconds: float,
+        opening: Mapping[str, DaemonDataPlaneProcess] | None = None,
     ) -> None:
-        sessions = [each.id for each in entries if each.state is SessionPhase.OPEN]
+        sessions = {each.id: each.plane for each in entries if each.state is SessionPhase.OPEN}
         for each in entries:
             if each.state is SessionPhase.PREPARED:
                 self.end(each)
         if sessions or opening:
-            await self._shut([*sessions, *opening], EndReason.REVOKED, by, seconds)
+            await self._shut(sessions | dict(opening or {}), EndReason.REVOKED, by, seconds)
 
     async def begin_stop(self, entries: list[SessionRecord], by: int) -> None:
-        sessions = []
+        sessions = {}
         for each in entries:
             if each.state is SessionPhase.PREPARED or each.line is None:
                 self.end(each)
             elif each.state is SessionPhase.OPEN:
-                sessions.append(each.id)
+                sessions[each.id] = each.plane
             else:
                 each.line.say(closed=EndReason.STOPPED.value)
         if sessions:

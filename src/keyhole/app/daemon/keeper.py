@@ -6,8 +6,9 @@ names a session by the path of its policy, never a command or a file: only accep
 host decide what is run or read (I11). So a data plane that was taken over gets no more than the
 secrets of accepted policies.
 
-It serves one data plane at a time. When that one ends, the keeper forgets its sessions and waits
-for the next, so that the store's passphrase is typed once. It dies with the control process.
+It serves each data plane in a thread of its own, which knows the sessions of that one alone. When
+a data plane ends, the keeper forgets its sessions and goes on, so that the store's passphrase is
+typed once. It dies with the control process.
 """
 
 from __future__ import annotations
@@ -81,23 +82,35 @@ _M_ARENA_MAX = -8
 for each, the allocator would keep tens of MiB."""
 
 
+class KeeperShares:
+    """What the sessions of all data planes have together."""
+
+    def __init__(self) -> None:
+        self.openings = threading.Semaphore(MAX_OPENINGS)
+        self.signing = threading.Semaphore(MAX_SIGNING)
+        self.consulting = threading.Semaphore(MAX_CONSULTING)
+
+
 class Keeper:
     """Serves one data plane until it closes the connection."""
 
     def __init__(
-        self, link: socket.socket, judges: socket.socket, provider: ProvisionReader
+        self,
+        link: socket.socket,
+        judges: socket.socket,
+        provider: ProvisionReader,
+        shares: KeeperShares,
     ) -> None:
         self._link = link
         self._frames = MessageBuffer()
         self._judges = judges
         self._provider = provider
         self._sending = threading.Lock()
-        self._turns = threading.Semaphore(MAX_OPENINGS)
+        self._shares = shares
         self._lock = threading.Lock()
         self._opening: set[str] = set()
         self._followed: dict[str, SourceWatcher] = {}
         self._signers: dict[str, CommitSigner] = {}
-        self._signing = threading.Semaphore(MAX_SIGNING)
         self._consulting: dict[str, int] = {}
         """Commands of `approvals.command` that run, by session."""
         self._forgotten = False
@@ -167,7 +180,7 @@ class Keeper:
             Path(asked["policy"]), str(asked["search_path"]), tuple(map(Path, asked["writable"]))
         )
         try:
-            with self._turns:
+            with self._shares.openings:
                 stock = self._provider.provide(wanted)
         except BaseException:
             with self._lock:
@@ -202,7 +215,7 @@ class Keeper:
             if signer is None:
                 places, env = self._provider.places, self._provider.env
                 writable = following.writable
-                signer = CommitSigner(places, env, writable, self._signing)
+                signer = CommitSigner(places, env, writable, self._shares.signing)
                 self._signers[session] = signer
         return signer.sign(following.policy, base64.b64decode(asked["commit"]))
 
@@ -214,13 +227,14 @@ class Keeper:
             running = self._consulting.get(session, 0)
             if following is None:
                 raise Refused("the session has ended")
-            if running >= MAX_COMMANDS or sum(self._consulting.values()) >= MAX_CONSULTING:
+            if running >= MAX_COMMANDS or not self._shares.consulting.acquire(blocking=False):
                 raise Refused("too many commands run")
             self._consulting[session] = running + 1
         try:
             home, env = self._provider.places.home, self._provider.env
             return run_approval_command(following.examined, home, env, asked["ask"])
         finally:
+            self._shares.consulting.release()
             with self._lock:
                 self._consulting[session] -= 1
                 if not self._consulting[session]:
@@ -327,9 +341,32 @@ def main() -> None:
         places, dict(os.environ), FileCatalogue(), ask if passphrase else None
     )
     gc.freeze()
+    shares = KeeperShares()
+    serving: list[threading.Thread] = []
     while ends := control.next_data_plane():
-        Keeper(*ends, provider).serve()
+        keeper = Keeper(*ends, provider, shares)
+        serving = [each for each in serving if each.is_alive()]
+        serving.append(_serve_apart(keeper))
+    for each in serving:  # until their data planes have ended
+        each.join()
+
+
+def _serve_apart(keeper: Keeper) -> threading.Thread:
+    """Serve a data plane in a thread. Attack: the user's sandboxes use up all processes of the user
+    while a lost data plane is replaced; then it waits until there is a thread."""
+
+    def serve() -> None:
+        keeper.serve()
         gc.collect()
+
+    while True:
+        thread = threading.Thread(target=serve)
+        try:
+            thread.start()
+        except RuntimeError:
+            time.sleep(INTERVAL)
+        else:
+            return thread
 
 
 class _Control:

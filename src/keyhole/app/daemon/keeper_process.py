@@ -1,7 +1,7 @@
 """The keeper, as seen by the control process: started, and connected with a data plane.
 
 Made by `daemon.py`. The keeper asks for the store's passphrase once, while the gateway starts, and
-is then connected with one data plane after the other.
+is then connected with each data plane that is started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Calls to the data plane that serves now, with a deadline for each.
+"""Calls to a data plane, with a deadline for each.
 
-Used by `gateway_operations.py`. The data plane alone is never trusted to close a door: if it does
+Used by `gateway_operations.py`. A data plane alone is never trusted to close a door: if it does
 not confirm at once it is killed, which closes every door (I12).
 """
 
@@ -15,7 +15,7 @@ from keyhole.model.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from keyhole.app.daemon.data_plane_process import DataPlaneSupervisor
+    from keyhole.app.daemon.data_plane_process import DaemonDataPlaneProcess
     from keyhole.app.session.end_reason import EndReason
 
 ALL_RECEIPT_SECONDS = 0.075
@@ -42,44 +42,40 @@ NOT_GONE = (
 )
 
 
-class PlaneCalls:
-    """Calls to the data plane of one gateway."""
+async def call_plane(
+    plane: DaemonDataPlaneProcess, name: str, words: Mapping[str, Any], door: Sequence[Any] = ()
+) -> Any:  # noqa: ANN401 - by what is called
+    """The answer of a data plane that responds. Raises Refused or NoSuchSession."""
+    if plane.quiet:
+        raise Refused(NOT_NOW)
+    try:
+        return await plane.call(name, words, door)
+    except ConnectionError:
+        raise Refused(LOST) from None
 
-    def __init__(self, planes: DataPlaneSupervisor) -> None:
-        self._planes = planes
 
-    async def call(self, name: str, words: Mapping[str, Any], door: Sequence[Any] = ()) -> Any:  # noqa: ANN401 - by what is called
-        plane = self._planes.now
-        if plane.quiet:
-            raise Refused(NOT_NOW)
-        try:
-            return await plane.call(name, words, door)
-        except ConnectionError:
-            raise Refused(LOST) from None
+async def look_at_plane(plane: DaemonDataPlaneProcess, name: str, words: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """The answer, or None if it does not come soon: a listing does not wait for it."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await call_plane(plane, name, words)
+    except (TimeoutError, Refused):
+        return None
 
-    async def look(self, name: str, words: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """The answer, or None if it does not come soon: a listing does not wait for it."""
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                return await self.call(name, words)
-        except (TimeoutError, Refused):
-            return None
 
-    async def close_doors(
-        self, sessions: list[str], ending: EndReason, by: int, seconds: float
-    ) -> None:
-        """Close doors, by the data plane or by killing it. `seconds` is the time for its
-        receipt."""
-        plane = self._planes.now
-        words = {"sessions": sessions, "why": ending.value, "by": by}
-        try:
-            if plane.quiet and seconds == ALL_RECEIPT_SECONDS:
-                raise TimeoutError  # it has already had more time than that
-            await plane.call_acknowledged("close", words, seconds, CLOSE_SECONDS)
-        except (TimeoutError, Refused, RuntimeError):
-            plane.end(UNANSWERED)
-            if not await plane.ended(GONE_SECONDS):
-                # It serves no client any more, but its sockets close only with the process.
-                raise Refused(NOT_GONE.format(pid=plane.pid)) from None
-        except ConnectionError:
-            pass  # its end has closed them
+async def close_doors(
+    plane: DaemonDataPlaneProcess, sessions: list[str], ending: EndReason, by: int, seconds: float
+) -> None:
+    """Close doors, by the data plane or by killing it. `seconds` is the time for its receipt."""
+    words = {"sessions": sessions, "why": ending.value, "by": by}
+    try:
+        if plane.quiet and seconds == ALL_RECEIPT_SECONDS:
+            raise TimeoutError  # it has already had more time than that
+        await plane.call_acknowledged("close", words, seconds, CLOSE_SECONDS)
+    except (TimeoutError, Refused, RuntimeError):
+        plane.end(UNANSWERED)
+        if not await plane.ended(GONE_SECONDS):
+            # It serves no client any more, but its sockets close only with the process.
+            raise Refused(NOT_GONE.format(pid=plane.pid)) from None
+    except ConnectionError:
+        pass  # its end has closed them

@@ -102,11 +102,34 @@ class SessionFinished(Struct, frozen=True):
     head: str
 
 
+class LimitUse(Struct, frozen=True):
+    """The use of one limit that all workers have together."""
+
+    name: str
+    used: int
+    lacking: bool
+    """Whether it refused since the last call."""
+
+
+class LimitUses(Struct, frozen=True):
+    """The use of all such limits."""
+
+    limits: tuple[LimitUse, ...]
+
+    def by_name(self) -> dict[str, tuple[int, bool]]:
+        """The use, and whether it refused, by the limit's name."""
+        return {each.name: (each.used, each.lacking) for each in self.limits}
+
+
+class LogEnded(Struct, frozen=True):
+    """An event: the data plane's audit log is closed, with this digest."""
+
+    head: str
+
+
 class DataPlaneReady(Struct, frozen=True):
     """The first message of a data plane: it is locked down and serves."""
 
-    sessions: int
-    """The most sessions at a time."""
     protections: tuple[Protection, ...]
 
 
@@ -194,13 +217,7 @@ _METERED = RecordShape(
         "samples": FieldShape(ListShape(_COUNTED, MAX_SAMPLES), "its numbers"),
     },
 )
-READY = RecordShape(
-    DataPlaneReady,
-    {
-        "sessions": FieldShape(IntegerShape(0, 2**31), "at a time"),
-        "protections": STATUS.fields["protections"],
-    },
-)
+READY = RecordShape(DataPlaneReady, {"protections": STATUS.fields["protections"]})
 CLOSED = RecordShape(DoorClosed, {"session": _ID, "why": FieldShape(_ENDING, "why")})
 SAID = RecordShape(
     SessionMessage,
@@ -208,6 +225,15 @@ SAID = RecordShape(
         "session": FieldShape(_ANY_ID, "whose"),
         "text": FieldShape(_LINE, "for a person to read"),
         "times": FieldShape(IntegerShape(0, 2**62), "how often it came, at the end"),
+    },
+)
+LOG_ENDED = RecordShape(LogEnded, {"head": FieldShape(_HEAD, "of the log")})
+_LIMIT_USE = RecordShape(
+    LimitUse,
+    {
+        "name": FieldShape(_METRIC, "which"),
+        "used": FieldShape(IntegerShape(0, 2**53), "now, or since the last call"),
+        "lacking": FieldShape(BooleanShape(), "whether it refused since then"),
     },
 )
 
@@ -247,6 +273,9 @@ ANSWERS: dict[str, RecordShape | None] = {
     "health": RecordShape(DataPlaneHealth, {"checks": HEALTH.fields["checks"]}),
     "metrics": RecordShape(
         MetricsReport, {"metrics": FieldShape(ListShape(_METERED, _MAX_METRICS), "all")}
+    ),
+    "share": RecordShape(
+        LimitUses, {"limits": FieldShape(ListShape(_LIMIT_USE, 16), "those that are bounded")}
     ),
     "end": None,
 }

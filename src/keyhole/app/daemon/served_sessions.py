@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from keyhole.app.daemon.common_limits import CommonLimits
     from keyhole.app.daemon.keeper_client import KeeperClient
     from keyhole.app.daemon.metrics import Metrics
     from keyhole.app.session.live_session import GatewayContext
@@ -133,6 +134,7 @@ class ServedSessions:
         context: GatewayContext,
         keeper: KeeperClient,
         metrics: Metrics,
+        limits: CommonLimits,
         closed: Callable[[str, EndReason], None],
         say: Callable[[str, str, int], None],
     ) -> None:
@@ -140,6 +142,7 @@ class ServedSessions:
         self._context = context
         self._keeper = keeper
         self._metrics = metrics
+        self._limits = limits
         self._tell_closed = closed
         self._say = say
         self._sessions: dict[str, ServedSession] = {}
@@ -177,6 +180,10 @@ class ServedSessions:
                 await asyncio.sleep(0)
                 begun = time.monotonic()
         return {"sessions": found}
+
+    async def share(self, words: Words) -> object:
+        """Take over shares of the limits of all workers, and report their use."""
+        return _written("share", self._limits.share(words["shares"]))
 
     async def health(self, _: Words) -> object:
         """The data plane's part of the gateway's health."""
@@ -389,14 +396,13 @@ class ServedSessions:
 
     # ── changed ───────────────────────────────────────────────────────────────────────────────────
 
-    async def reload(self, words: Words) -> object:
+    async def reload(self, _: Words) -> object:
         """Read the policies again, and answer when the changes are in force."""
         try:
             outcomes = await self._keeper.reload()
         except Refused as error:
             raise Refused(_line(str(error))) from None
         await self._settled.wait()
-        self._context.log.record("", session_event("reload-asked", by=words["by"]))
         found: dict[str, values.PolicyReload] = {}
         for session, (changed, why) in outcomes.items():
             served = self._sessions.get(session)
@@ -411,11 +417,8 @@ class ServedSessions:
 
     async def secret_changed(self, words: Words) -> object:
         """Read the secret again where it is used."""
-        name = words["name"]
         with contextlib.suppress(Refused):
-            await self._keeper.touch(f"{SecretScheme.STORE}:{name}")
-        event = session_event("secret-changed-said", secret=name, by=words["by"])
-        self._context.log.record("", event)
+            await self._keeper.touch(f"{SecretScheme.STORE}:{words['name']}")
         return None
 
     def changed(self, what: str, session: str, heard: tuple[Any, ...]) -> None:

@@ -40,6 +40,8 @@ class SessionRecord:
         self.state = SessionPhase.PREPARED
         self.plane = plane
         """The data plane that has it: it never moves to another one."""
+        self.namespace = b""
+        """The network namespace of its door."""
         self.figures = figures
         self.line: SandboxChannel | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -50,9 +52,9 @@ class SessionRecord:
         """Whether its data plane still runs."""
         return not self.plane.gone.is_set()
 
-    def view(self) -> SessionView:
-        """The session's view for a list; with a stuck data plane it shows the last known
-        counters."""
+    def view(self, worker: int) -> SessionView:
+        """The session's view for a list, with its worker's number; with a stuck data plane it shows
+        the last known counters."""
         told = self.figures
         state = self.state
         if state is SessionPhase.OPEN and self.plane.quiet:
@@ -76,4 +78,5 @@ class SessionRecord:
             secrets=told.secrets,
             grants=told.grants if self.state is SessionPhase.OPEN else (),
             budgets=told.budgets,
+            worker=worker,
         )

@@ -6,6 +6,7 @@ nothing that the other process does or leaves undone keeps this one waiting (I12
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ class OutgoingBytes:
         if not self._closed:
             self._waiting += data
             self._flush()
+
+    def finish(self, data: bytes, seconds: float) -> None:
+        """Send all that waits and this, after the loop has ended; it may take so many seconds."""
+        waiting, self._waiting = bytes(self._waiting), bytearray()
+        if not self._closed:
+            self._closed = True
+            self._sock.settimeout(seconds)
+            with contextlib.suppress(OSError):
+                self._sock.sendall(waiting + data)
 
     def close(self) -> None:
         """Send nothing more; the socket stays open. A second call does nothing."""

@@ -25,11 +25,14 @@ PER_SECOND = 200
 class WatchReporter:
     """Reports of one data plane, as JSON values for `send`."""
 
-    def __init__(self, send: Callable[[str, object], None], now: Callable[[], float]) -> None:
-        """`send` takes a kind and a value: `asked`, `decided` or `unsent`."""
+    def __init__(
+        self, send: Callable[[str, object], None], now: Callable[[], float], workers: int = 1
+    ) -> None:
+        """`send` takes a kind and a value: `asked`, `decided` or `unsent`. `workers` have the rate
+        together."""
         self._send = send
         self._now = now
-        self._rate = TokenBucket.full("watched", PER_SECOND, now())
+        self._rate = TokenBucket.full("watched", PER_SECOND / workers, now())
         self._unsent = 0
 
     def asked(self, session: str, notice: AskNotice) -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from keyhole.app.daemon.data_plane_process import SPOKE, DaemonDataPlaneProcess, DataPlaneListener
 from keyhole.app.daemon.gateway_operations import GatewayOperations
-from keyhole.app.daemon.plane_messages import SessionCounters, SessionProvisioned
+from keyhole.app.daemon.plane_messages import DoorClosed, SessionCounters, SessionProvisioned
 from keyhole.app.processes.heartbeat import make_heartbeat_pipe
 from keyhole.app.processes.message_frames import frame_message
+from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_register import SessionRegister
 from keyhole.audit.log import AuditLog
 from keyhole.control.peer import Peer
-from keyhole.control.values import OpenedSession, SessionQuery, SessionRequest
+from keyhole.control.values import OpenedSession, SessionPhase, SessionQuery, SessionRequest
 from keyhole.model.errors import Refused
 from tests.rigs.waiting import PATIENCE
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from keyhole.app.daemon.data_plane_process import DataPlaneSupervisor
+    from keyhole.app.daemon.workers import Workers
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -70,10 +71,40 @@ class OnePlane:
 
     def __init__(self) -> None:
         self.now = SlowPlane()
+        self.planes = [self.now]
+
+    def choose(self) -> SlowPlane:
+        return self.now
+
+    def number(self, _: object) -> int:
+        return 1
+
+    def divide(self) -> None:
+        """There is nothing to divide."""
+
+    def replace(self, _: object, why: str) -> tuple[str, bool]:
+        return why, True
 
 
 def opening() -> SessionRequest:
     return SessionRequest(policy="/p", trusted=DIGEST, label="sh", granted=DIGEST)
+
+
+def own_peer() -> Peer:
+    return Peer(os.getpid(), os.geteuid(), os.getegid(), 1, os.pidfd_open(os.getpid()))
+
+
+def operate(directory: Path, planes: OnePlane, log: AuditLog) -> GatewayOperations:
+    made = GatewayOperations(
+        asyncio.get_running_loop(),
+        cast("Workers", planes),
+        SessionRegister(directory / "sessions"),
+        log,
+        lambda: None,
+        lambda _: None,
+    )
+    made.sessions.most = 10
+    return made
 
 
 async def race(
@@ -81,19 +112,11 @@ async def race(
 ) -> tuple[object, int, bool]:
     """What becomes of a session that is being opened meanwhile; how many there are; whether the
     data plane lets it go."""
-    planes, loop = OnePlane(), asyncio.get_running_loop()
+    planes = OnePlane()
     plane = planes.now
-    peer = Peer(os.getpid(), os.geteuid(), os.getegid(), 1, os.pidfd_open(os.getpid()))
+    peer = own_peer()
     with AuditLog(directory / "audit") as log:
-        operations = GatewayOperations(
-            loop,
-            cast("DataPlaneSupervisor", planes),
-            SessionRegister(directory / "sessions"),
-            log,
-            lambda: None,
-            lambda _: None,
-        )
-        operations.sessions.most = 10
+        operations = operate(directory, planes, log)
         task = asyncio.ensure_future(operations.open_session(opening(), None, peer))
         await plane.asked.wait()
         await meanwhile(operations, peer)
@@ -142,7 +165,7 @@ def test_a_data_plane_has_no_say_in_which_session_it_is(tmp_path: Path) -> None:
     other = "0123456789ab"
 
     async def lie(operations: GatewayOperations, peer: Peer) -> None:
-        plane = cast("SlowPlane", operations._planes.now)
+        plane = cast("SlowPlane", operations._workers.planes[0])
         plane.id = other
 
     outcome, count, _ = asyncio.run(race(tmp_path, lie))
@@ -150,9 +173,36 @@ def test_a_data_plane_has_no_say_in_which_session_it_is(tmp_path: Path) -> None:
     assert (outcome.id != other, count) == (True, 1)
 
 
+def test_a_worker_that_was_taken_over_does_not_speak_for_sessions_of_another(
+    tmp_path: Path,
+) -> None:
+    """I5, I12. Control: the session's own worker closes it."""
+
+    async def speak() -> list[SessionPhase]:
+        planes, other, peer = OnePlane(), cast("Any", SlowPlane()), own_peer()
+        planes.now.go_on.set()
+        with AuditLog(tmp_path / "audit") as log:
+            operations = operate(tmp_path, planes, log)
+            opened = await operations.open_session(opening(), None, peer)
+            sessions = operations.sessions
+            entry = sessions.find(opened.id)
+            entry.state = SessionPhase.OPEN
+            heard, ending = sessions.heard(lambda: None), DoorClosed(opened.id, EndReason.EXPIRED)
+            heard.closed(other, ending)
+            heard.lost(other, "it broke off")
+            states = [entry.state]
+            heard.closed(cast("Any", planes.now), ending)
+            states.append(entry.state)
+            await sessions.close()
+        peer.close()
+        return states
+
+    assert asyncio.run(speak()) == [SessionPhase.OPEN, SessionPhase.REVOKED]
+
+
 # ── what a data plane that was taken over may say ─────────────────────────────────────────────────
 
-READY = {"ready": {"sessions": 1, "protections": []}}
+READY: dict[str, Any] = {"ready": {"protections": []}}
 
 
 def said(*messages: bytes) -> str:
@@ -170,11 +220,13 @@ def said(*messages: bytes) -> str:
         plane.attach(
             loop,
             DataPlaneListener(
-                lambda event: spoken.append(event.session),
-                lambda event: spoken.append(event.text),
-                lambda event: spoken.append(event.ask.id),
-                lambda event: spoken.append(event.decision.kind),
+                lambda _, event: spoken.append(event.session),
+                lambda _, event: spoken.append(event.text),
+                lambda _, event: spoken.append(event.ask.id),
+                lambda _, event: spoken.append(event.decision.kind),
                 lambda count: spoken.append(str(count)),
+                lambda: spoken.append("lacking"),
+                spoken.append,
                 lambda: None,
                 lambda _, words: why.set_result(words),
             ),
@@ -230,6 +282,8 @@ def test_what_a_data_plane_says_is_read_by_its_shape() -> None:
         json_frame({"said": {"session": "", "text": "\x1b[2J"}}),
         json_frame({"said": {"session": "", "text": "x" * 5000}}),
         json_frame({"exec": "sh"}),
+        json_frame({"log_ended": {"head": "x"}}) * 2,
+        json_frame({"lacking": 1}),
         json_frame([]),
         frame_message(b"\x80\x04N."),
         frame_message(b'{"answer": 1, "answer": 2}'),

@@ -9,7 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from keyhole.app.daemon.keeper import NO_THREAD, NOTHING, Keeper
+from keyhole.app.daemon.keeper import NO_THREAD, NOTHING, Keeper, KeeperShares
 from keyhole.app.daemon.keeper_client import KeeperClient
 from keyhole.app.daemon.keeper_process import KeeperProcess
 from keyhole.app.processes.message_frames import MessageBuffer, frame_message
@@ -99,7 +99,7 @@ def test_a_session_that_ends_while_it_is_opened_is_not_kept() -> None:
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     provider = SlowProvider()
-    keeper = Keeper(theirs, their_judges, cast("ProvisionReader", provider))
+    keeper = Keeper(theirs, their_judges, cast("ProvisionReader", provider), KeeperShares())
     thread = threading.Thread(target=keeper.serve)
     thread.start()
     with ours, theirs, judges, their_judges:
@@ -124,7 +124,7 @@ def test_a_host_without_threads_costs_an_answer_and_not_the_keeper(
     """I9: sandboxes that take all processes of the user must not end the keeper of all others."""
     ours, theirs = socket.socketpair()
     judges, their_judges = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    keeper = Keeper(theirs, their_judges, cast("ProvisionReader", SlowProvider()))
+    keeper = Keeper(theirs, their_judges, cast("ProvisionReader", SlowProvider()), KeeperShares())
     thread = threading.Thread(target=keeper.serve)
     thread.start()
     start = threading.Thread.start
