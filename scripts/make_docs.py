@@ -48,7 +48,7 @@ from keyhole.inject.token_usage import UsageFormat
 from keyhole.judge import judge, judge_pool
 from keyhole.model.decision import Reason
 from keyhole.model.reasons import REASONS
-from keyhole.policy.reference import gateway_table, key_table
+from keyhole.policy.reference import key_table, user_table
 from keyhole.policy.schema import KEYS
 from keyhole.sandbox import empty_network, environment, handover, launch
 from keyhole.sandbox.files import (
@@ -550,7 +550,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "dangers": danger_table,
         "triggers": trigger_table,
         "limits": limit_table,
-        "gateway-limits": gateway_table,
+        "gateway-limits": user_table,
         "token-forms": token_table,
         "bounds": bound_table,
         "keys": keys_but_limits,

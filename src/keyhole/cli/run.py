@@ -84,12 +84,14 @@ def run(options: argparse.Namespace) -> int:
         from keyhole.cli import unisolated
 
         return unisolated.run(options, command)
+    from keyhole.cli.desktop_start import start_desktop
     from keyhole.cli.early_start import start_data_plane, start_helper
 
     # An engine makes a container's network, so that no helper has to.
     helper = start_helper() if options.runtime in (None, "bwrap") else None
     learns = options.learn or options.unsafe_learn
     plane = start_data_plane(options.policy, alone=options.own_gateway or learns)
+    desktop = None if learns else start_desktop()
     from keyhole.cli.run_sandboxed import run_sandboxed
 
-    return run_sandboxed(options, command, helper, plane)
+    return run_sandboxed(options, command, helper, plane, desktop)

@@ -43,6 +43,7 @@ from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host.host_environment import HostEnvironment
 from keyhole.model.errors import Unparsable
 from keyhole.model.text import visible
+from keyhole.policy.asks import asked_kinds
 from keyhole.policy.policy_draft import EMPTY_POLICY
 from keyhole.policy.ports import PublishedPort, refuse_ambiguous
 from keyhole.policy.schema import ChangesMode
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.kept_home import SandboxHome
     from keyhole.app.setup.launch_preparation import PreparedLaunch
     from keyhole.app.setup.policy_file import PolicyFile, PolicyWithPresets
+    from keyhole.cli.desktop_start import DesktopStart
     from keyhole.policy.policy import Sandbox
     from keyhole.sandbox.bwrap.helper import Helper
     from keyhole.sandbox.containers.container_target import ContainerTarget
@@ -69,11 +71,12 @@ def run_sandboxed(
     command: tuple[str, ...],
     helper: Helper | None,
     plane: RunDataPlaneProcess | None,
+    desktop: DesktopStart | None = None,
 ) -> int:
     """Run one command; returns its exit code. Closes the helper and the data plane."""
     resources = _Resources(helper, plane)
     try:
-        return _run(options, command, resources)
+        return _run(options, command, resources, desktop)
     finally:
         resources.close()
 
@@ -103,7 +106,12 @@ class _Resources:
                 each.close()
 
 
-def _run(options: argparse.Namespace, command: tuple[str, ...], resources: _Resources) -> int:
+def _run(
+    options: argparse.Namespace,
+    command: tuple[str, ...],
+    resources: _Resources,
+    desktop: DesktopStart | None,
+) -> int:
     places, messages = find_host_paths(), RunMessages(quiet=options.quiet)
     # 1. Authorise: the policy, and a person's consent to these very bytes (I11).
     request = _accept(options, command, places)
@@ -112,6 +120,8 @@ def _run(options: argparse.Namespace, command: tuple[str, ...], resources: _Reso
         if policy.sandbox.host_ports:
             make_register(places.ports)
         resources.plane.confine(places, inspects=inspects_tls(policy))
+    if desktop is not None and asked_kinds(policy.approvals, watched=True):
+        desktop.wait()
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
     gateway = choose_gateway(
         request, alone=options.own_gateway, asked=_passphrase_prompt, plane=resources.plane

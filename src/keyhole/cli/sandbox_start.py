@@ -13,6 +13,7 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli import background
 from keyhole.cli.background import person_asked, show_last_lines
 from keyhole.cli.consent import require_accepted
+from keyhole.cli.desktop_start import start_desktop
 from keyhole.cli.errors import CliError
 from keyhole.cli.gateway_log import open_log
 from keyhole.cli.named_policy import read_policy
@@ -60,3 +61,4 @@ def start_supervisor(named: NamedSandbox) -> None:
         raise CliError(f"{named.name} was not started: {words}") from None
     finally:
         os.close(log)
+    start_desktop()

@@ -19,6 +19,7 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli import background
 from keyhole.cli.background import person_asked, show_last_lines
 from keyhole.cli.consent import require_accepted
+from keyhole.cli.desktop_start import start_desktop
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.flags import add_json_flag, add_trust_flag
@@ -147,6 +148,7 @@ def _start(places: HostPaths, client: ControlClient, workers: int, *, as_json: b
         return _already(other, places, as_json=as_json)
     finally:
         os.close(log)
+    start_desktop()
     if as_json:
         _print_json(pid, places, started=True, notes=notes)
     else:

@@ -6,6 +6,7 @@ requests that no rule names (`approvals.ask`).
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import selectors
 import sys
@@ -30,8 +31,6 @@ from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
-    import argparse
-
     from keyhole.control.endpoints import ControlEndpoint
     from keyhole.control.values import AskView, WatchEvent
 
@@ -54,11 +53,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plain", action="store_true", help="lines instead of a full screen; always so in a pipe"
     )
     parser.add_argument("--asks", action="store_true", help="show questions only, no decisions")
+    parser.add_argument(
+        "--desktop",
+        action="store_true",
+        help="show questions as notifications of the desktop instead; `keyhole run` starts this "
+        "by itself where there is one",
+    )
+    parser.add_argument(
+        "--until-idle", action="store_true", help="with --desktop: end when no sandbox is left"
+    )
+    # The descriptor by which a run learns that somebody can answer.
+    parser.add_argument("--line", type=int, help=argparse.SUPPRESS)
     add_json_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show events until the person ends it."""
+    if options.desktop:
+        from keyhole.cli.desktop_questions import show_on_desktop
+
+        return show_on_desktop(until_idle=options.until_idle, line=options.line)
     plain = options.plain or options.json or options.asks
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
         code = _show_screen()

@@ -6,7 +6,7 @@ The caller read the bytes once and hashed them for trust; these are the bytes th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -72,10 +72,20 @@ def load(policy: PolicyText, user: PolicyText | None, world: PolicyContext) -> L
 
 def load_gateway_limits(user: PolicyText | None) -> GatewayLimits:
     """The limits of all sandboxes together, from the user's own defaults. Raises PolicyFaults."""
+    return GatewayLimits(**_read_table(user, "gateway"))
+
+
+def load_desktop_wish(user: PolicyText | None) -> bool:
+    """Whether the user wants questions on the desktop. Raises PolicyFaults."""
+    wished: bool = _read_table(user, "desktop").get("notifications", True)
+    return wished
+
+
+def _read_table(user: PolicyText | None, table: str) -> dict[str, Any]:
+    """What a table of the user's own defaults says; nothing without a file."""
     if user is None:
-        return GatewayLimits()
+        return {}
     settings, faults = read_settings(parse_document(user.name, user.data), USER_KEYS)
     if faults:
         raise PolicyFaults(tuple(faults))
-    written = {path[1]: s.value for path, s in settings.items() if path[0] == "gateway"}
-    return GatewayLimits(**{str(name): value for name, value in written.items()})
+    return {str(path[1]): s.value for path, s in settings.items() if path[0] == table}

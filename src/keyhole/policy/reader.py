@@ -9,7 +9,14 @@ from msgspec import Struct
 
 from keyhole.model.errors import Unparsable
 from keyhole.policy.kinds import nearest
-from keyhole.policy.schema import BY_PATH, GATEWAY_KEYS, SERVICE, PolicyKey, read_service_name
+from keyhole.policy.schema import (
+    BY_PATH,
+    DESKTOP_KEYS,
+    GATEWAY_KEYS,
+    SERVICE,
+    PolicyKey,
+    read_service_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 _Node = dict[str, Any]
 
-_USERS_TABLES = frozenset(key.path[0] for key in GATEWAY_KEYS)
+_USERS_TABLES = frozenset(key.path[0] for key in (*GATEWAY_KEYS, *DESKTOP_KEYS))
 
 
 class PolicySetting(Struct, frozen=True):

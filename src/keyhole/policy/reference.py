@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keyhole.policy.schema import GATEWAY_KEYS, KEYS, SERVICE, PolicyKey
+from keyhole.policy.schema import DESKTOP_KEYS, GATEWAY_KEYS, KEYS, SERVICE, PolicyKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,8 +76,9 @@ def key_table() -> str:
     return "\n".join(rows)
 
 
-def gateway_table() -> str:
+def user_table() -> str:
     """The keys that are only in the user's own config.toml, in Markdown."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
-    rows += [f"| `{key.dotted}` | {key.shown} | {key.meaning} |" for key in GATEWAY_KEYS]
+    keys = (*GATEWAY_KEYS, *DESKTOP_KEYS)
+    rows += [f"| `{key.dotted}` | {key.shown} | {key.meaning} |" for key in keys]
     return "\n".join(rows)

@@ -554,7 +554,8 @@ KEYS = (
     _key("limits.on_decoy", kinds.choice(OnDecoy), "`note`",
          "when a placeholder is sent to a host that is not its own: note it in the log, or freeze "
          "the session until `keyhole resume`", default=OnDecoy.NOTE, user=True),
-    _key("approvals.ask", _ASKED, '`["hosts", "requests"]` while `keyhole watch` runs, else `[]`',
+    _key("approvals.ask", _ASKED,
+         '`["hosts", "requests"]` while a watch, a page or your desktop can answer, else `[]`',
          "what is held until a person answers, instead of being refused at once", user=True),
     _key("approvals.wait", _WAIT, "2m", "how long it is held; then it is refused",
          default=120.0, user=True),
@@ -594,10 +595,19 @@ GATEWAY_KEYS = (
 """Limits of all sandboxes of one gateway together. A policy is for one sandbox, so these are only
 in the user's own config.toml."""
 
-BY_PATH = {key.path: key for key in (*KEYS, *GATEWAY_KEYS)}
+DESKTOP_KEYS = (
+    PolicyKey(("desktop", "notifications"), kinds.BOOL, "true",
+              "whether questions are shown as notifications of your desktop, with buttons",
+              default=True, user=True),
+)  # fmt: skip
+"""The person's own desktop, which no project speaks for."""
+
+BY_PATH = {key.path: key for key in (*KEYS, *GATEWAY_KEYS, *DESKTOP_KEYS)}
 
 USER_KEYS = (
     *(key for key in KEYS if key.user or key.path == ("version",)),
     *GATEWAY_KEYS,
+    *DESKTOP_KEYS,
 )
-"""Keys of the user's own defaults: secrets by service name, limits, and the gateway's."""
+"""Keys of the user's own defaults: secrets by service name, limits, the gateway's and the
+desktop's."""

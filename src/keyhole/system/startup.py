@@ -61,6 +61,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     # A run: what is not needed before its helper is released, or not at all without services.
     "keyhole.cli.run_sandboxed": (75, "imported while the helper and the data plane start"),
     "keyhole.cli.early_start": (19, "`keyhole run --help` starts nothing"),
+    "keyhole.cli.desktop_start": (4, "the same"),
     "keyhole.cli.unisolated": (36, "only with --unsafe-no-isolation"),
     "keyhole.sandbox.bwrap.bwrap_runtime": (11, "brings asyncio; the helper is released before"),
     "keyhole.app.run.run": (14, "brings asyncio and uvloop"),
@@ -116,6 +117,8 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "requests": (0, "not for time: it comes with an extra"),
     "keyhole.app.screen.watch_app": (250, "not for time: it comes with an extra; only `watch`"),
     "keyhole.app.screen.watch_source": (30, "brings the log's columns; only `watch`'s full screen"),
+    "keyhole.app.desktop.desktop_watch": (60, "not for time: it comes with an extra"),
+    "keyhole.cli.desktop_questions": (30, "brings the policy's reader; only `watch --desktop`"),
     "keyhole.app.web.web_server": (150, "not for time: it comes with an extra; only `web`"),
 }
 """Each module that is imported inside a function: the milliseconds that its import takes after that

@@ -12,7 +12,7 @@ from keyhole.policy.budget import Budget, BudgetUse, GatewayLimits, Meter, Servi
 from keyhole.policy.effective_values import effective_values
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.load import PolicyText, load_gateway_limits
-from keyhole.policy.reference import gateway_table
+from keyhole.policy.reference import user_table
 from keyhole.policy.schema import GATEWAY_KEYS
 from tests.rigs.policies import faults, loaded, messages
 
@@ -235,4 +235,4 @@ def test_the_defaults_that_are_shown_are_those_that_hold() -> None:
     assert {key.path[1]: key.default for key in GATEWAY_KEYS} == {
         name: getattr(made, name) for name in GatewayLimits.__struct_fields__
     }
-    assert all(f"| `{key.dotted}` | {key.shown} |" in gateway_table() for key in GATEWAY_KEYS)
+    assert all(f"| `{key.dotted}` | {key.shown} |" in user_table() for key in GATEWAY_KEYS)

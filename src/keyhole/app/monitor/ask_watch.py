@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.setup.host_paths import HostPaths
-    from keyhole.control.endpoints import ControlEndpoint
     from keyhole.control.values import AskView, WatchEvent
 
 LOOK_SECONDS = 0.25
@@ -60,12 +59,15 @@ class AskWatch:
         self._lock = threading.Lock()
         self._asks = OpenAsks(MAX_ASKS)
         self._ending: socket.socket | None = None
+        self._followed = 0
 
     def start(self) -> None:
         """Be there to answer."""
         if self._ending is None:
             self._ending, ended = socket.socketpair()
-            threading.Thread(target=self._run, args=(ended,), daemon=True).start()
+            # Its own list: the thread of an earlier `start` may not have ended yet.
+            self._asks = OpenAsks(MAX_ASKS)
+            threading.Thread(target=self._run, args=(ended, self._asks), daemon=True).start()
 
     def stop(self) -> None:
         """Be gone: what is asked from now on is refused at once, unless others watch."""
@@ -94,21 +96,29 @@ class AskWatch:
         client.answer(session, ask, answer)
         return changed
 
-    def _run(self, ended: socket.socket) -> None:
+    @property
+    def gateways(self) -> int:
+        """How many gateways are followed."""
+        return self._followed
+
+    def _run(self, ended: socket.socket, asks: OpenAsks) -> None:
         try:
             with watching(self._paths.runtime), selectors.DefaultSelector() as selector:
                 selector.register(ended, selectors.EVENT_READ)
                 try:
-                    self._follow(selector, ended)
+                    self._follow(selector, ended, asks)
                 finally:
+                    self._followed = 0
                     for key in list(selector.get_map().values()):
                         key.fileobj.close()  # type: ignore[union-attr] # sockets and streams
         except ResourceUnusable:
             return  # the list of sessions says the same
         with self._lock:
-            self._asks.clear()
+            asks.clear()
 
-    def _follow(self, selector: selectors.BaseSelector, ended: socket.socket) -> None:
+    def _follow(
+        self, selector: selectors.BaseSelector, ended: socket.socket, asks: OpenAsks
+    ) -> None:
         gateways = WatchedGateways(self._paths.runtime, decisions=False)
         due = 0.0
         while True:
@@ -119,21 +129,22 @@ class AskWatch:
             for key, _ in selector.select(LOOK_SECONDS):
                 if key.fileobj is ended:
                     return
-                gateways.read(key.fileobj, selector, self._take)
+                gateways.read(key.fileobj, selector, lambda event, _: self._take(event, asks))
+            self._followed = len(gateways)
 
-    def _take(self, event: WatchEvent, _: ControlEndpoint) -> None:
+    def _take(self, event: WatchEvent, asks: OpenAsks) -> None:
         ask = event.ask
         with self._lock:
             if ask is not None and (
                 event.event is WatchKind.ASK or ask.state is AskStanding.LAPSED
             ):
-                if self._asks.get(ask.session, ask.id) == ask:
+                if asks.get(ask.session, ask.id) == ask:
                     return
-                self._asks.put(ask)
+                asks.put(ask)
             elif ask is not None:
-                self._asks.remove(ask)
+                asks.remove(ask)
             elif event.event is WatchKind.SESSION and event.state == "closed":
-                self._asks.close(event.session)
+                asks.close(event.session)
             else:
                 return
         self._changed()

@@ -16,7 +16,13 @@ from keyhole.host.suffixes import covered_suffix
 from keyhole.model.errors import Refused
 from keyhole.policy.build import PolicyContext
 from keyhole.policy.document import MAX_DOCUMENT_SIZE
-from keyhole.policy.load import LoadedPolicy, PolicyText, load, load_gateway_limits
+from keyhole.policy.load import (
+    LoadedPolicy,
+    PolicyText,
+    load,
+    load_desktop_wish,
+    load_gateway_limits,
+)
 from keyhole.policy.presets import join_presets
 from keyhole.vault.interface import mark_of
 
@@ -75,11 +81,8 @@ def parse_policy(
     """Validate these bytes as the policy at a path, whose mark from before it was read is kept;
     raises PolicyFaults."""
     defaults = mark_of(places.user_defaults)
-    user = None
-    if _is_there(places.user_defaults):
-        user = PolicyText(str(places.user_defaults), read_bounded(places.user_defaults))
     world = PolicyContext(catalogue, covered_suffix, presets.NAMES)
-    loaded = load(PolicyText(str(path), data), user, world)
+    loaded = load(PolicyText(str(path), data), _user_defaults(places), world)
     real = Path(os.path.realpath(path))
     return PolicyFile(real, data, loaded, {real: mark, places.user_defaults: defaults})
 
@@ -98,10 +101,17 @@ def _is_there(path: Path) -> bool:
 
 def open_gateway_limits(places: HostPaths) -> GatewayLimits:
     """The limits of all sandboxes of one gateway together. Raises PolicyFaults or Refused."""
+    return load_gateway_limits(_user_defaults(places))
+
+
+def wants_desktop(places: HostPaths) -> bool:
+    """Whether the user wants questions on the desktop. Raises PolicyFaults or Refused."""
+    return load_desktop_wish(_user_defaults(places))
+
+
+def _user_defaults(places: HostPaths) -> PolicyText | None:
     path = places.user_defaults
-    return load_gateway_limits(
-        PolicyText(str(path), read_bounded(path)) if _is_there(path) else None
-    )
+    return PolicyText(str(path), read_bounded(path)) if _is_there(path) else None
 
 
 def preset_of(

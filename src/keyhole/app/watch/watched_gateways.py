@@ -40,6 +40,10 @@ class WatchedGateways:
         }
         self._streams: dict[str, tuple[EventStream, ControlEndpoint]] = {}
 
+    def __len__(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
     def look(self, selector: selectors.BaseSelector) -> None:
         """Open streams to gateways that have none."""
         try:

@@ -1,0 +1,1 @@
+"""Questions as notifications of the desktop, with buttons."""
