@@ -23,7 +23,7 @@ _LASTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="of the question (its first letters do)")
+    parser.add_argument("id", metavar="ID", help="of the question, as it is shown")
     lasts = parser.add_mutually_exclusive_group()
     lasts.add_argument("--for", dest="duration", metavar="TIME", help="allow it for so long: 10m")
     lasts.add_argument(

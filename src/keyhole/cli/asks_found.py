@@ -39,17 +39,18 @@ def find_asks(endpoints: Sequence[ControlEndpoint]) -> list[tuple[AskView, Contr
     return [(ask, answering[ask.session]) for ask in by_turns(found)]
 
 
-def find_ask(
-    endpoints: Sequence[ControlEndpoint], beginning: str
-) -> tuple[AskView, ControlEndpoint]:
-    """The question whose id begins so. Raises CliError unless there is exactly one."""
-    every = find_asks(endpoints)
-    found = [each for each in every if beginning and each[0].id.startswith(beginning)]
+def find_ask(endpoints: Sequence[ControlEndpoint], id_: str) -> tuple[AskView, ControlEndpoint]:
+    """The question with this id. Raises CliError unless there is exactly one.
+
+    Attack: the beginning of an id that the person has seen is also that of a newer question, which
+    the sandbox asked after the first was gone.
+    """
+    found = [each for each in find_asks(endpoints) if each[0].id == id_]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise CliError(f"there is no question '{visible(beginning)}'; {LISTED}")
-    raise CliError(f"{len(found)} questions begin with {visible(beginning)}; type more of the id")
+        raise CliError(f"there is no question '{visible(id_)}'; {LISTED}, each with its whole id")
+    raise CliError(f"{len(found)} sandboxes have a question {visible(id_)}; answer in a page")
 
 
 def answer_ask(endpoint: ControlEndpoint, ask: AskView, answer: AnswerRequest) -> list[str]:

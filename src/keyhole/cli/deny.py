@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="of the question (its first letters do)")
+    parser.add_argument("id", metavar="ID", help="of the question, as it is shown")
     lasts = parser.add_mutually_exclusive_group()
     lasts.add_argument(
         "--session", action="store_true", help="do not ask about it again in this session"

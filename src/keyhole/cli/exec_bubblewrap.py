@@ -95,8 +95,11 @@ def _wait(started: ExecStarted, signals: _SignalForwarder) -> int | None:
         ):
             with contextlib.suppress(BlockingIOError):
                 os.read(read_end, 4096)
-            if signals.is_due and is_stopped(started.pid):
-                return 128 + signals.ending  # the process that holds the sandbox ends the command
+            if signals.is_due:
+                if is_stopped(started.pid):
+                    # The process that holds the sandbox ends the command.
+                    return 128 + signals.ending
+                signals.forget()
         said = started.line.recv(_MAX_CODE)
     except OSError:
         return None
@@ -133,6 +136,10 @@ class _SignalForwarder:
     def is_due(self) -> bool:
         """Whether a command that was signalled had its time."""
         return bool(self.ending) and time.monotonic() > self._due
+
+    def forget(self) -> None:
+        """The command runs, so it got the signal. It may be stopped later for other reasons."""
+        self.ending = 0
 
     def _came(self, number: int, _: object) -> None:
         if self._pidfd >= 0:

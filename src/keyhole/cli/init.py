@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import columns
-from keyhole.cli.schema_file import save_schema
+from keyhole.cli.schema_file import save_schema, schema_reference
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host import project_survey
 from keyhole.host.git_identity import git_identity
@@ -79,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
     chosen = _choose_agents(found, options.agent, interactive=interactive)
     agree: Callable[[str], bool] = _ask_yes if interactive else _take
     draft = replace(
-        _draft(project, host, chosen, agree), schema=_schema(places, save=not options.print)
+        _draft(project, host, chosen, agree),
+        schema=_schema(places, project, save=not options.print),
     )
     text = write_policy(draft)
     if options.print:
@@ -90,14 +92,12 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _schema(places: HostPaths, *, save: bool) -> str:
-    """The URL of the schema on this host; empty where it is not there and cannot be."""
-    if not save:
-        return places.schema.absolute().as_uri() if places.schema.is_file() else ""
-    try:
-        return save_schema(places)
-    except OSError:
-        return ""  # an editor's comfort is no reason to stop
+def _schema(places: HostPaths, project: Path, *, save: bool) -> str:
+    """How the policy names the schema; empty where that is not there and cannot be."""
+    if save:
+        with contextlib.suppress(OSError):  # an editor's comfort is no reason to stop
+            save_schema(places)
+    return schema_reference(places, project) if places.schema.is_file() else ""
 
 
 def _tell_next(target: Path, draft: PolicyDraft, chosen: Sequence[SurveyedAgent]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.setup.catalogue import FileCatalogue
@@ -13,7 +14,7 @@ from keyhole.cli.flags import add_json_flag, add_policy_argument, add_trust_flag
 from keyhole.cli.grants import grants_json
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import print_json
-from keyhole.cli.schema_file import policy_schema, save_schema
+from keyhole.cli.schema_file import policy_schema, save_schema, schema_reference
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.model.text import visible
 from keyhole.policy.policy_draft import schema_line
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
 def _save() -> None:
     places = find_host_paths()
     try:
-        url = save_schema(places)
+        save_schema(places)
     except OSError as error:
         raise CliError(f"{visible(str(places.schema))}: {error.strerror}") from None
-    print(schema_line(url))
+    # Elsewhere than below the home there is no other way to name it than by its whole path.
+    print(schema_line(schema_reference(places, Path.cwd()) or places.schema.absolute().as_uri()))

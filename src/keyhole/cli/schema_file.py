@@ -25,12 +25,25 @@ def policy_schema() -> dict[str, Any]:
     return json_schema(FileCatalogue(), presets.NAMES)
 
 
-def save_schema(places: HostPaths) -> str:
-    """Write the schema and return its URL. Raises OSError."""
+def schema_reference(places: HostPaths, project: Path) -> str:
+    """The schema as the first line of the project's policy names it; empty if that would tell
+    readers of the policy whose it was.
+
+    Editors take a path relative to the policy. Below the home it has neither the person's name nor
+    a path of this host in it, and a policy may be committed.
+    """
+    home, here = (Path(os.path.realpath(each)) for each in (places.home, project))
+    schema = Path(os.path.realpath(places.schema.parent)) / places.schema.name
+    if not (schema.is_relative_to(home) and here.is_relative_to(home)):
+        return ""
+    return os.path.relpath(schema, here)
+
+
+def save_schema(places: HostPaths) -> None:
+    """Write the schema. Raises OSError."""
     target = places.schema
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".schema-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(policy_schema(), file, indent=2)
     Path(name).replace(target)
-    return target.absolute().as_uri()

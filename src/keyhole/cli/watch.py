@@ -179,12 +179,11 @@ class PlainWatch:
                     self._say(f"  {line}")
                 self._say(f"answered {said.answer}: {ask_summary(ask)}")
 
-    def _find(self, beginning: str) -> tuple[AskView, ControlEndpoint]:
-        found = [each for each in self._asks.listed() if each.id.startswith(beginning)]
+    def _find(self, id_: str) -> tuple[AskView, ControlEndpoint]:
+        # The whole id: its beginning may be that of a question which the person has not read yet.
+        found = [each for each in self._asks.listed() if each.id == id_]
         if len(found) != 1:
-            raise Refused(
-                f"{len(found)} questions begin with '{visible(beginning)}'; `l` lists them"
-            )
+            raise Refused(f"{len(found)} questions have the id '{visible(id_)}'; `l` lists them")
         return found[0], self._endpoints[found[0].session]
 
     def _say(self, text: str) -> None:

@@ -45,7 +45,7 @@ class PolicyDraft(Struct, frozen=True):
     services: tuple[DraftService, ...] = ()
     signing: DraftSigning | None = None
     schema: str = ""
-    """The URL of the schema, for editors; empty: none is named."""
+    """Where editors find the schema, a relative path or a URL; empty: none is named."""
 
 
 _HEAD = """\

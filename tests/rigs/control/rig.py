@@ -7,6 +7,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,8 +63,8 @@ ASK = values.AskView(
     ref="",
     rule="GET /v1/x",
     marks=("the name looks like api.example",),
-    asked=1_800_000_000,
-    expires=1_800_000_120,
+    asked=int(time.time()),
+    expires=int(time.time()) + 120,
     waiting=2,
 )
 """A question of the known session."""

@@ -8,9 +8,7 @@ import resource
 import shutil
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -19,6 +17,8 @@ from tests.rigs.cli.terminals import PROGRAM, on_terminal
 from tests.rigs.lacking import give_up
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.system.cli.conftest import Keyhole
 
 pytestmark = pytest.mark.outside
@@ -603,21 +603,31 @@ def install_claude(keyhole: Keyhole, *, login: bool) -> Keyhole:
     return replace(keyhole, env=keyhole.env | {"PATH": f"{link.parent}:/usr/bin:/bin"})
 
 
-def assert_schema_is_there(text: str) -> None:
-    """The first line of a policy names a file that editors can read."""
-    address = text.partition("\n")[0].removeprefix("#:schema ")
-    assert address.startswith("file:///")
-    schema = json.loads(Path(unquote(urlsplit(address).path)).read_text())
+def assert_schema_is_there(text: str, project: Path) -> None:
+    """The first line of a policy names a file that editors can read, and not whose it is."""
+    named = text.partition("\n")[0].removeprefix("#:schema ")
+    assert named.startswith("../")
+    schema = json.loads((project / named).read_text())
     assert "claude" in json.dumps(schema["properties"]["services"])
 
 
 def test_the_schema_is_written_again_where_it_is_asked_for(keyhole: Keyhole) -> None:
     """A policy that came with a project is completed by the same line."""
-    assert not ready_line(keyhole("init", "--print").out)
-    said = keyhole("policy", "schema", "--save")
+    inside = replace(keyhole, project=keyhole.home / "work" / "widgets")
+    inside.project.mkdir(parents=True)
+    assert not ready_line(inside("init", "--print").out)
+    said = inside("policy", "schema", "--save")
     assert (said.code, said.err) == (0, "")
-    assert_schema_is_there(said.out)
-    assert ready_line(keyhole("init", "--print").out) == said.out.strip()
+    assert_schema_is_there(said.out, inside.project)
+    assert ready_line(inside("init", "--print").out) == said.out.strip()
+
+
+def test_a_policy_that_may_be_committed_tells_no_path_of_its_writer(keyhole: Keyhole) -> None:
+    """Elsewhere than below the home the schema could only be named by the whole path."""
+    assert keyhole("init", "--yes").code == 0
+    assert str(keyhole.home) not in (keyhole.project / "keyhole.toml").read_text()
+    said = keyhole("policy", "schema", "--save")
+    assert said.out.startswith("#:schema file:///")  # the person's own terminal
 
 
 def ready_line(text: str) -> str:
@@ -630,7 +640,6 @@ def test_init_uses_the_login_of_the_agent_that_is_there(keyhole: Keyhole) -> Non
     ran = ready("init", "--yes")
     assert (ran.code, ran.out) == (0, "wrote keyhole.toml\nnext: `keyhole run claude`\n")
     text = (keyhole.project / "keyhole.toml").read_text()
-    assert_schema_is_there(text)
     assert '[services.claude]\nsecret = "login:claude"\n' in text
     assert "store:" not in text
     assert ready("check").code == 0

@@ -11,7 +11,7 @@ from keyhole.model.rule import AccessRule
 from keyhole.policy.budget import Budget, BudgetUse, GatewayLimits, Meter, ServiceLimits
 from keyhole.policy.effective_values import effective_values
 from keyhole.policy.fault import PolicyFaults
-from keyhole.policy.load import PolicyText, load_gateway_limits
+from keyhole.policy.load import PolicyText, load_desktop_wish, load_gateway_limits
 from keyhole.policy.reference import user_table
 from keyhole.policy.schema import GATEWAY_KEYS
 from tests.rigs.policies import faults, loaded, messages
@@ -228,6 +228,14 @@ def test_the_gateways_limits_stand_in_the_users_own_file_alone() -> None:
     with pytest.raises(PolicyFaults) as raised:
         gateway("version = 1\n[gateway]\nsession = 3\n")
     assert "did you mean 'sessions'?" in str(raised.value.faults[0])
+
+
+def test_only_the_person_speaks_for_the_desktop() -> None:
+    assert load_desktop_wish(None)
+    text = b"version = 1\n[desktop]\nnotifications = false\n"
+    assert not load_desktop_wish(PolicyText("config.toml", text))
+    found = faults("[desktop]\nnotifications = false\n")
+    assert "your own config.toml" in str(found[0])
 
 
 def test_the_defaults_that_are_shown_are_those_that_hold() -> None:
