@@ -148,6 +148,7 @@ def test_status_says_what_the_gateway_is(
         "since": "2027-01-15T08:00:00Z",
         "sessions": 1,
         "frozen": 0,
+        "workers": [],
         "connections": 0,
         "admitting": True,
         "protections": [{"id": "seccomp", "on": True, "note": None}],
