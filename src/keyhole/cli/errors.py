@@ -37,6 +37,7 @@ _UNDONE = {
     "demo": "no sandbox can be made here",
     "log": "the log cannot be read",
     "secret test": "nothing was asked",
+    "login": "not logged in",
 }
 """The beginning of a message, by verb and action: it says what did not happen."""
 

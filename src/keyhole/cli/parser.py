@@ -49,6 +49,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "secrets": {
         "secret": "keep, list, test, replace and forget secrets",
+        "login": "log in to a service by OAuth, in your browser or by a code; or list the logins",
+        "logout": "end a login at its issuer, where that is offered, and forget it",
     },
     "what happens": {
         "log": "show every decision, by time; or verify that the log is whole",

@@ -7,16 +7,15 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.setup.host_paths import find_policy
+from keyhole.cli.browser import DISPLAYS, find_browser, open_page
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.verb_context import environment, find_host_paths
-from keyhole.system.programs import find_program
 
 if TYPE_CHECKING:
     from keyhole.app.web.web_server import WebServer
@@ -26,7 +25,6 @@ MISSING = (
     "pip install 'keyhole[web]'"
 )
 
-_DISPLAYS = ("WAYLAND_DISPLAY", "DISPLAY")
 LAST_PORT = 65535
 
 
@@ -51,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     here = Path.cwd() / find_policy(Path.cwd(), paths.home)
     policy = os.path.realpath(here) if here.exists() else ""
     server = WebServer(paths, options.port, env.get("PATH", ""), policy)
-    opens = not options.no_open and any(env.get(name) for name in _DISPLAYS)
+    opens = not options.no_open and any(env.get(name) for name in DISPLAYS)
     # Otherwise uvicorn lets the signal end the process before it has tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
@@ -90,18 +88,11 @@ def _print_link(server: WebServer) -> None:
 
 def _open_browser(server: WebServer) -> None:
     """Have the desktop open a file of this user's that leads to a link."""
-    program = find_program("xdg-open")
+    program = find_browser(environment())
     if program is None:
         print("xdg-open is not installed: open the link in a browser of this host", flush=True)
         return
-    path = server.write_redirect(server.access.new_link())
-    subprocess.Popen(  # noqa: S603 - a program of the system, with a path of our own
-        [str(program), path.as_uri()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    open_page(program, server.write_redirect(server.access.new_link()))
 
 
 def _port(text: str) -> int:

@@ -58,7 +58,11 @@ class SecretScheme(enum.StrEnum):
 
 
 LOGINS = ("claude", "codex", "google")
-"""The clients whose logins on this host can be used: Claude Code, Codex and Gemini CLI."""
+"""The clients whose logins on this host can be used: Claude Code, Codex and Gemini CLI. Every other
+name after `login:` is that of a login which `keyhole login` made."""
+
+MAX_LOGIN_NAME = 64
+"""Characters of a login's name, which is a file's name too."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
@@ -126,8 +130,14 @@ def _check_variable(locator: str) -> None:
 
 
 def _check_login(locator: str) -> None:
-    if locator not in LOGINS:
-        raise Unparsable(f"'login:' wants one of {', '.join(LOGINS)}")
+    if locator.lower() in LOGINS and locator not in LOGINS:
+        raise Unparsable("a client's login is written in small letters", f"login:{locator.lower()}")
+    plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in locator)
+    if not plain or locator.startswith(".") or len(locator) > MAX_LOGIN_NAME:
+        raise Unparsable(
+            f"'login:' wants {', '.join(LOGINS)}, or the name of a login: at most "
+            f"{MAX_LOGIN_NAME} letters, digits, '.', '_' and '-'"
+        )
 
 
 def _check_nothing(locator: str) -> None:

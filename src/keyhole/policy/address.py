@@ -9,11 +9,13 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from keyhole.model.decision import Address, AddressDecision, Reason, Verdict
+from keyhole.policy.rulebook import Rulebook
 
 if TYPE_CHECKING:
     from keyhole.model.host import Host
-    from keyhole.policy.rulebook import Rulebook
 
 _METADATA = frozenset(
     ipaddress.ip_address(text)
@@ -77,6 +79,18 @@ def decide_address(
                 rule = f"upstream.private[{index}]"
                 return AddressDecision(Verdict.ALLOW, Reason.PRIVATE_GRANTED, rule, resolved, port)
     return AddressDecision(reason=refusal)
+
+
+def has_exception(book: Rulebook, host: Host, port: int) -> bool:
+    """Whether the policy itself opens addresses of this host that are not public."""
+    private = book.policy.upstream.private
+    return (host, port) in book.connect or any(pattern.matches(host) for pattern in private)
+
+
+def public_alone(book: Rulebook) -> Rulebook:
+    """The same rules without these exceptions, for hosts that another server names."""
+    upstream = replace(book.policy.upstream, private=(), connect=())
+    return Rulebook(replace(book.policy, upstream=upstream))
 
 
 def _refusal(address: Address, *, own: bool) -> Reason | None:

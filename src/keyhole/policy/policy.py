@@ -34,6 +34,7 @@ from keyhole.policy.schema import (
     OnDecoy,
     RuntimeName,
 )
+from keyhole.policy.service_login import ServiceLogin
 
 OF_PRESETS = "preset."
 """The beginning of the name of a service that a preset made; no service of the file has a dot."""
@@ -141,11 +142,19 @@ class Service(Struct, frozen=True):
     """Seconds that the output of an `exec:` source is used; None: as it declares, or for ever."""
     http: HttpVersion | None = None
     """The one version of HTTP that its clients may speak; None: either."""
+    login: ServiceLogin = field(default_factory=ServiceLogin)
+    """How `keyhole login` logs in to it."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:
         """All host patterns of the service."""
         return tuple(p for host in self.hosts for p in host.patterns)
+
+    @property
+    def credential_hosts(self) -> tuple[str, ...]:
+        """The patterns of the hosts that get its secret."""
+        written = (host for host in self.hosts if host.inject or host.git_inject)
+        return tuple(str(p) for host in written for p in host.patterns)
 
     @property
     def rule(self) -> str:

@@ -17,6 +17,7 @@ from keyhole.inject.slots import GLOBAL_SLOTS, Slot, SlotLocation, parse_returne
 from keyhole.model.commit_identity import CommitIdentity
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.model.https_url import HttpsUrl
 from keyhole.model.quantity import parse_duration
 from keyhole.model.ref import parse_ref_glob
 from keyhole.model.repository import Forge
@@ -30,6 +31,7 @@ from keyhole.policy.mcp_grant import (
     read_resource,
     read_tool,
 )
+from keyhole.policy.service_login import parse_client, parse_client_secret, parse_scope
 
 if TYPE_CHECKING:
     from keyhole.policy.kinds import ValueKind
@@ -261,6 +263,8 @@ _KEPT = kinds.list_of('`"header:NAME"`', _kept)
 _SECRET = kinds.text(
     "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
 )
+_URL = kinds.text("https URL", HttpsUrl.parse, "^https://[^#@]+$")
+_SCOPES = kinds.list_of("scopes", parse_scope)
 _CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
 _SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
@@ -459,6 +463,16 @@ KEYS = (
          "without a credential", user=True),
     _key("services.*.secret_life", kinds.DURATION, "–",
          "how long the output of an `exec:` command is used; absent: as long as the session"),
+    _key("services.*.login.url", _URL, "found by asking its host",
+         "where the service itself is, for `keyhole login`"),
+    _key("services.*.login.issuer", _URL, "the service names it",
+         "who issues its tokens, if the service does not say so"),
+    _key("services.*.login.client", kinds.text("client id", parse_client), "one is registered",
+         "the id of a client that you registered with the issuer"),
+    _key("services.*.login.client_secret", kinds.text("`store:NAME`", parse_client_secret), "none",
+         "that client's secret, if it has one"),
+    _key("services.*.login.scopes", _SCOPES, "those that the service asks for",
+         "what the token may do"),
     _key("services.*.inject", kinds.INJECT, "catalogue's", "how the secret is written"),
     _key("services.*.allow", _RULES, "catalogue's",
          "requests that pass; required for a service of your own that is not a git service"),

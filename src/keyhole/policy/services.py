@@ -20,6 +20,7 @@ from keyhole.policy.kinds import nearest
 from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
 from keyhole.policy.schema import BY_PATH, SERVICE, ApiAccess
+from keyhole.policy.service_login import ServiceLogin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,7 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         limits=_limits(words),
         secret_life=_secret_life(words),
         http=words.get("http"),
+        login=_login(words),
     )
     _check(words, service)
     return service
@@ -375,7 +377,28 @@ def _limits(words: ServiceSettings) -> ServiceLimits | None:
     return None if limits == ServiceLimits() else limits
 
 
+def _login(words: ServiceSettings) -> ServiceLogin:
+    found = {name: words.get(f"login.{name}") for name in ServiceLogin.__struct_fields__}
+    secret: SecretRef | None = words.get("secret")
+    if "login" in words.attempted and (secret is None or secret.source is not SecretScheme.LOGIN):
+        words.fault("login", "only a login is logged in to", f'secret = "login:{words.name}"')
+    if found["client_secret"] is not None and found["client"] is None:
+        words.fault("login.client_secret", "whose secret is it?", 'login.client = "ID"')
+    return ServiceLogin(**found)
+
+
+def _check_login(words: ServiceSettings, service: Service) -> None:
+    """The token is for the URL and goes to the hosts: they must be the same."""
+    url = service.login.url
+    if url is None:
+        return
+    ours = (p for host in service.hosts for p in host.patterns if host.inject)
+    if not any(p.port == url.port and p.matches(url.host) for p in ours):
+        words.fault("login.url", f"{url.host} is not one of its hosts that get the secret")
+
+
 def _check(words: ServiceSettings, service: Service) -> None:
+    _check_login(words, service)
     limits = service.limits
     if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
         # If this were accepted, the budget would never be used up (I10).

@@ -1,8 +1,9 @@
-"""Sends one POST over verified TLS, within bounds, and reads the answer as strictly as an origin's.
+"""Sends one request over verified TLS, within bounds, and reads the answer as strictly as an
+origin's.
 
-Used by the gateway and the vault for token endpoints. The connection is the dialler's, so the
-address was judged and the certificate verified before a byte is sent (I4). It follows no redirect
-and keeps nothing; the caller limits the time.
+Used by the gateway and the vault for endpoints that issue tokens. The connection is the dialler's,
+so the address was judged and the certificate verified before a byte is sent (I4). It follows no
+redirect and keeps nothing; the caller limits the time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from keyhole.http.body import ChunkedReader, LengthReader
 from keyhole.http.field import END_OF_HEAD
+from keyhole.http.request import Treatment
 from keyhole.http.response import Framing, parse_response
 from keyhole.model.errors import Malformed
 from keyhole.model.redacted import redacted_repr
@@ -26,16 +28,22 @@ MAX_HEAD = 16 * 1024
 _AT_ONCE = 16 * 1024
 
 
-class HttpsPost(Struct, frozen=True, eq=False):
-    """One POST and its destination."""
+class HttpsRequest(Struct, frozen=True, eq=False):
+    """One request and its destination. The caller has checked that no part ends a line."""
 
     host: str
+    """The name, and its port unless that is 443."""
     path: str
-    content_type: str
-    body: bytes
+    content_type: str = ""
+    body: bytes = b""
     agent: str = "keyhole"
+    method: str = "POST"
+    authorization: str = ""
+    accept: str = "application/json"
+    head_alone: bool = False
+    """Whether the answer's body is not wanted: it may never end."""
 
-    __repr__ = redacted_repr("body")
+    __repr__ = redacted_repr("body", "authorization")
 
 
 class HttpsAnswer(Struct, frozen=True, eq=False):
@@ -43,20 +51,22 @@ class HttpsAnswer(Struct, frozen=True, eq=False):
 
     status: int
     body: bytes
+    challenges: tuple[str, ...] = ()
+    """The values of WWW-Authenticate."""
 
     __repr__ = redacted_repr("body")
 
 
-async def post(stream: VerifiedStream, request: HttpsPost, limit: int) -> HttpsAnswer:
+async def exchange(stream: VerifiedStream, request: HttpsRequest, limit: int) -> HttpsAnswer:
     """Send it and read an answer of at most `limit` bytes; the connection is closed.
 
     Raises Malformed and OSError.
     """
-    answer = AnswerReader("POST", limit)
+    answer = AnswerReader(request.method, limit)
     try:
         stream.writer.write(_written(request))
         await stream.writer.drain()
-        while not answer.done:
+        while not (answer.done or (request.head_alone and answer.status)):
             data = await stream.reader.read(_AT_ONCE)
             if data:
                 answer.feed(data)
@@ -64,17 +74,24 @@ async def post(stream: VerifiedStream, request: HttpsPost, limit: int) -> HttpsA
                 answer.end()
     finally:
         stream.writer.transport.abort()
-    return HttpsAnswer(answer.status, bytes(answer.body))
+    return HttpsAnswer(answer.status, bytes(answer.body), tuple(answer.challenges))
 
 
-def _written(request: HttpsPost) -> bytes:
-    return (
-        f"POST {request.path} HTTP/1.1\r\nHost: {request.host}\r\n"
-        f"User-Agent: {request.agent}\r\nContent-Type: {request.content_type}\r\n"
-        "Accept: application/json\r\nAccept-Encoding: identity\r\n"
-        f"Content-Length: {len(request.body)}\r\nConnection: close\r\n\r\n".encode("ascii")
-        + request.body
-    )
+def _written(request: HttpsRequest) -> bytes:
+    fields = {
+        "Host": request.host,
+        "User-Agent": request.agent,
+        "Accept": request.accept,
+        "Accept-Encoding": "identity",
+        "Authorization": request.authorization,
+        "Content-Type": request.content_type,
+        # RFC 9110 §8.6: for methods that define a meaning for a body, also if it is empty.
+        "Content-Length": "" if request.method == "GET" else str(len(request.body)),
+        "Connection": "close",
+    }
+    lines = [f"{name}: {value}" for name, value in fields.items() if value]
+    head = "\r\n".join((f"{request.method} {request.path} HTTP/1.1", *lines, "", ""))
+    return head.encode("ascii") + request.body
 
 
 class AnswerReader:
@@ -83,6 +100,7 @@ class AnswerReader:
     def __init__(self, method: str, limit: int) -> None:
         self.status = 0
         self.body = bytearray()
+        self.challenges: list[str] = []
         self.done = False
         self._method = method
         self._limit = limit
@@ -124,8 +142,9 @@ class AnswerReader:
             if len(self._head) > MAX_HEAD:
                 raise Malformed("its head has no end")
             return None
-        response = parse_response(bytes(self._head[:end]), self._method, {})
+        response = parse_response(bytes(self._head[:end]), self._method, {}, _collect_challenges)
         self.status = response.status
+        self.challenges = [each.value.decode("latin-1") for each in response.collected]
         if response.framing is Framing.CHUNKED:
             self._chunks = ChunkedReader(None)
         elif response.framing is Framing.LENGTH:
@@ -139,3 +158,7 @@ class AnswerReader:
     def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise Malformed("its body is too long")
+
+
+def _collect_challenges(name: bytes) -> Treatment:
+    return Treatment.COLLECT if name == b"www-authenticate" else Treatment.KEEP

@@ -10,21 +10,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.vault.login_provider import (
-    Document,
-    LoginTokenRequest,
-    LoginTokens,
-    lifetime,
-    moment,
-    table,
-    token,
-)
+from keyhole.model.https_url import HttpsUrl
+from keyhole.vault.json_document import Document, lifetime, moment, table, token
+from keyhole.vault.login_provider import LoginTokenRequest, LoginTokens
+from keyhole.vault.oauth.browser_login import BrowserLogin
+from keyhole.vault.oauth.client import OAuthClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HOST = "platform.claude.com"
-PATH = "/v1/oauth/token"
+TOKEN_URL = HttpsUrl.parse("https://platform.claude.com/v1/oauth/token")
 CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"
 """Claude Code's own id, to which the refresh token was given; it is no secret."""
 
@@ -33,6 +28,19 @@ AGENT = "claude-cli/2.1.81 (external, cli)"
 
 SCOPES = "user:profile user:inference user:sessions:claude_code user:mcp_servers"
 """Scopes to ask for where the file names none: without any, the endpoint answers 400."""
+
+BROWSER = BrowserLogin(
+    "Claude",
+    HttpsUrl.parse("https://claude.com/cai/oauth/authorize"),
+    TOKEN_URL,
+    OAuthClient(CLIENT),
+    tuple(SCOPES.split()),
+    more=(("code", "true"),),
+    as_json=True,
+    agent=AGENT,
+)
+"""As Claude Code 2.1 does it, without the scope by which API keys can be made. Not tried with an
+account."""
 
 _DIRECTORIES = ("CLAUDE_SECURESTORAGE_CONFIG_DIR", "CLAUDE_CONFIG_DIR")
 _MILLISECOND = 0.001
@@ -44,6 +52,7 @@ class ClaudeLogin:
     """Claude Code's login."""
 
     again = "`claude auth login`"
+    browser: BrowserLogin | None = BROWSER
 
     def place(self, home: Path, env: Mapping[str, str]) -> Path:
         """The path at which Claude Code looks: its variables first."""
@@ -54,6 +63,10 @@ class ClaudeLogin:
     def locks(self, directory: Path) -> tuple[Path, ...]:
         """The present lock, and that of older versions, which lies beside the directory."""
         return directory / ".oauth_refresh.lock", directory.with_name(directory.name + ".lock")
+
+    def objection(self, document: Document, hosts: frozenset[str]) -> str:
+        """None: the client's file does not say where its token may go."""
+        return ""
 
     def tokens(self, document: Document) -> LoginTokens | str:
         """The access token as one line."""
@@ -74,7 +87,7 @@ class ClaudeLogin:
             "scope": " ".join(filter(None, named)) or SCOPES,
         }
         data = json.dumps(body).encode("ascii")
-        return LoginTokenRequest(HOST, PATH, "application/json", data, AGENT)
+        return LoginTokenRequest(TOKEN_URL, "application/json", data, AGENT)
 
     def renewed(self, document: Document, answer: Document, now: float) -> Document | None:
         """The file with the new tokens; other accounts and servers in it are unchanged."""

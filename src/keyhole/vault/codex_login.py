@@ -12,23 +12,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.vault.login_provider import (
-    Document,
-    LoginTokenRequest,
-    LoginTokens,
-    claims,
-    moment,
-    table,
-    token,
-)
+from keyhole.model.https_url import HttpsUrl
+from keyhole.vault.json_document import Document, claims, moment, table, token
+from keyhole.vault.login_provider import LoginTokenRequest, LoginTokens
+from keyhole.vault.oauth.browser_login import BrowserLogin
+from keyhole.vault.oauth.client import OAuthClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HOST = "auth.openai.com"
-PATH = "/oauth/token"
+TOKEN_URL = HttpsUrl.parse("https://auth.openai.com/oauth/token")
 CLIENT = "app_EMoamEEZ73f0CkXaXp7hrann"
 """Codex's own id, to which the refresh token was given; it is no secret."""
+
+BROWSER = BrowserLogin(
+    "ChatGPT",
+    HttpsUrl.parse("https://auth.openai.com/oauth/authorize"),
+    TOKEN_URL,
+    OAuthClient(CLIENT),
+    ("openid", "profile", "email", "offline_access"),
+    redirect_path="/auth/callback",
+    redirect_port=1455,
+    more=(
+        ("id_token_add_organizations", "true"),
+        ("codex_cli_simplified_flow", "true"),
+        ("originator", "codex_cli_rs"),
+    ),
+)
+"""As Codex does it. The server accepts this port alone. Not tried with an account."""
 
 UNDATED = 8 * 24 * 3600.0
 """Seconds after which a token without a known end is renewed, as Codex does."""
@@ -40,6 +51,7 @@ class CodexLogin:
     """Codex's login."""
 
     again = "`codex login`"
+    browser: BrowserLogin | None = BROWSER
 
     def place(self, home: Path, env: Mapping[str, str]) -> Path:
         """The path in CODEX_HOME, or in the home."""
@@ -49,6 +61,10 @@ class CodexLogin:
     def locks(self, directory: Path) -> tuple[Path, ...]:
         """No lock is known."""
         return ()
+
+    def objection(self, document: Document, hosts: frozenset[str]) -> str:
+        """None: the client's file does not say where its token may go."""
+        return ""
 
     def tokens(self, document: Document) -> LoginTokens | str:
         """Two lines: the access token and the account's id."""
@@ -72,7 +88,7 @@ class CodexLogin:
             "grant_type": "refresh_token",
             "refresh_token": tokens.refresh,
         }
-        return LoginTokenRequest(HOST, PATH, "application/json", json.dumps(body).encode("ascii"))
+        return LoginTokenRequest(TOKEN_URL, "application/json", json.dumps(body).encode("ascii"))
 
     def renewed(self, document: Document, answer: Document, now: float) -> Document | None:
         """All three tokens may be new; `last_refresh` shows Codex that they are."""
@@ -81,7 +97,11 @@ class CodexLogin:
         if "access_token" not in found:
             return None
         when = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return document | {"tokens": table(document.get("tokens")) | found, "last_refresh": when}
+        tokens = table(document.get("tokens")) | found
+        if "account_id" not in tokens and "id_token" in found:
+            tokens["account_id"] = _account(found["id_token"])  # of a new login
+        first: Document = {} if document else {"OPENAI_API_KEY": None}
+        return first | document | {"tokens": tokens, "last_refresh": when}
 
 
 def _account(text: str) -> str:

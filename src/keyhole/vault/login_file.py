@@ -21,13 +21,13 @@ from keyhole.model.text import visible
 from keyhole.vault.checked_open import open_regular
 from keyhole.vault.custody import MAX_SIZE
 from keyhole.vault.file_facts import FileFacts, objection
-from keyhole.vault.login_provider import read_document, write_document
+from keyhole.vault.json_document import read_document, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.vault.checked_open import OpenedFile
-    from keyhole.vault.login_provider import Document
+    from keyhole.vault.json_document import Document
 
 ROOM = 16 * 1024
 """Bytes by which a file may grow with new tokens. They are reserved before a token is spent, so

@@ -1,4 +1,4 @@
-"""The supported logins, by the name in `login:NAME`. Used by `login_source.py`, and by code that
+"""The logins, by the name in `login:NAME`. Used by `login_source.py`, and by code that
 needs a login's path without reading it."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from keyhole.vault.claude_login import ClaudeLogin
 from keyhole.vault.codex_login import CodexLogin
 from keyhole.vault.google_login import GoogleLogin
+from keyhole.vault.kept_login import KeptLogin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,11 @@ PROVIDERS: Mapping[str, LoginProvider] = {
 }
 
 
+def login_provider(name: str) -> LoginProvider:
+    """The provider of `login:NAME`: a client's, or Keyhole's own for every other name."""
+    return PROVIDERS.get(name) or KeptLogin(name)
+
+
 def locate_login(ref: SecretRef, home: Path, env: Mapping[str, str]) -> Path:
     """The file that a `login:` reference means."""
-    return PROVIDERS[ref.locator].place(home, env)
+    return login_provider(ref.locator).place(home, env)

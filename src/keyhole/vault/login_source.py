@@ -1,4 +1,5 @@
-"""`login:NAME`: the login of a client on this host, which only the vault renews.
+"""`login:NAME`: the login of a client on this host, or of Keyhole's own, which only the vault
+renews.
 
 If two processes use a refresh token that is valid once, the second use ends the login. So a login
 is renewed here and nowhere else, before it ends, one at a time: 1. lock, 2. read again, since the
@@ -27,7 +28,7 @@ from keyhole.vault.custody import seal_secret
 from keyhole.vault.interface import SecretReading, SecretUnavailable, mark_of
 from keyhole.vault.login_file import LoginFile, LoginFileContents
 from keyhole.vault.login_lock import locked
-from keyhole.vault.login_providers import PROVIDERS, locate_login
+from keyhole.vault.login_providers import locate_login, login_provider
 from keyhole.vault.secret_lifetime import FRESH, SecretLifetime
 
 if TYPE_CHECKING:
@@ -100,18 +101,20 @@ class LoginSource:
         writable: tuple[Path, ...],
         reach: EndpointAccess | None,
         failures: RenewalFailures,
+        audiences: Mapping[SecretRef, frozenset[str]],
     ) -> None:
         self._home = home
         self._env = env
         self._writable = writable
         self._reach = reach
         self._failures = failures
+        self._audiences = audiences
         self._renewing = threading.Lock()
         self._over = threading.Event()
 
     def read(self, ref: SecretRef) -> SecretReading:
         """The access token, renewed first if it is about to end."""
-        provider, path = PROVIDERS[ref.locator], locate_login(ref, self._home, self._env)
+        provider, path = login_provider(ref.locator), locate_login(ref, self._home, self._env)
         if not os.path.lexists(path):
             why = f"there is no {visible(str(path))}; log in on this host: {provider.again}"
             raise SecretUnavailable(ref, why)
@@ -140,6 +143,10 @@ class LoginSource:
 
     def _read(self, ref: SecretRef, provider: LoginProvider, file: LoginFile) -> SecretReading:
         held, why = _load(provider, file), ""
+        hosts = self._audiences.get(ref, frozenset())
+        objection = provider.objection(held.contents.document, hosts)
+        if objection:
+            raise SecretUnavailable(ref, objection)
         if held.left < OLD and held.renewable:
             held, why = self._renew(provider, file, held)
         if held.left <= 0:

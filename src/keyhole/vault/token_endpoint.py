@@ -1,8 +1,8 @@
-"""Sends one POST to a token endpoint, over verified TLS, within bounds.
+"""Sends one request to an endpoint that issues tokens, over verified TLS, within bounds.
 
-Called by `login_source.py`, from a thread without a loop. The host is a constant of the provider's,
-and no sandbox influences it. The dialler of the data plane resolves, judges, dials and verifies it,
-under the same policy (I4).
+Called by `login_source.py` and `github_app_source.py`, from threads without a loop, and by the
+steps of a login in `oauth/`. No sandbox influences the host. The dialler of the data plane
+resolves, judges, dials and verifies it, under the same policy (I4); no redirect is followed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.model.errors import Malformed, UpstreamFailed
-from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.system.dialler import own_dialler
-from keyhole.system.https import HttpsPost, post
-from keyhole.vault.login_provider import read_document
+from keyhole.system.https import HttpsRequest, exchange
+from keyhole.vault.json_document import read_document
 
 if TYPE_CHECKING:
-    from keyhole.vault.login_provider import Document, EndpointAccess, LoginTokenRequest
+    from keyhole.model.https_url import HttpsUrl
+    from keyhole.vault.json_document import Document
+    from keyhole.vault.login_provider import EndpointAccess, LoginTokenRequest
 
 DIALLING = 10.0
 """Seconds for a connection and its TLS; before that nothing is spent."""
@@ -35,8 +36,30 @@ SPENT = frozenset(
 """Codes for a refresh token that is no longer valid (RFC 6749 §5.2, and OpenAI's own)."""
 
 
+class EndpointAnswer(Struct, frozen=True, eq=False):
+    """The result of a request. The zero value has neither an answer nor a reason."""
+
+    status: int = 0
+    """0: there was no answer."""
+    document: Document | None = None
+    """The JSON object in it, if it is one."""
+    challenges: tuple[str, ...] = ()
+    why: str = ""
+    """The reason why there is no answer, in our own words."""
+
+    def __repr__(self) -> str:
+        return f"EndpointAnswer({self.status}, {self.why!r})"
+
+    @property
+    def error(self) -> str:
+        """The code of an error (RFC 6749 §5.2), which may be nested; empty if there is none."""
+        error = (self.document or {}).get("error")
+        code = error.get("code") if isinstance(error, dict) else error
+        return code if isinstance(code, str) else ""
+
+
 class TokenAnswer(Struct, frozen=True, eq=False):
-    """The result of a request. The zero value has neither a token nor a reason."""
+    """The result of a renewal. The zero value has neither a token nor a reason."""
 
     document: Document | None = None
     """The endpoint's answer, if there was one."""
@@ -50,40 +73,56 @@ class TokenAnswer(Struct, frozen=True, eq=False):
 
 
 def request_token(request: LoginTokenRequest, reach: EndpointAccess) -> TokenAnswer:
+    """Send the request and judge the answer. Raises nothing."""
+    return _judge(request.url.host.name, send_request(request, reach))
+
+
+def send_request(request: LoginTokenRequest, reach: EndpointAccess) -> EndpointAnswer:
     """Send the request and read the answer. Raises nothing."""
-    return asyncio.run(_ask(request, reach))
+    where = request.url
+    sent = HttpsRequest(
+        where.authority,
+        where.target,
+        request.kind,
+        request.body,
+        request.agent,
+        authorization=request.authorization,
+    )
+    return asyncio.run(ask_endpoint(where, sent, reach))
 
 
-async def _ask(request: LoginTokenRequest, reach: EndpointAccess) -> TokenAnswer:
-    host = Host.parse(request.host)
+async def ask_endpoint(
+    where: HttpsUrl, request: HttpsRequest, reach: EndpointAccess
+) -> EndpointAnswer:
+    """Send a request to the host of a URL. Raises nothing."""
+    host = where.host
     try:
         async with asyncio.timeout(min(DIALLING, reach.patience)):
             stream = await own_dialler().dial_verified(
-                reach.book(), host, DEFAULT_PORT, reach.context()
+                reach.book(), host, where.port, reach.context()
             )
     except UpstreamFailed as failed:
-        return TokenAnswer(why=f"{request.host} cannot be reached: {failed} ({failed.reason})")
+        return EndpointAnswer(why=f"{host} cannot be reached: {failed} ({failed.reason})")
     except OSError as error:
-        return TokenAnswer(why=f"{request.host} cannot be reached: {_words(error)}")
-    sent = HttpsPost(request.host, request.path, request.kind, request.body, request.agent)
+        return EndpointAnswer(why=f"{host} cannot be reached: {_words(error)}")
     try:
         async with asyncio.timeout(reach.patience):
-            answer = await post(stream, sent, MAX_ANSWER)
+            answer = await exchange(stream, request, MAX_ANSWER)
     except (OSError, Malformed) as error:
-        return TokenAnswer(why=f"{request.host} gave no answer: {_words(error)}")
-    return _judge(request.host, answer.status, answer.body)
+        return EndpointAnswer(why=f"{host} gave no answer: {_words(error)}")
+    return EndpointAnswer(answer.status, read_document(answer.body), answer.challenges)
 
 
-def _judge(host: str, status: int, body: bytes) -> TokenAnswer:
-    found = read_document(body)
-    if status == 200 and found is not None:
-        return TokenAnswer(found)
-    error = (found or {}).get("error")
-    code = error.get("code") if isinstance(error, dict) else error
-    if 400 <= status < 500 and isinstance(code, str) and code in SPENT:
-        return TokenAnswer(why=f"{host} says {code}", spent=True)
+def _judge(host: str, answer: EndpointAnswer) -> TokenAnswer:
+    if not answer.status:
+        return TokenAnswer(why=answer.why)
+    if answer.status == 200 and answer.document is not None:
+        return TokenAnswer(answer.document)
+    if 400 <= answer.status < 500 and answer.error in SPENT:
+        return TokenAnswer(why=f"{host} says {answer.error}", spent=True)
     # The body is not shown: it may repeat the request.
-    return TokenAnswer(why=f"{host} answered {status}" + (" and no JSON" if status == 200 else ""))
+    no_json = " and no JSON" if answer.status == 200 else ""
+    return TokenAnswer(why=f"{host} answered {answer.status}{no_json}")
 
 
 def _words(error: OSError | Malformed) -> str:

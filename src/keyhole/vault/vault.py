@@ -55,6 +55,8 @@ class VaultContext(Struct, frozen=True):
     """How a login is renewed; None: it is used without renewal, while it lasts."""
     failures: RenewalFailures = field(default_factory=RenewalFailures)
     """Recent failures of renewals; one for all vaults of a process."""
+    audiences: Mapping[SecretRef, frozenset[str]] = field(default_factory=dict)
+    """The host patterns that each secret would be sent to."""
     changed: Callable[[SecretRef], Path | None] = lambda _: None
     """Returns a file of an `exec:` command that has changed since it was accepted."""
 
@@ -68,7 +70,12 @@ class Vault:
         self._children = Children()
         self._stored = StoreSource(Store(ground.store, ground.keyrings), ground.ask)
         self._logins = LoginSource(
-            ground.home, ground.env, ground.writable, ground.reach, ground.failures
+            ground.home,
+            ground.env,
+            ground.writable,
+            ground.reach,
+            ground.failures,
+            ground.audiences,
         )
         self._sources: dict[SecretScheme, SecretSource] = {
             SecretScheme.FILE: FileSource(

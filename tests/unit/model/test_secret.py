@@ -168,6 +168,7 @@ MAY_REVEAL: frozenset[str] = frozenset(
         "inject/credential.py",  # renders what is written, and what answers are searched for
         "inject/service_account.py",  # signs with a key file, or sends its refresh token, to Google
         "inject/sigv4.py",  # signs with AWS keys and writes their session token
+        "vault/login_flow.py",  # sends a configured client's secret to the issuer of a login
         "vault/envelope.py",  # encrypts what is stored, and stretches the passphrase
     }
 )
@@ -230,6 +231,7 @@ def test_the_search_for_reveal_finds_it(source: str) -> None:
         ),
         ("unsafe-env:GH_TOKEN", SecretScheme.UNSAFE_ENV, "GH_TOKEN"),
         ("login:claude", SecretScheme.LOGIN, "claude"),
+        ("login:my-tracker.2", SecretScheme.LOGIN, "my-tracker.2"),
     ],
 )
 def test_a_reference_names_its_source_and_what_to_read(
@@ -275,7 +277,8 @@ REFUSED = {
     "SERVICE/NAME": ["keyring:github", "keyring:/ann", "keyring:github/"],
     "quoting": ["exec:gh 'auth", "exec:gh \\"],
     "wants a command": ["exec:''", "exec:'' x"],
-    "one of claude, codex, google": ["login:Claude", "login:../claude"],
+    "small letters": ["login:Claude", "login:CODEX"],
+    "the name of a login": ["login:../claude", "login:.x", "login:a b", "login:" + "x" * 65],
     "one variable": [
         "unsafe-env:$GH_TOKEN",
         "unsafe-env:GH TOKEN",

@@ -8,7 +8,7 @@ import pytest
 
 from keyhole.model.decision import Reason
 from keyhole.model.host import Host
-from keyhole.policy.address import decide_address
+from keyhole.policy.address import decide_address, has_exception, public_alone
 from tests.rigs.policies import book
 
 BOOK = book(
@@ -110,3 +110,17 @@ def test_an_address_of_this_host_is_like_loopback() -> None:
         assert (refused.allowed, refused.reason) == (False, Reason.ADDRESS_LOOPBACK)
         assert decide_address(BOOK, host, port, address).allowed
     assert decide_address(BOOK, LOCAL, 8443, public, own=True).reason is Reason.CONNECT_OVERRIDE
+
+
+def test_hosts_that_another_server_names_have_none_of_the_policys_exceptions() -> None:
+    """I4: a public service names an endpoint of the private network. Control: with them."""
+    inside, public = ipaddress.ip_address("10.1.2.3"), public_alone(BOOK)
+    assert decide_address(BOOK, CORP, 443, inside).allowed
+    assert decide_address(public, CORP, 443, inside).reason == Reason.ADDRESS_PRIVATE
+    assert not decide_address(public, LOCAL, 8443, ipaddress.ip_address("127.0.0.1")).allowed
+    assert [has_exception(BOOK, host, 8443) for host in (CORP, LOCAL, PUBLIC)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not has_exception(BOOK, LOCAL, 443)

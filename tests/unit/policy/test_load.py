@@ -98,6 +98,17 @@ prompts = ["review_*"]
 server_requests = ["roots"]
 endpoints = ["/mcp?read_only=true"]
 pin = true
+[services.tracker]
+hosts = ["mcp.tracker.example"]
+inject = { header = "Authorization", value = "Bearer {secret}" }
+secret = "login:tracker"
+allow = ["POST /mcp"]
+[services.tracker.login]
+url = "https://mcp.tracker.example/mcp"
+issuer = "https://auth.tracker.example"
+client = "keyhole-at-work"
+client_secret = "store:tracker-client"
+scopes = ["read"]
 [limits]
 requests_per_second = 7
 concurrent_requests = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keyhole.model.errors import Malformed
-from keyhole.system.https import MAX_HEAD, AnswerReader, HttpsAnswer, HttpsPost
+from keyhole.system.https import MAX_HEAD, AnswerReader, HttpsAnswer, HttpsRequest
 
 LIMIT = 1000
 WHOLE = {
@@ -78,5 +78,5 @@ def test_what_is_too_long_or_malformed_is_refused(data: bytes, why: str, step: i
 
 
 def test_what_is_sent_and_what_comes_is_in_no_repr() -> None:
-    assert "refresh" not in repr(HttpsPost("a.example", "/", "text/plain", b"refresh"))
+    assert "refresh" not in repr(HttpsRequest("a.example", "/", "text/plain", b"refresh"))
     assert "access" not in repr(HttpsAnswer(200, b"access"))

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyhole.vault.codex_login import UNDATED, CodexLogin
-from keyhole.vault.login_provider import (
+from keyhole.vault.json_document import (
     MAX_TOKEN,
-    LoginTokens,
     claims,
     lifetime,
     moment,
@@ -20,6 +19,7 @@ from keyhole.vault.login_provider import (
     token,
     write_document,
 )
+from keyhole.vault.login_provider import LoginTokens
 from keyhole.vault.login_providers import PROVIDERS
 from keyhole.vault.secret_lifetime import MAX_LIFE
 from tests.rigs.vault.tokenserver import unsigned
@@ -62,7 +62,7 @@ def test_any_file_and_any_answer_give_tokens_or_words(
         assert all(token(line) for line in tokens.access.split("\n"))
         assert "access" not in repr(tokens)
         request = provider.request(document, tokens)
-        assert "\n" not in request.host + request.path + request.kind + request.agent
+        assert "\n" not in request.url.text + request.kind + request.agent
     renewed = provider.renewed(document, answer, 1.8e9)
     assert spelled(document) == before  # a value, not changed in place
     if renewed is not None:

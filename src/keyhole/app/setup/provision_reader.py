@@ -13,15 +13,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from keyhole.app.setup.client_setup import inspects_tls
+from keyhole.app.setup.endpoint_access import endpoint_access
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy, find_changed
 from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.provision import Provision
-from keyhole.app.setup.root_reader import open_roots, origin_context
+from keyhole.app.setup.root_reader import open_roots
 from keyhole.model.errors import Refused
 from keyhole.model.text import visible
-from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.files.trusted_programs import refuse_writable_programs
-from keyhole.vault.login_provider import EndpointAccess
 from keyhole.vault.login_source import RenewalFailures
 from keyhole.vault.source_paths import trusted_paths
 from keyhole.vault.vault import Vault, VaultContext
@@ -127,8 +126,9 @@ class ProvisionReader(Struct, frozen=True):
                 },
                 writable=writable,
                 ask=self.ask,
-                reach=_reach(policy, examined),
+                reach=endpoint_access(policy, examined),
                 failures=self.failures,
+                audiences=_audiences(policy),
                 changed=lambda ref: find_changed(examined, self.places.home, ref),
             )
         )
@@ -161,12 +161,14 @@ def _stay(path: Path, found: str) -> None:
         raise Refused(f"{visible(str(path))} leads elsewhere: what was accepted is another file")
 
 
-def _reach(policy: Policy, examined: ExaminedPolicy) -> EndpointAccess:
-    """How logins are renewed: with this policy's roots, addresses and proxy, never through a
-    sandbox."""
-    return EndpointAccess(
-        book=lambda: Rulebook(policy), context=lambda: origin_context(open_roots(policy, examined))
-    )
+def _audiences(policy: Policy) -> dict[SecretRef, frozenset[str]]:
+    """The host patterns that each secret would be sent to."""
+    found: dict[SecretRef, frozenset[str]] = {}
+    for service in policy.services:
+        if service.secret is not None:
+            others = found.get(service.secret, frozenset())
+            found[service.secret] = others.union(service.credential_hosts)
+    return found
 
 
 def _programs(policy: Policy, examined: ExaminedPolicy) -> dict[SecretRef, Path]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import secrets
 import socket
 from typing import TYPE_CHECKING
 
@@ -13,11 +11,11 @@ import uvicorn
 
 from keyhole.app.monitor.log_store import LogStore
 from keyhole.app.run.port_claims import PortClaim
+from keyhole.app.setup.redirect_file import RedirectFile
 from keyhole.app.web.access import WebAccess
 from keyhole.app.web.bounded_connection import BoundedConnection
 from keyhole.app.web.guard import WebGuard
 from keyhole.app.web.web_api import WebApi
-from keyhole.control.socket_directory import open_directory
 from keyhole.model.errors import Refused
 from keyhole.system.tcp_peer import tcp_peer_user, tells_tcp_peers
 
@@ -50,8 +48,8 @@ class WebServer:
         self._claim = PortClaim.take(paths.ports, self.port)
         self.access = WebAccess(self.port)
         self._api = WebApi(self.access, paths, LogStore(paths.audit), search_path, policy)
-        self._api.opened = self._remove_redirect
-        self._redirect: Path | None = None
+        self._redirect = RedirectFile(paths.runtime, "web")
+        self._api.opened = self._redirect.remove
         self._tells_peers = tells_tcp_peers()
 
     async def serve(self) -> None:
@@ -78,20 +76,8 @@ class WebServer:
             self.close()
 
     def write_redirect(self, link: str) -> Path:
-        """A file that leads a browser to the link, readable by this user alone.
-
-        Attack: the link as an argument of the browser's start, which every user of this host can
-        read in the list of processes, and open sooner.
-        """
-        self._remove_redirect()
-        os.close(open_directory(self._paths.runtime, make=True))
-        path = self._paths.runtime / f"web-{secrets.token_hex(8)}.html"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
-            # The link has letters, digits, `-` and `_` after its address: nothing to escape.
-            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={link}">\n')
-        self._redirect = path
-        return path
+        """A file that leads a browser to the link, readable by this user alone."""
+        return self._redirect.write(link)
 
     def _is_foreign(self, port: int) -> bool:
         """Whether another user's process has connected from this port, or one that the kernel does
@@ -100,16 +86,10 @@ class WebServer:
 
     def close(self) -> None:
         """Give everything back."""
-        self._remove_redirect()
+        self._redirect.remove()
         self._socket.close()
         if self._claim is not None:
             self._claim.release()
-
-    def _remove_redirect(self) -> None:
-        path, self._redirect = self._redirect, None
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 class _EndingServer(uvicorn.Server):

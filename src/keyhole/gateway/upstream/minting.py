@@ -17,7 +17,7 @@ from keyhole.inject.scrub import Needles
 from keyhole.inject.service_account import MAX_ANSWER, read_token, token_request
 from keyhole.model.errors import CredentialUnusable, Malformed, UpstreamFailed
 from keyhole.model.host import DEFAULT_PORT, Host
-from keyhole.system.https import HttpsPost, post
+from keyhole.system.https import HttpsRequest, exchange
 
 if TYPE_CHECKING:
     import ssl
@@ -121,5 +121,5 @@ class Minting:
         stream = await upstream.dial_verified(
             self._book, Host.parse(request.host), DEFAULT_PORT, trust
         )
-        sent = HttpsPost(request.host, request.path, _FORM, request.body)
-        return await post(stream, sent, MAX_ANSWER)
+        sent = HttpsRequest(request.host, request.path, _FORM, request.body)
+        return await exchange(stream, sent, MAX_ANSWER)
