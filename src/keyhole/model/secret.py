@@ -55,6 +55,7 @@ class SecretScheme(enum.StrEnum):
     EXEC = "exec"
     UNSAFE_ENV = "unsafe-env"
     LOGIN = "login"
+    GITHUB_APP = "github-app"
 
 
 LOGINS = ("claude", "codex", "google")
@@ -63,6 +64,9 @@ name after `login:` is that of a login which `keyhole login` made."""
 
 MAX_LOGIN_NAME = 64
 """Characters of a login's name, which is a file's name too."""
+
+MAX_APP_ID = 48
+"""Characters of an app's id: a number, or a client id of 20."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
@@ -140,6 +144,11 @@ def _check_login(locator: str) -> None:
         )
 
 
+def _check_app(locator: str) -> None:
+    if not (locator.isascii() and locator.isalnum()) or len(locator) > MAX_APP_ID:
+        raise Unparsable("'github-app:' wants the app's id, a number, or its client id")
+
+
 def _check_nothing(locator: str) -> None:
     """A file's path is judged where it is opened."""
 
@@ -151,4 +160,5 @@ _CHECKS = {
     SecretScheme.EXEC: _check_exec,
     SecretScheme.UNSAFE_ENV: _check_variable,
     SecretScheme.LOGIN: _check_login,
+    SecretScheme.GITHUB_APP: _check_app,
 }

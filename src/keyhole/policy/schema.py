@@ -261,7 +261,7 @@ _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.
 _RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
 _KEPT = kinds.list_of('`"header:NAME"`', _kept)
 _SECRET = kinds.text(
-    "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login):.+$"
+    "reference", SecretRef.parse, "^(store|keyring|file|exec|unsafe-env|login|github-app):.+$"
 )
 _URL = kinds.text("https URL", HttpsUrl.parse, "^https://[^#@]+$")
 _SCOPES = kinds.list_of("scopes", parse_scope)
@@ -459,8 +459,8 @@ KEYS = (
     _key("services.*.hosts", _PATTERNS, "catalogue's",
          "required for a service of your own"),
     _key("services.*.secret", _SECRET, "none",
-         "`store:`, `keyring:`, `file:`, `exec:`, `login:` or `unsafe-env:`; absent: inspected "
-         "without a credential", user=True),
+         "`store:`, `keyring:`, `file:`, `exec:`, `login:`, `github-app:` or `unsafe-env:`; "
+         "absent: inspected without a credential", user=True),
     _key("services.*.secret_life", kinds.DURATION, "–",
          "how long the output of an `exec:` command is used; absent: as long as the session"),
     _key("services.*.login.url", _URL, "found by asking its host",

@@ -16,6 +16,7 @@ from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretScheme
 from keyhole.policy.budget import Budget, ServiceLimits
+from keyhole.policy.github_app import app_grant
 from keyhole.policy.kinds import nearest
 from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
@@ -397,8 +398,17 @@ def _check_login(words: ServiceSettings, service: Service) -> None:
         words.fault("login.url", f"{url.host} is not one of its hosts that get the secret")
 
 
+def _check_app(words: ServiceSettings, service: Service) -> None:
+    if service.secret is not None and service.secret.source is SecretScheme.GITHUB_APP:
+        try:
+            app_grant(service)
+        except Unparsable as error:
+            words.fault("secret", error.message, error.hint)
+
+
 def _check(words: ServiceSettings, service: Service) -> None:
     _check_login(words, service)
+    _check_app(words, service)
     limits = service.limits
     if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
         # If this were accepted, the budget would never be used up (I10).

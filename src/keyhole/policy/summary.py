@@ -42,6 +42,7 @@ _REACHES = {
     SecretScheme.UNSAFE_ENV: "reads a variable of this host",
     SecretScheme.KEYRING: "reads the keyring of this host",
     SecretScheme.LOGIN: "uses and renews a login of this host",
+    SecretScheme.GITHUB_APP: "mints tokens by an app's key in the store",
 }
 
 _CI_DEFINITIONS = tuple(Glob(tuple(path.split("/"))) for path in DEFAULT_DENY_PATHS)

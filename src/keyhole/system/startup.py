@@ -109,8 +109,12 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.model.host": (3, "in the table of operations; brings idna and ipaddress"),
     "keyhole.control.endpoints": (6, "only for verbs that ask every run"),
     "keyhole.host.program_output": (5, "brings subprocess; only for a preset that asks a program"),
+    "keyhole.vault.github_app": (60, "brings ciphers; only for a GitHub App"),
     "keyhole.vault.envelope": (7, "brings ciphers; only for a store with a passphrase"),
-    "keyhole.vault.token_endpoint": (41, "brings asyncio and TLS; only to renew a login"),
+    "keyhole.vault.token_endpoint": (
+        41,
+        "brings asyncio and TLS; only to ask for a token",
+    ),
     "prometheus_client": (49, "brings an HTTP server; only when metrics are asked for"),
     # Not for time.
     "keyhole.inject.prefilter": (2, "not for time: a process with secrets loads it to search"),

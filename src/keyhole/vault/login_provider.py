@@ -44,7 +44,7 @@ class LoginTokens(Struct, frozen=True, eq=False):
 
 
 class LoginTokenRequest(Struct, frozen=True, eq=False):
-    """One POST to the endpoint that renews a login."""
+    """One request to an endpoint that issues tokens."""
 
     url: HttpsUrl
     kind: str
@@ -52,6 +52,8 @@ class LoginTokenRequest(Struct, frozen=True, eq=False):
     body: bytes
     agent: str = "keyhole"
     authorization: str = ""
+    method: str = "POST"
+    accept: str = "application/json"
 
     __repr__ = redacted_repr("body", "authorization")
 

@@ -77,8 +77,10 @@ def request_token(request: LoginTokenRequest, reach: EndpointAccess) -> TokenAns
     return _judge(request.url.host.name, send_request(request, reach))
 
 
-def send_request(request: LoginTokenRequest, reach: EndpointAccess) -> EndpointAnswer:
-    """Send the request and read the answer. Raises nothing."""
+def send_request(
+    request: LoginTokenRequest, reach: EndpointAccess, limit: int = MAX_ANSWER
+) -> EndpointAnswer:
+    """Send the request and read `limit` bytes of the answer at most. Raises nothing."""
     where = request.url
     sent = HttpsRequest(
         where.authority,
@@ -86,15 +88,17 @@ def send_request(request: LoginTokenRequest, reach: EndpointAccess) -> EndpointA
         request.kind,
         request.body,
         request.agent,
+        method=request.method,
         authorization=request.authorization,
+        accept=request.accept,
     )
-    return asyncio.run(ask_endpoint(where, sent, reach))
+    return asyncio.run(ask_endpoint(where, sent, reach, limit))
 
 
 async def ask_endpoint(
-    where: HttpsUrl, request: HttpsRequest, reach: EndpointAccess
+    where: HttpsUrl, request: HttpsRequest, reach: EndpointAccess, limit: int = MAX_ANSWER
 ) -> EndpointAnswer:
-    """Send a request to the host of a URL. Raises nothing."""
+    """Send a request to the host of a URL, and read `limit` bytes at most. Raises nothing."""
     host = where.host
     try:
         async with asyncio.timeout(min(DIALLING, reach.patience)):
@@ -107,7 +111,7 @@ async def ask_endpoint(
         return EndpointAnswer(why=f"{host} cannot be reached: {_words(error)}")
     try:
         async with asyncio.timeout(reach.patience):
-            answer = await exchange(stream, request, MAX_ANSWER)
+            answer = await exchange(stream, request, limit)
     except (OSError, Malformed) as error:
         return EndpointAnswer(why=f"{host} gave no answer: {_words(error)}")
     return EndpointAnswer(answer.status, read_document(answer.body), answer.challenges)

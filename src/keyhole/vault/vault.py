@@ -19,6 +19,7 @@ from keyhole.system.child import Children
 from keyhole.vault.command_source import CommandSource
 from keyhole.vault.custody import admit_reading
 from keyhole.vault.file_source import FileSource
+from keyhole.vault.github_app_source import GitHubAppSource
 from keyhole.vault.interface import FetchedSecret, SecretUnavailable
 from keyhole.vault.keyrings import Keyrings, KeyringSource
 from keyhole.vault.login_source import LoginSource, RenewalFailures
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from keyhole.policy.github_app import AppGrant
     from keyhole.vault.interface import SecretSource
     from keyhole.vault.login_provider import EndpointAccess
 
@@ -57,6 +59,8 @@ class VaultContext(Struct, frozen=True):
     """Recent failures of renewals; one for all vaults of a process."""
     audiences: Mapping[SecretRef, frozenset[str]] = field(default_factory=dict)
     """The host patterns that each secret would be sent to."""
+    apps: Mapping[SecretRef, AppGrant] = field(default_factory=dict)
+    """What the token of each GitHub App is for."""
     changed: Callable[[SecretRef], Path | None] = lambda _: None
     """Returns a file of an `exec:` command that has changed since it was accepted."""
 
@@ -94,6 +98,7 @@ class Vault:
             SecretScheme.STORE: self._stored,
             SecretScheme.KEYRING: KeyringSource(ground.keyrings),
             SecretScheme.LOGIN: self._logins,
+            SecretScheme.GITHUB_APP: GitHubAppSource(self._stored, ground.apps, ground.reach),
         }
 
     def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> FetchedSecret:

@@ -168,6 +168,7 @@ MAY_REVEAL: frozenset[str] = frozenset(
         "inject/credential.py",  # renders what is written, and what answers are searched for
         "inject/service_account.py",  # signs with a key file, or sends its refresh token, to Google
         "inject/sigv4.py",  # signs with AWS keys and writes their session token
+        "vault/github_app.py",  # signs with an app's key
         "vault/login_flow.py",  # sends a configured client's secret to the issuer of a login
         "vault/envelope.py",  # encrypts what is stored, and stretches the passphrase
     }
@@ -231,6 +232,7 @@ def test_the_search_for_reveal_finds_it(source: str) -> None:
         ),
         ("unsafe-env:GH_TOKEN", SecretScheme.UNSAFE_ENV, "GH_TOKEN"),
         ("login:claude", SecretScheme.LOGIN, "claude"),
+        ("github-app:12345", SecretScheme.GITHUB_APP, "12345"),
         ("login:my-tracker.2", SecretScheme.LOGIN, "my-tracker.2"),
     ],
 )
@@ -277,6 +279,7 @@ REFUSED = {
     "SERVICE/NAME": ["keyring:github", "keyring:/ann", "keyring:github/"],
     "quoting": ["exec:gh 'auth", "exec:gh \\"],
     "wants a command": ["exec:''", "exec:'' x"],
+    "the app's id": ["github-app:a/b", "github-app:" + "1" * 49, "github-app:é"],
     "small letters": ["login:Claude", "login:CODEX"],
     "the name of a login": ["login:../claude", "login:.x", "login:a b", "login:" + "x" * 65],
     "one variable": [

@@ -53,7 +53,10 @@ def test_every_source_is_there(world: World) -> None:
     vault = world.vault()
     for text in texts:
         assert vault.fetch(ref(text)).secret.reveal() == VALUE
-    assert {ref(t).source for t in texts} == set(SecretScheme)
+    # What a token is minted for, test_github_app.py has.
+    assert {ref(t).source for t in texts} == set(SecretScheme) - {SecretScheme.GITHUB_APP}
+    with pytest.raises(SecretUnavailable, match="github-app-1"):
+        vault.fetch(ref("github-app:1"))
 
 
 # ── unsafe-env ────────────────────────────────────────────────────────────────────────────────────

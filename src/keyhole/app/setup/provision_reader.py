@@ -19,7 +19,9 @@ from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.provision import Provision
 from keyhole.app.setup.root_reader import open_roots
 from keyhole.model.errors import Refused
+from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
+from keyhole.policy.github_app import app_grant
 from keyhole.sandbox.files.trusted_programs import refuse_writable_programs
 from keyhole.vault.login_source import RenewalFailures
 from keyhole.vault.source_paths import trusted_paths
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.app.setup.policy_file import PolicyWithPresets
     from keyhole.model.secret import SecretRef
+    from keyhole.policy.github_app import AppGrant
     from keyhole.policy.learning_mode import LearningMode
     from keyhole.policy.policy import Policy
     from keyhole.vault.interface import FetchedSecret, SecretUnavailable
@@ -129,6 +132,7 @@ class ProvisionReader(Struct, frozen=True):
                 reach=endpoint_access(policy, examined),
                 failures=self.failures,
                 audiences=_audiences(policy),
+                apps=_apps(policy),
                 changed=lambda ref: find_changed(examined, self.places.home, ref),
             )
         )
@@ -169,6 +173,15 @@ def _audiences(policy: Policy) -> dict[SecretRef, frozenset[str]]:
             others = found.get(service.secret, frozenset())
             found[service.secret] = others.union(service.credential_hosts)
     return found
+
+
+def _apps(policy: Policy) -> dict[SecretRef, AppGrant]:
+    """What the token of each GitHub App is for."""
+    return {
+        service.secret: app_grant(service)
+        for service in policy.services
+        if service.secret is not None and service.secret.source is SecretScheme.GITHUB_APP
+    }
 
 
 def _programs(policy: Policy, examined: ExaminedPolicy) -> dict[SecretRef, Path]:

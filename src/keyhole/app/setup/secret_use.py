@@ -18,6 +18,7 @@ from keyhole.policy.document import parse_document
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.reader import read_settings
 from keyhole.policy.schema import USER_KEYS
+from keyhole.vault.github_app_source import key_reference
 from keyhole.vault.login_providers import locate_login
 from keyhole.vault.source_paths import locate
 
@@ -37,6 +38,7 @@ _KINDS = {
     SecretScheme.EXEC: "command",
     SecretScheme.UNSAFE_ENV: "variable",
     SecretScheme.LOGIN: "login",
+    SecretScheme.GITHUB_APP: MISSING,
 }
 
 
@@ -109,7 +111,8 @@ def known_secrets(
             found.append(use)
     rows = []
     for ref, users in using.items():
-        entry = stored.get(ref)
+        is_app = ref.source is SecretScheme.GITHUB_APP
+        entry = stored.get(key_reference(ref) if is_app else ref)
         if entry:
             rows.append(KnownSecret(ref, entry.kept, entry.since, tuple(users)))
         elif ref.source in (SecretScheme.FILE, SecretScheme.LOGIN):
