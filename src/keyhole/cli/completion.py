@@ -49,6 +49,8 @@ WORDS = {
     "keyhole secret test name": "secrets",
     "keyhole secret rotate name": "secrets",
     "keyhole secret rm name": "secrets",
+    "keyhole login name": "login-targets",
+    "keyhole logout name": "logins",
     "keyhole help words": "verbs",
 }
 """The kind of names that complete an argument, by its verb and name."""

@@ -6,20 +6,26 @@ line that is being typed.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.containers.named_sandbox import list_sandboxes
 from keyhole.app.run.finding_store import FindingStore
 from keyhole.app.setup.agent_profiles import FileProfiles
 from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.host_paths import find_policy
 from keyhole.cli.gateway_client import find_gateways
+from keyhole.cli.named_policy import read_policy
 from keyhole.cli.parser import VERBS
-from keyhole.cli.verb_context import find_host_paths
+from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.control.client import ControlFailed
 from keyhole.control.endpoints import ask_all
 from keyhole.model.errors import KeyholeError
+from keyhole.model.secret import LOGINS, SecretScheme
 from keyhole.model.text import visible
 from keyhole.sandbox.homes.home_store import HomeStore
+from keyhole.vault.kept_login import SUFFIX, logins_directory
 from keyhole.vault.store import DIRECTORY, Store
 
 if TYPE_CHECKING:
@@ -70,11 +76,29 @@ def _homes() -> Iterable[str]:
     return [each.key.policy for each in HomeStore(find_host_paths().homes).list(measured=False)]
 
 
+def _logins() -> Iterable[str]:
+    """Logins that are there, to be made again or ended."""
+    directory = logins_directory(find_host_paths().home, environment())
+    own = (name.removesuffix(SUFFIX) for name in os.listdir(directory) if name.endswith(SUFFIX))
+    return [name for name in own if not name.startswith(".")]
+
+
+def _login_targets() -> Iterable[str]:
+    """Services of the policy here that are logged in to, and clients that everybody knows."""
+    places = find_host_paths()
+    path = find_policy(Path.cwd(), places.home)
+    services = read_policy(path, places, FileCatalogue()).loaded.policy.services
+    used = (s.name for s in services if s.secret and s.secret.source is SecretScheme.LOGIN)
+    return [*LOGINS, *used]
+
+
 NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "agents": FileProfiles,
     "asks": _asks,
     "services": FileCatalogue,
     "secrets": _secrets,
+    "logins": _logins,
+    "login-targets": _login_targets,
     "sessions": _sessions,
     "sandboxes": _sandboxes,
     "running": _running,

@@ -159,7 +159,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
         "*.example.org",
         "db.corp.example:5432",
     ]
-    model, forge, billing, server = policy.services
+    model, forge, billing, server, _ = policy.services
     assert model.secret == SecretRef(SecretScheme.STORE, "model")
     assert forge.git is not None
     assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
