@@ -11,6 +11,7 @@ import shlex
 from msgspec import Struct, field
 
 from keyhole.inject.injection import Injection
+from keyhole.inject.model_api import JudgedPaths
 from keyhole.inject.placeholder import TokenShape
 from keyhole.inject.slots import Slot
 from keyhole.inject.token_usage import UsageFormat
@@ -89,6 +90,8 @@ class ServiceHost(Struct, frozen=True):
     so do cookies in `keep`."""
     bodies: tuple[AccessRule, ...] = ()
     """Requests that have a body although HTTP defines none for their method."""
+    judged: tuple[JudgedPaths, ...] = ()
+    """Requests whose bodies are judged; where there are some, other bodies are closed."""
     catalogued: bool = False
     """Whether the catalogue knows these hosts; otherwise they are the user's own servers."""
 
@@ -141,6 +144,12 @@ class Service(Struct, frozen=True):
     """Seconds that the output of an `exec:` source is used; None: as it declares, or for ever."""
     http: HttpVersion | None = None
     """The one version of HTTP that its clients may speak; None: either."""
+    features: tuple[str, ...] = ()
+    """What its provider may do by itself when a body asks for it."""
+    models: tuple[str, ...] = ()
+    """Patterns of the models that may be used; empty: any."""
+    max_tokens: int | None = None
+    """The longest answer that a request may ask for; None: any."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:

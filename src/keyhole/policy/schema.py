@@ -124,6 +124,22 @@ class PolicyKey(Struct, frozen=True):
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
+_FEATURE = re.compile(r"[a-z][a-z0-9-]{1,31}(?::[A-Za-z0-9._:/@+=-]{1,64})?")
+_MODEL = re.compile(r"[A-Za-z0-9._:/@+*~-]{1,128}")
+
+
+def _feature(value: str) -> str:
+    if not _FEATURE.fullmatch(value):
+        raise Unparsable("a feature is a word, as in 'web-search' or 'tool:NAME'")
+    return value
+
+
+def _model(value: str) -> str:
+    if not _MODEL.fullmatch(value):
+        raise Unparsable("a model is a name, as in 'claude-*-haiku-*'")
+    return value
+
+
 def read_service_name(value: str) -> str:
     """A service's name, as in `[services.github]`."""
     if not _NAME.fullmatch(value):
@@ -255,6 +271,8 @@ _REPOS = kinds.list_of("names", lambda value: value)
 _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
+_FEATURES = kinds.list_of("words", _feature)
+_MODELS = kinds.list_of("names", _model)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
 _RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
 _KEPT = kinds.list_of('`"header:NAME"`', _kept)
@@ -466,6 +484,12 @@ KEYS = (
          "further requests that pass, beside `allow` or the catalogue's list", default=()),
     _key("services.*.deny", _RULES, "`[]`",
          "wins over `allow`; added to the catalogue's guarded endpoints", default=()),
+    _key("services.*.features", _FEATURES, "`[]`",
+         "what the provider of a model may do by itself, as in `web-search`", default=()),
+    _key("services.*.models", _MODELS, "any",
+         "models that may be used; `*` stands for any characters", default=()),
+    _key("services.*.max_tokens", kinds.COUNT, "–",
+         "the longest answer of a model that one request may ask for"),
     _key("services.*.strip", _SLOTS, "catalogue's",
          "further places that are emptied of the client's own credentials"),
     _key("services.*.unsafe_keep", _KEPT, "`[]`",

@@ -111,6 +111,9 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         limits=_limits(words),
         secret_life=_secret_life(words),
         http=words.get("http"),
+        features=words.get("features"),
+        models=words.get("models"),
+        max_tokens=words.get("max_tokens"),
     )
     _check(words, service)
     return service
@@ -194,6 +197,7 @@ def _host(
         usage=entry.usage,
         returned=(*entry.returned, *returned),
         bodies=entry.bodies,
+        judged=entry.judged,
         catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
@@ -375,7 +379,24 @@ def _limits(words: ServiceSettings) -> ServiceLimits | None:
     return None if limits == ServiceLimits() else limits
 
 
+def _check_features(words: ServiceSettings, service: Service) -> None:
+    """What a policy opens of a model's API must be known, or have the form of what is not."""
+    apis = [judged.api for host in service.hosts for judged in host.judged if judged.api]
+    for key in ("features", "models", "max_tokens"):
+        if key in words.attempted and not apis:
+            words.fault(key, f"'{key}' is for services of models that the catalogue knows")
+            return
+    known = sorted({word for api in apis for word in api.features})
+    kinds = {kind for api in apis for kind in api.kinds}
+    for index, word in enumerate(service.features):
+        if word not in known and word.partition(":")[0] not in kinds:
+            close = nearest(word, known)
+            hint = f"did you mean '{close}'?" if close else f"known: {', '.join(known)}"
+            words.fault("features", f"features: there is no '{word}'", hint, index)
+
+
 def _check(words: ServiceSettings, service: Service) -> None:
+    _check_features(words, service)
     limits = service.limits
     if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
         # If this were accepted, the budget would never be used up (I10).

@@ -63,6 +63,11 @@ requests_per_second = 3
 concurrent_requests = 2
 bodies = { "POST /v1/messages" = "1MiB" }
 budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
+[services.thinker]
+secret = "store:thinker"
+features = ["web-search", "tool:shiny"]
+models = ["small-*"]
+max_tokens = 4000
 [services.forge]
 secret = "exec:gh auth token"
 secret_life = "1h"
@@ -148,8 +153,10 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
         "*.example.org",
         "db.corp.example:5432",
     ]
-    model, forge, billing, server = policy.services
+    model, thinker, forge, billing, server = policy.services
     assert model.secret == SecretRef(SecretScheme.STORE, "model")
+    assert thinker.features == ("web-search", "tool:shiny")
+    assert (thinker.models, thinker.max_tokens) == (("small-*",), 4000)
     assert forge.git is not None
     assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
     assert (forge.git.create, forge.git.force, forge.git.delete) == (False, True, True)
