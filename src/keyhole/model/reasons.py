@@ -196,8 +196,8 @@ REASONS: Mapping[str, ReasonInfo] = {
         "the endpoint mints, lists or moves credentials or data", "an allow that names it opens it"
     ),
     Reason.GRAPHQL: _deny(
-        "GraphQL names repositories by opaque ids and cannot be confined to those that are granted",
-        "use REST: gh api repos/OWNER/NAME/…",
+        "GraphQL is closed, or the document asks for something that is",
+        "the answer names it; at GitHub, `api` opens more (docs/github.md), elsewhere use REST",
     ),
     # bodies
     Reason.BODY_UNJUDGED: _deny("the body must be judged and cannot be read"),

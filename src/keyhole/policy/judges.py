@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.repository import Forge
+from keyhole.policy.forge_bodies import ForgeBodies
 from keyhole.policy.mcp.judge import McpJudge
 from keyhole.policy.model_features import ModelJudge
 
@@ -18,4 +20,7 @@ def make_judge(service: Service) -> BodyJudge | None:
         return McpJudge(service.name, service.mcp)
     if any(host.judged for host in service.hosts):
         return ModelJudge(service)
+    git = service.git
+    if git is not None and git.forge in (Forge.GITHUB, Forge.GITLAB):
+        return ForgeBodies(service, git)
     return None

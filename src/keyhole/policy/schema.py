@@ -54,11 +54,17 @@ class ChangesMode(enum.StrEnum):
 
 
 class ApiAccess(enum.StrEnum):
-    """How much of a forge's REST interface is open."""
+    """How much of a forge's REST and GraphQL is open. Each level has those before it."""
 
     OFF = "off"
     READ = "read"
     PULL_REQUESTS = "pull-requests"
+    MERGE = "merge"
+
+    def covers(self, other: ApiAccess) -> bool:
+        """Whether this level has what the other opens."""
+        levels = list(ApiAccess)
+        return levels.index(self) >= levels.index(other)
 
 
 class HttpVersion(enum.StrEnum):
@@ -526,8 +532,8 @@ KEYS = (
          default=tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
     _key("services.*.push_options", _PUSH_OPTIONS, "`[]`",
          "options that a push may carry (`git push -o`), as exact texts", default=()),
-    _key("services.*.api", kinds.choice(ApiAccess), "read", "how much of the forge's REST is open",
-         default=ApiAccess.READ),
+    _key("services.*.api", kinds.choice(ApiAccess), "read",
+         "how much of the forge's REST and GraphQL is open", default=ApiAccess.READ),
     _key("services.*.tools", _TOOLS, "`[]`",
          "of an MCP server: tools that may be called; others are not listed", default=()),
     _key("services.*.resources", kinds.list_of("URI globs", read_resource), "`[]`",

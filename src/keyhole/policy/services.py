@@ -258,17 +258,24 @@ def _gets_credential(template: ServiceTemplate, entry: HostTemplate) -> bool:
 def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:
     """The forge's REST rules at the granted level, once for each granted repository."""
     levels: list[tuple[str, ApiAccess, tuple[AccessRule, ...]]] = []
-    if git.api is not ApiAccess.OFF:
-        levels.append(("api_read", ApiAccess.READ, entry.api_read))
-    if git.api is ApiAccess.PULL_REQUESTS:
-        levels.append(("api_write", ApiAccess.PULL_REQUESTS, entry.api_write))
+    for key, level, rules in (
+        ("api_read", ApiAccess.READ, entry.api_read),
+        ("api_write", ApiAccess.PULL_REQUESTS, entry.api_write),
+    ):
+        if git.api.covers(level):
+            levels.append((key, level, rules))
     folds = ignores_case(git.forge)
     return [
-        RankedRule(expanded, Tier.ALLOW, f"{origin}.{key}[{i}]", folds=folds, level=level)
+        RankedRule(expanded, _tier(entry, expanded), f"{origin}.{key}[{i}]", folds, level)
         for key, level, rules in levels
         for i, rule in enumerate(rules)
         for expanded in _expand(rule, git, opaque=entry.encoded_slash)
     ]
+
+
+def _tier(entry: HostTemplate, rule: AccessRule) -> Tier:
+    """A level opens what the catalogue guards where its rule lies wholly inside the guard."""
+    return Tier.OPENING if any(guard.covers(rule) for guard in entry.deny) else Tier.ALLOW
 
 
 def _expand(rule: AccessRule, git: GitGrant, *, opaque: bool) -> list[AccessRule]:
