@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from keyhole.inject.injection import Injection
 from keyhole.inject.model_api import JudgedPaths
 from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import Slot
 from keyhole.inject.token_usage import UsageFormat
 from keyhole.model.commit_identity import CommitIdentity
@@ -150,6 +151,8 @@ class Service(Struct, frozen=True):
     """Patterns of the models that may be used; empty: any."""
     max_tokens: int | None = None
     """The longest answer that a request may ask for; None: any."""
+    prices: PriceList = PriceList()
+    """What its models cost: the policy's own prices, and the catalogue's."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:
