@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 FAULT = {"KEYHOLE_UNSAFE_FAULT": STUCK}
 
