@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     same for both, so `make test` tries each as one of them, and `make attack` as the other, too.
 
     The name of a test chooses. `by_turns("root")` names who tries it in `make test`, where it sees
-    more as that person.
+    more as that person, and `by_turns("both")` keeps both in a file whose other tests have turns.
     """
     for item in items:
         mark = item.get_closest_marker("by_turns")
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         who = case.params.get("person")
         others = re.sub(rf"(^|-){who}(-|$)", "-", case.id, count=1)
         turn = mark.args[0] if mark.args else _turn(f"{item.originalname}[{others}]")
-        if who is not None and who != turn and _tried_by_both():
+        if who is not None and turn not in (who, "both") and _tried_by_both():
             item.add_marker(pytest.mark.attack)
 
 
