@@ -44,6 +44,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/approvals.md": "Approvals",
         "docs/services.md": "Services",
         "docs/git.md": "Git",
+        "docs/github.md": "GitHub",
         "docs/grpc.md": "gRPC",
         "examples/README.md": "Example policies",
         "docs/containers.md": "Containers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keyhole.inject.catalogue import ServiceTemplate, parse_template
+from keyhole.inject.model_api import parse_model_api
 from keyhole.policy.build import PolicyContext
 from keyhole.policy.fault import PolicyFault, PolicyFaults
 from keyhole.policy.load import LoadedPolicy, PolicyText, load
@@ -82,15 +83,40 @@ allow    = ["POST,GET,DELETE /**"]
 deny     = ["* /token"]
 """
 
+JUDGED = """
+title = "A model's API, with bodies that are judged"
+kind  = "llm"
+sure  = "documented"
+[[host]]
+hosts  = ["api.thinker.example"]
+inject = { header = "x-api-key", value = "{secret}" }
+allow  = ["POST /v1/think", "POST /v1/draw"]
+[host.judged]
+thinking = ["POST /v1/think"]
+"""
+THINKING = """
+title   = "Thinking"
+model   = ["model"]
+tokens  = ["max_tokens"]
+members = ["model", "max_tokens"]
+[[rule]]
+at       = "tools[*].type"
+kind     = "tool"
+harmless = ["function"]
+features = { web-search = ["web_search"] }
+"""
+
+TEXTS = {
+    "model": MODEL,
+    "tenant": TENANT,
+    "forge": FORGE,
+    "lab": NESTED,
+    "server": MCP,
+    "thinker": JUDGED,
+}
+APIS = {"thinking": parse_model_api("thinking", THINKING, {})}
 CATALOGUE: dict[str, ServiceTemplate] = {
-    name: parse_template(name, text)
-    for name, text in {
-        "model": MODEL,
-        "tenant": TENANT,
-        "forge": FORGE,
-        "lab": NESTED,
-        "server": MCP,
-    }.items()
+    name: parse_template(name, text, APIS) for name, text in TEXTS.items()
 }
 
 SUFFIXES = {"com", "co.uk", "pages.example"}

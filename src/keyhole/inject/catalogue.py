@@ -11,12 +11,15 @@ import enum
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from keyhole.inject.injection import Injection, parse_injection
+from keyhole.inject.model_api import JudgedPaths, ModelApis, parse_judged
 from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.prices import PriceList, parse_price
 from keyhole.inject.slots import Slot, parse_returned
 from keyhole.inject.table_values import (
     Confidence,
@@ -77,6 +80,8 @@ class HostTemplate(Struct, frozen=True):
     names: tuple[tuple[int, str], ...] = ()
     """Lines of the secret that are names, such as an account's id, and the text that clients see
     instead."""
+    judged: tuple[JudgedPaths, ...] = ()
+    """Requests whose bodies are judged; where there are some, other bodies are closed."""
 
     def knows(self, pattern: HostPattern) -> bool:
         """Whether a host that a policy names is one of the vendor's, not a server of the user's
@@ -110,6 +115,8 @@ class ServiceTemplate(Struct, frozen=True):
     hosts: tuple[HostTemplate, ...]
     mcp: bool = False
     """Whether its hosts are servers of MCP, whose messages are judged."""
+    prices: PriceList = PriceList()
+    """What its models cost; empty if that is not known, or if it is not paid by the token."""
 
     @property
     def needs_hosts(self) -> bool:
@@ -120,18 +127,22 @@ class ServiceTemplate(Struct, frozen=True):
 Catalogue: TypeAlias = Mapping[str, ServiceTemplate]
 """Templates by name; the caller's mapping may read each file only when it is needed."""
 
+_NO_APIS: ModelApis = MappingProxyType({})
 _EACH_USERS = re.compile("[A-Z]+")
 _TOP_KEYS = frozenset(
-    "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host".split()
+    "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host "
+    "prices".split()
 )
+_PRICE_LIST_KEYS = frozenset(("source", "day", "models"))
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges probe probe_headers usage returned bodies names".split()
+    "ranges probe probe_headers usage returned bodies names judged".split()
 )
 
 
-def parse_template(name: str, text: str) -> ServiceTemplate:
-    """Read one catalogue file, or raise Unparsable with the place of the mistake."""
+def parse_template(name: str, text: str, apis: ModelApis = _NO_APIS) -> ServiceTemplate:
+    """Read one catalogue file, or raise Unparsable with the place of the mistake. `apis` are those
+    by which bodies are judged."""
     table = read_at(name, tomllib.loads, text)
     refuse_unknown(name, table, _TOP_KEYS)
     hosts = read_each(f"{name}.host", table_value, table.get("host", []))
@@ -155,12 +166,26 @@ def parse_template(name: str, text: str) -> ServiceTemplate:
         placeholders=placeholders,
         forge=read_optional(f"{name}.forge", Forge, table.get("forge")),
         git_user=read_optional(f"{name}.git_user", _user, table.get("git_user")),
-        hosts=tuple(_host(f"{name}.host[{i}]", entry) for i, entry in enumerate(hosts)),
+        hosts=tuple(_host(f"{name}.host[{i}]", entry, apis) for i, entry in enumerate(hosts)),
         mcp=read_at(f"{name}.mcp", flag_value, table.get("mcp", False)),
+        prices=read_at(f"{name}.prices", _prices, table.get("prices", {})),
     )
 
 
-def _host(place: str, table: dict[str, Any]) -> HostTemplate:
+def _prices(value: object) -> PriceList:
+    table = table_value(value)
+    if not table:
+        return PriceList()
+    refuse_unknown("its table", table, _PRICE_LIST_KEYS)
+    models = table_value(table.get("models")).items()
+    return PriceList(
+        tuple(parse_price(model, table_value(price)) for model, price in models),
+        text_value(table.get("source")),
+        day_value(table.get("day")),
+    )
+
+
+def _host(place: str, table: dict[str, Any], apis: ModelApis) -> HostTemplate:
     refuse_unknown(place, table, _HOST_KEYS)
     hosts = read_each(f"{place}.hosts", _pattern, table.get("hosts", []))
     if bool(hosts) is ("example" in table):
@@ -192,6 +217,7 @@ def _host(place: str, table: dict[str, Any]) -> HostTemplate:
         returned=read_each(f"{place}.returned", _returned, table.get("returned", [])),
         bodies=read_each(f"{place}.bodies", _body_rule, table.get("bodies", [])),
         names=read_at(f"{place}.names", _names, table.get("names", {})),
+        judged=parse_judged(f"{place}.judged", table.get("judged", {}), apis),
     )
 
 

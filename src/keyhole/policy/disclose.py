@@ -38,8 +38,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from keyhole.model.money import format_money
 from keyhole.policy.asks import asked_kinds
-from keyhole.policy.budget import Budget
+from keyhole.policy.budget import MONEY, Budget
 from keyhole.policy.policy import Limits, Tier
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ _LISTS = {
     "allow": Tier.ALLOW,
 }
 """The tiers of rules, the strongest first."""
+
+
+_AMOUNTS = tuple(name for name in Budget.__struct_fields__ if name != "ask")
 
 
 def disclose(policy: Policy) -> str:
@@ -115,8 +119,12 @@ def _limits(limits: ServiceLimits) -> dict[str, object]:
         "requests_per_second": limits.requests_per_second,
         "concurrent_requests": limits.concurrent_requests,
         "bodies": {rule.text: size for rule, size in limits.bodies},
-        "budget": {name: getattr(budget, name) for name in Budget.__struct_fields__},
+        "budget": {name: _amount(name, getattr(budget, name)) for name in _AMOUNTS},
     }
+
+
+def _amount(name: str, value: int | None) -> int | str | None:
+    return value if value is None or name not in MONEY else format_money(value)
 
 
 def _host(host: ServiceHost) -> dict[str, object]:

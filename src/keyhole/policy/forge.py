@@ -96,13 +96,30 @@ def is_elsewhere(git: GitGrant, path: RequestPath) -> bool:
 
     Called for a refused path, which must then look as if it did not exist.
     """
+    found = _below_root(git, path)
+    # A GitLab project by number names no repository that can be granted.
+    return found is not None and _within(git, found) is None
+
+
+def find_resource(git: GitGrant, path: RequestPath) -> tuple[str, ...] | None:
+    """The part of a path of the forge's REST behind the name of a granted repository."""
+    found = _below_root(git, path)
+    return None if found is None else _within(git, found)
+
+
+def _below_root(git: GitGrant, path: RequestPath) -> tuple[str, ...] | None:
     segments = (path.split_reading or path).folded()
     for root in _REST_ROOTS.get(git.forge, ()):
-        rest = segments[len(root) :]
-        if rest and segments[: len(root)] == root:
-            # A GitLab project by number names no repository that can be granted.
-            return not any(repo.path == rest[: len(repo.path)] for repo in git.repos)
-    return False
+        if len(segments) > len(root) and segments[: len(root)] == root:
+            return segments[len(root) :]
+    return None
+
+
+def _within(git: GitGrant, segments: tuple[str, ...]) -> tuple[str, ...] | None:
+    for repo in git.repos:
+        if repo.path == segments[: len(repo.path)]:
+            return segments[len(repo.path) :]
+    return None
 
 
 _REST_ROOTS = {

@@ -23,7 +23,6 @@ MAX_REPOSITORIES = 500
 """Repositories of one token, GitHub's own limit."""
 
 _WORKFLOWS = (".github", "workflows", "x.yml")
-_MERGE = "merge"
 _READ, _WRITE = "read", "write"
 
 
@@ -61,7 +60,7 @@ def app_grant(service: Service) -> AppGrant:
 
 
 def _needed(grant: GitGrant) -> tuple[tuple[str, str], ...]:
-    writes = grant.push or grant.tags or grant.api.value == _MERGE
+    writes = grant.push or grant.tags or grant.api is ApiAccess.MERGE
     found = {"metadata": _READ, "contents": _WRITE if writes else _READ}
     if grant.api is not ApiAccess.OFF:
         opens = _READ if grant.api is ApiAccess.READ else _WRITE

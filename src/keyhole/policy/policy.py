@@ -11,7 +11,9 @@ import shlex
 from msgspec import Struct, field
 
 from keyhole.inject.injection import Injection
+from keyhole.inject.model_api import JudgedPaths
 from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import Slot
 from keyhole.inject.token_usage import UsageFormat
 from keyhole.model.commit_identity import CommitIdentity
@@ -90,6 +92,8 @@ class ServiceHost(Struct, frozen=True):
     so do cookies in `keep`."""
     bodies: tuple[AccessRule, ...] = ()
     """Requests that have a body although HTTP defines none for their method."""
+    judged: tuple[JudgedPaths, ...] = ()
+    """Requests whose bodies are judged; where there are some, other bodies are closed."""
     catalogued: bool = False
     """Whether the catalogue knows these hosts; otherwise they are the user's own servers."""
 
@@ -142,6 +146,14 @@ class Service(Struct, frozen=True):
     """Seconds that the output of an `exec:` source is used; None: as it declares, or for ever."""
     http: HttpVersion | None = None
     """The one version of HTTP that its clients may speak; None: either."""
+    features: tuple[str, ...] = ()
+    """What its provider may do by itself when a body asks for it."""
+    models: tuple[str, ...] = ()
+    """Patterns of the models that may be used; empty: any."""
+    max_tokens: int | None = None
+    """The longest answer that a request may ask for; None: any."""
+    prices: PriceList = PriceList()
+    """What its models cost: the policy's own prices, and the catalogue's."""
     login: ServiceLogin = field(default_factory=ServiceLogin)
     """How `keyhole login` logs in to it."""
 

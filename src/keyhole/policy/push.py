@@ -170,12 +170,19 @@ def _allowed(key: str, index: int | None) -> Decision:
     return Decision(Verdict.ALLOW, Reason.RULE, _rule(key, index))
 
 
+def is_protected(git: GitGrant, branch: str) -> bool:
+    """Whether the policy itself protects a branch by name, whatever the remote's default is.
+
+    Compared without regard to case: some servers' storage folds it.
+    """
+    folded = tuple(fold(s) for s in branch.split("/"))
+    return any(glob.folded().matches(folded) for glob in git.protect or ())
+
+
 def _protection(git: GitGrant, ref: Ref, remote: RemoteFacts) -> Reason | None:
-    """Protected names are compared without regard to case: some servers' storage folds it."""
-    folded = tuple(fold(s) for s in ref.segments)
     if git.protect is not None:
-        held = any(glob.folded().matches(folded) for glob in git.protect)
-        return Reason.REF_PROTECTED if held else None
+        return Reason.REF_PROTECTED if is_protected(git, "/".join(ref.segments)) else None
+    folded = tuple(fold(s) for s in ref.segments)
     if Glob(ref.segments) in git.push:
         return None
     if remote.default_branch is None:

@@ -48,7 +48,6 @@ _BY_RULES = frozenset(
         Reason.WEBSOCKET_NOT_GRANTED,
         Reason.REPOSITORY_NOT_GRANTED,
         Reason.READ_ONLY,
-        Reason.GRAPHQL,
         Reason.REF_NOT_GRANTED,
         Reason.REF_PROTECTED,
         Reason.CREATE_NOT_GRANTED,

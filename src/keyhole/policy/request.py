@@ -195,11 +195,11 @@ def _is_opened(
     Opening one guard must not open another: `POST /v1/**` may lie inside a wide guard, and still
     not inside a second guard that protects one endpoint below.
     """
-    openings = [
-        ranked.rule
-        for ranked in rules.allows.find_all(allowing, path.segments)
-        if ranked.tier is Tier.OPENING
-    ]
+    matching = (
+        *rules.allows.find_all(allowing, path.segments),
+        *rules.folding_allows.find_all(allowing, path.folded()),
+    )
+    openings = [ranked.rule for ranked in matching if ranked.tier is Tier.OPENING]
     guards = rules.denials.find_all(denying, path.folded())
     return all(any(guard.rule.covers(rule) for rule in openings) for guard in guards)
 

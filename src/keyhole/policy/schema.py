@@ -56,11 +56,17 @@ class ChangesMode(enum.StrEnum):
 
 
 class ApiAccess(enum.StrEnum):
-    """How much of a forge's REST interface is open."""
+    """How much of a forge's REST and GraphQL is open. Each level has those before it."""
 
     OFF = "off"
     READ = "read"
     PULL_REQUESTS = "pull-requests"
+    MERGE = "merge"
+
+    def covers(self, other: ApiAccess) -> bool:
+        """Whether this level has what the other opens."""
+        levels = list(ApiAccess)
+        return levels.index(self) >= levels.index(other)
 
 
 class HttpVersion(enum.StrEnum):
@@ -104,6 +110,12 @@ class AskKind(enum.StrEnum):
     """A request to a service that no rule of it names."""
     PUSHES = "pushes"
     """A push to a branch or tag that the service does not grant."""
+    BUDGETS = "budgets"
+    """A request after the share of a budget from which on its `ask` wants a question."""
+
+
+ASKED_KINDS = (AskKind.HOSTS, AskKind.REQUESTS, AskKind.PUSHES)
+"""The kinds that `approvals.ask` names."""
 
 
 class PolicyKey(Struct, frozen=True):
@@ -124,6 +136,22 @@ class PolicyKey(Struct, frozen=True):
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+_FEATURE = re.compile(r"[a-z][a-z0-9-]{1,31}(?::[A-Za-z0-9._:/@+=-]{1,64})?")
+_MODEL = re.compile(r"[A-Za-z0-9._:/@+*~-]{1,128}")
+
+
+def _feature(value: str) -> str:
+    if not _FEATURE.fullmatch(value):
+        raise Unparsable("a feature is a word, as in 'web-search' or 'tool:NAME'")
+    return value
+
+
+def _model(value: str) -> str:
+    if not _MODEL.fullmatch(value):
+        raise Unparsable("a model is a name, as in 'claude-*-haiku-*'")
+    return value
 
 
 def read_service_name(value: str) -> str:
@@ -211,7 +239,7 @@ MAX_PENDING = 1000
 
 
 def _ask_kind(value: str) -> AskKind:
-    words = [str(kind) for kind in AskKind]
+    words = [str(kind) for kind in ASKED_KINDS]
     if value not in words:
         raise Unparsable(f"one of {', '.join(words)} is expected", kinds.nearest(value, words))
     return AskKind(value)
@@ -257,6 +285,8 @@ _REPOS = kinds.list_of("names", lambda value: value)
 _PRESETS = kinds.list_of("names", lambda value: value)
 _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
+_FEATURES = kinds.list_of("words", _feature)
+_MODELS = kinds.list_of("names", _model)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
 _RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
 _KEPT = kinds.list_of('`"header:NAME"`', _kept)
@@ -268,7 +298,6 @@ _SCOPES = kinds.list_of("scopes", parse_scope)
 _CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
 _SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
-_ASKED = kinds.list_of(f"names: {', '.join(AskKind)}", _ask_kind)
 _TOOLS = kinds.ValueKind(
     '`"NAME*"`, `{ name = "NAME", where = { ARGUMENT = "VALUE*" } }`',
     read_tool,
@@ -290,6 +319,7 @@ _TOOLS = kinds.ValueKind(
     kinds.items_of,
 )
 _SERVER_REQUESTS = kinds.list_of(f"names: {', '.join(ServerRequest)}", _server_request)
+_ASKED = kinds.list_of(f"names: {', '.join(ASKED_KINDS)}", _ask_kind)
 _WAIT = kinds.text("duration", _wait, kinds.DURATION.schema["pattern"])
 _PENDING = kinds.ValueKind(
     "number", _pending, {"type": "integer", "minimum": 1, "maximum": MAX_PENDING}
@@ -480,6 +510,12 @@ KEYS = (
          "further requests that pass, beside `allow` or the catalogue's list", default=()),
     _key("services.*.deny", _RULES, "`[]`",
          "wins over `allow`; added to the catalogue's guarded endpoints", default=()),
+    _key("services.*.features", _FEATURES, "`[]`",
+         "what the provider of a model may do by itself, as in `web-search`", default=()),
+    _key("services.*.models", _MODELS, "any",
+         "models that may be used; `*` stands for any characters", default=()),
+    _key("services.*.max_tokens", kinds.COUNT, "–",
+         "the longest answer of a model that one request may ask for"),
     _key("services.*.strip", _SLOTS, "catalogue's",
          "further places that are emptied of the client's own credentials"),
     _key("services.*.unsafe_keep", _KEPT, "`[]`",
@@ -516,8 +552,8 @@ KEYS = (
          default=tuple(_file_glob(p) for p in DEFAULT_DENY_PATHS)),
     _key("services.*.push_options", _PUSH_OPTIONS, "`[]`",
          "options that a push may carry (`git push -o`), as exact texts", default=()),
-    _key("services.*.api", kinds.choice(ApiAccess), "read", "how much of the forge's REST is open",
-         default=ApiAccess.READ),
+    _key("services.*.api", kinds.choice(ApiAccess), "read",
+         "how much of the forge's REST and GraphQL is open", default=ApiAccess.READ),
     _key("services.*.tools", _TOOLS, "`[]`",
          "of an MCP server: tools that may be called; others are not listed", default=()),
     _key("services.*.resources", kinds.list_of("URI globs", read_resource), "`[]`",
@@ -544,6 +580,16 @@ KEYS = (
     _key("services.*.budget.download", kinds.SIZE, "–", "bytes received in a session"),
     _key("services.*.budget.tokens", kinds.TOTAL, "–",
          "tokens of language models in a session, in and out, as their answers say"),
+    _key("services.*.budget.session", kinds.MONEY, "–",
+         "money for language models in a session, by the tokens and `prices`"),
+    _key("services.*.budget.day", kinds.MONEY, "–",
+         "the same in a day (UTC), of all your sessions at this service together"),
+    _key("services.*.budget.month", kinds.MONEY, "–", "the same in a month"),
+    _key("services.*.budget.ask", kinds.PERCENT, "–",
+         "the share of each amount of money from which on a person is asked, as `75%`"),
+    _key("services.*.prices", kinds.PRICES, "catalogue's",
+         "what a million tokens of a model cost, before the catalogue's prices; `*` at the end of "
+         "a name covers all that begin so", default=(), user=True),
     _limit("requests_per_second", kinds.COUNT, "50", "requests to services"),
     _limit("concurrent_requests", kinds.COUNT, "256", "requests to services at once"),
     _limit("connections", kinds.COUNT, "256", "open at once"),

@@ -9,13 +9,14 @@ from msgspec import Struct
 from keyhole.inject.aws_region import region_for
 from keyhole.inject.catalogue import Catalogue, HostTemplate, ServiceTemplate
 from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
+from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import SlotLocation
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretScheme
-from keyhole.policy.budget import Budget, ServiceLimits
+from keyhole.policy.budget import MONEY, Budget, ServiceLimits
 from keyhole.policy.github_app import app_grant
 from keyhole.policy.kinds import nearest
 from keyhole.policy.mcp_grant import McpGrant
@@ -26,6 +27,7 @@ from keyhole.policy.service_login import ServiceLogin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.inject.prices import ModelPrice
     from keyhole.inject.slots import Slot
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import SecretRef
@@ -68,6 +70,8 @@ class ServiceSettings(Struct, frozen=True):
     """Keys present in the file, including those with a faulty value."""
     written: dict[str, PolicySetting]
     user_secret: PolicySetting | None
+    user_prices: tuple[ModelPrice, ...]
+    """Prices of the user's own defaults."""
     complain: Callable[[Path, str, str | None], None]
 
     def get(self, key: str) -> Any:  # noqa: ANN401 - of the key's kind
@@ -113,6 +117,12 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         limits=_limits(words),
         secret_life=_secret_life(words),
         http=words.get("http"),
+        features=words.get("features"),
+        models=words.get("models"),
+        max_tokens=words.get("max_tokens"),
+        prices=(template.prices if template else PriceList()).under(
+            (*words.get("prices"), *words.user_prices)
+        ),
         login=_login(words),
     )
     _check(words, service)
@@ -197,6 +207,7 @@ def _host(
         usage=entry.usage,
         returned=(*entry.returned, *returned),
         bodies=entry.bodies,
+        judged=entry.judged,
         catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
@@ -257,17 +268,24 @@ def _gets_credential(template: ServiceTemplate, entry: HostTemplate) -> bool:
 def _api_rules(origin: str, entry: HostTemplate, git: GitGrant) -> list[RankedRule]:
     """The forge's REST rules at the granted level, once for each granted repository."""
     levels: list[tuple[str, ApiAccess, tuple[AccessRule, ...]]] = []
-    if git.api is not ApiAccess.OFF:
-        levels.append(("api_read", ApiAccess.READ, entry.api_read))
-    if git.api is ApiAccess.PULL_REQUESTS:
-        levels.append(("api_write", ApiAccess.PULL_REQUESTS, entry.api_write))
+    for key, level, rules in (
+        ("api_read", ApiAccess.READ, entry.api_read),
+        ("api_write", ApiAccess.PULL_REQUESTS, entry.api_write),
+    ):
+        if git.api.covers(level):
+            levels.append((key, level, rules))
     folds = ignores_case(git.forge)
     return [
-        RankedRule(expanded, Tier.ALLOW, f"{origin}.{key}[{i}]", folds=folds, level=level)
+        RankedRule(expanded, _tier(entry, expanded), f"{origin}.{key}[{i}]", folds, level)
         for key, level, rules in levels
         for i, rule in enumerate(rules)
         for expanded in _expand(rule, git, opaque=entry.encoded_slash)
     ]
+
+
+def _tier(entry: HostTemplate, rule: AccessRule) -> Tier:
+    """A level opens what the catalogue guards where its rule lies wholly inside the guard."""
+    return Tier.OPENING if any(guard.covers(rule) for guard in entry.deny) else Tier.ALLOW
 
 
 def _expand(rule: AccessRule, git: GitGrant, *, opaque: bool) -> list[AccessRule]:
@@ -406,17 +424,47 @@ def _check_app(words: ServiceSettings, service: Service) -> None:
             words.fault("secret", error.message, error.hint)
 
 
-def _check(words: ServiceSettings, service: Service) -> None:
-    _check_login(words, service)
-    _check_app(words, service)
-    limits = service.limits
-    if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
-        # If this were accepted, the budget would never be used up (I10).
+def _check_features(words: ServiceSettings, service: Service) -> None:
+    """What a policy opens of a model's API must be known, or have the form of what is not."""
+    apis = [judged.api for host in service.hosts for judged in host.judged if judged.api]
+    for key in ("features", "models", "max_tokens"):
+        if key in words.attempted and not apis:
+            words.fault(key, f"'{key}' is for services of models that the catalogue knows")
+            return
+    known = sorted({word for api in apis for word in api.features})
+    kinds = {kind for api in apis for kind in api.kinds}
+    for index, word in enumerate(service.features):
+        if word not in known and word.partition(":")[0] not in kinds:
+            close = nearest(word, known)
+            hint = f"did you mean '{close}'?" if close else f"known: {', '.join(known)}"
+            words.fault("features", f"features: there is no '{word}'", hint, index)
+
+
+def _check_budget(words: ServiceSettings, service: Service) -> None:
+    """If these were accepted, the budget would never be used up (I10)."""
+    budget = service.limits.budget if service.limits else Budget()
+    first = next((name for name in MONEY if getattr(budget, name) is not None), "tokens")
+    if budget.counts_tokens and not any(host.usage for host in service.hosts):
         words.fault(
-            "budget.tokens",
+            f"budget.{first}",
             "it is not known how its answers say their tokens",
             'use = "openai" for a server that answers as OpenAI\'s does',
         )
+    elif budget.is_money and not service.prices.models:
+        words.fault(
+            f"budget.{first}",
+            "no price of its models is known",
+            'prices = { "*" = { input = "3 USD", output = "15 USD" } }, or a budget of tokens',
+        )
+    if budget.ask is not None and not budget.is_money:
+        words.fault("budget.ask", "it is a share of session, day or month", 'day = "20 USD"')
+
+
+def _check(words: ServiceSettings, service: Service) -> None:
+    _check_login(words, service)
+    _check_app(words, service)
+    _check_features(words, service)
+    _check_budget(words, service)
     for index, pattern in enumerate(service.passthrough):
         if not any(_within(pattern, own) for own in service.patterns):
             words.fault("unsafe_passthrough", f"{pattern} is not one of its hosts", None, index)

@@ -90,6 +90,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.app.run.data_plane_service": (164, "imported at the first connection"),
     "keyhole.app.session.interception": (97, "only with services"),
     "keyhole.app.session.session_trust": (53, "brings cryptography; only with services"),
+    "keyhole.policy.graphql.judge": (200, "brings graphql-core; imported at the first document"),
     # Other verbs.
     "keyhole.cli.verb_help": (4, "only for `keyhole --help` and for a verb that does not exist"),
     "keyhole.cli.parser": (5, "with cli.faults: `keyhole --version` needs neither"),

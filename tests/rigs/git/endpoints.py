@@ -95,11 +95,12 @@ READ = {
 WRITE = {
     "github": """
         POST R/pulls R/pulls/1/comments R/pulls/1/comments/5/replies R/pulls/1/requested_reviewers
-            R/issues/1/comments
-        PATCH R/pulls/1
+            R/issues/1/comments R/pulls/1/reviews R/issues
+        PATCH R/pulls/1 R/issues/1
     """,
     "gitlab": """
-        POST R/merge_requests
+        POST R/merge_requests R/merge_requests/1/notes R/issues R/issues/1/notes
+        PUT R/merge_requests/1 R/issues/1
     """,
     "gitea": """
         POST R/pulls R/pulls/1/requested_reviewers R/issues/1/comments
@@ -124,7 +125,7 @@ DANGEROUS = {
             R/actions/runners/registration-token R/actions/runners/generate-jitconfig R/codespaces
             R/pulls/1/codespaces R/keys R/hooks R/pages R/deployments R/deployments/1/statuses
             R/statuses/0123 R/check-runs R/check-suites/1/rerequest R/code-scanning/sarifs
-            R/attestations R/autolinks R/pulls/1/reviews R/pulls/1/reviews/2/events
+            R/attestations R/autolinks R/pulls/1/reviews/2/events
             /app/installations/1/access_tokens /app-manifests/c/conversions /applications/c/token
             /credentials/revoke /user/keys /user/gpg_keys /user/repos /user/codespaces /user /gists
             /orgs/acme/repos
@@ -204,17 +205,15 @@ UNLISTED = {
             /search/code /search/issues /notifications /events /repos/acme /repos/acme/vault
             /repos/acme/vault/contents/x /repos/acme/widgets.git /repos/acme/widgets.wiki/contents/x
             /repos/mallory/widgets/pulls
-        POST R/issues R/issues/1/labels R/issues/1/assignees /repos/acme/vault/pulls
+        POST R/issues/1/labels R/issues/1/assignees /repos/acme/vault/pulls
             /repos/acme/vault/issues/1/comments
-        PATCH R/issues/1 R/issues/comments/5 R/pulls/comments/5
+        PATCH R/issues/comments/5 R/pulls/comments/5
         PUT R/issues/1/labels R/issues/1/lock
         DELETE R/issues/comments/5 R/pulls/1/requested_reviewers
     """,
     "gitlab": """
-        POST R/issues R/issues/1/notes R/merge_requests/1/notes R/merge_requests/1/discussions
-            R/merge_requests/1/todo /projects/42/merge_requests
+        POST R/merge_requests/1/discussions R/merge_requests/1/todo /projects/42/merge_requests
             /projects/acme%2Fvault/merge_requests
-        PUT R/issues/1 R/merge_requests/1
         DELETE R/merge_requests/1
         GET R/issues/1/links R/issues/1/related_merge_requests R/issues/1/closed_by
             R/merge_requests/1/closes_issues R/merge_requests/1/related_issues R/search /projects

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.rigs.gateway.origins import Origin, Service, tls_for
 from tests.rigs.gateway.talk import ok
+from tests.rigs.git.github import GithubForge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +91,7 @@ class Forges:
     def __init__(self, authority: trustme.CA, token: str, kinds: Mapping[str, str]) -> None:
         self._kinds = kinds
         self._token = token
+        self.github = GithubForge(token)
         self.service = Service(self._answer)
         self._origin = Origin(self.service, tls_for(authority, *kinds))
         self.address = self._origin.address
@@ -100,6 +102,8 @@ class Forges:
         if message.headers.get("authorization") != written.format(self._token):
             return _say(b"401 Unauthorized", {"message": "Bad credentials"})
         path = message.target.partition("?")[0].removeprefix(root)
+        if path == "/api/graphql" and shape is _github:
+            return _say(b"200 OK", self.github.execute(message.body))
         if message.method == "POST":
             made = json.loads(message.body) if message.body.startswith(b"{") else {}
             return _say(b"201 Created", {"id": 9, "number": 2, "iid": 2, "html_url": path, **made})

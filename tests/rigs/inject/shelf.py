@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 
 import keyhole.inject
+from keyhole.app.setup.catalogue import FileModelApis
 from keyhole.inject.catalogue import ServiceTemplate, parse_template
 from keyhole.model.glob import Glob
 from keyhole.model.rule import AccessRule
 
+MODEL_APIS = FileModelApis()
 DIRECTORY = Path(keyhole.inject.__file__).parent / "services"
 NAMES = sorted(path.stem for path in DIRECTORY.glob("*.toml"))
 
@@ -30,7 +32,7 @@ def text_of(name: str) -> str:
 @functools.cache
 def service(name: str) -> ServiceTemplate:
     """A file as it is read."""
-    return parse_template(name, text_of(name))
+    return parse_template(name, text_of(name), MODEL_APIS)
 
 
 def granted(rule: AccessRule, repository: tuple[str, ...] = ("acme", "widgets")) -> AccessRule:

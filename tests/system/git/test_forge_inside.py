@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from tests.rigs.git.forges import Forges
+from tests.rigs.git.github import SECRET
 from tests.rigs.lacking import give_up
 from tests.rigs.sandbox.people import this_person
 from tests.rigs.sandbox.projects import SEARCH, Project
@@ -36,12 +37,14 @@ use = "github-enterprise"
 hosts = ["{HUB}"]
 secret = "file:~/token"
 repos = ["acme/widgets"]
+push = ["agent/*"]
 api = "pull-requests"
 [services.lab]
 use = "gitlab"
 hosts = ["{LAB}"]
 secret = "file:~/token"
 repos = ["acme/widgets"]
+push = ["agent/*"]
 api = "pull-requests"
 [services.tea]
 use = "gitea"
@@ -63,12 +66,21 @@ GH = {
     "run": "gh run view 11 -R acme/widgets",
     "workflows": "gh workflow list -R acme/widgets",
     "diff": "gh pr diff 1 -R acme/widgets",
+    "pr-list": "gh pr list -R acme/widgets",
+    "pr-view": "gh pr view 2 -R acme/widgets",
+    "issue-list": "gh issue list -R acme/widgets",
+    "repo-view": "gh repo view acme/widgets",
+    "pr-create": "gh pr create -R acme/widgets --title t --body b --head agent/x --base main",
 }
-"""What of gh works without GraphQL."""
+"""By REST, and by GraphQL of a server of one's own, which gh asks for its fields first."""
 
 GH_REFUSED = {
-    "graphql": "gh api graphql -f query='{viewer{login}}'",
+    "graphql": "gh api graphql -f query='{viewer{email}}'",
     "vault": "gh api repos/acme/vault",
+    "vault-view": "gh repo view acme/vault",
+    "pr-create-other": "gh pr create -R acme/widgets --title t --body b --head other --base main",
+    "pr-approve": "gh pr review 2 -R acme/widgets --approve",
+    "pr-merge": "gh pr merge 2 -R acme/widgets --merge",
     "by-number": "gh api repositories/1",
     "merge": "gh api -X PUT repos/acme/widgets/pulls/1/merge",
     "approve": "gh api repos/acme/widgets/pulls/1/reviews -f event=APPROVE",
@@ -76,10 +88,6 @@ GH_REFUSED = {
     "ref": "gh api -X PATCH repos/acme/widgets/git/refs/heads/main -f sha=0",
     "secrets": "gh secret list -R acme/widgets",
     "release": "gh release create v2 -R acme/widgets --notes n",
-    "pr-list": "gh pr list -R acme/widgets",
-    "pr-create": "gh pr create -R acme/widgets --title t --body b --head agent/x",
-    "issue-list": "gh issue list -R acme/widgets",
-    "repo-view": "gh repo view acme/widgets",
 }
 
 ASK = """
@@ -88,7 +96,9 @@ lab=https://lab.example/api/v4 tea=https://tea.example/api/v1
 asked "$lab/projects/acme%2Fwidgets/pipelines?sudo=root&private_token=mine&per_page=5"
 asked -H 'Sudo: root' -H 'PRIVATE-TOKEN: mine' "$lab/projects/acme%2Fwidgets/issues"
 asked "$lab/projects/acme%2Fwidgets/repository/compare?from=a&to=b&from_project_id=42"
-asked --json '{"title": "t"}' "$lab/projects/acme%2Fwidgets/merge_requests"
+made='{"title": "t", "source_branch": "agent/x", "target_branch": "main"}'
+asked --json "$made" "$lab/projects/acme%2Fwidgets/merge_requests"
+asked --json '{"body": "seen"}' "$lab/projects/acme%2Fwidgets/merge_requests/1/notes"
 asked "$tea/repos/acme/widgets/commits/main/status?sudo=root&token=mine"
 asked -H 'X-WEBAUTH-USER: root' "$tea/repos/acme/widgets/pulls"
 echo
@@ -97,7 +107,9 @@ asked "$lab/projects/42/issues"
 asked "$lab/projects/acme%2Fwidgets"
 asked "$lab/projects/acme%2Fwidgets/variables"
 asked -X PUT "$lab/projects/acme%2Fwidgets/merge_requests/1/merge"
-asked -X POST "$lab/projects/acme%2Fwidgets/merge_requests/1/notes"
+asked --json '{"body": "seen\\n/merge"}' "$lab/projects/acme%2Fwidgets/merge_requests/1/notes"
+asked --json '{"labels": "x"}' "$lab/projects/acme%2Fwidgets/issues"
+asked --json "${made%?}, \\"target_project_id\\": 42}" "$lab/projects/acme%2Fwidgets/merge_requests"
 asked -X POST -H 'X-HTTP-Method-Override: PUT' "$lab/projects/acme%2Fwidgets"
 asked -X POST https://lab.example/api/graphql
 asked "$tea/repos/acme/vault"
@@ -169,11 +181,17 @@ with open("errands.json") as file:
         ("run", "main ci"),
         ("workflows", "active"),
         ("diff", "first"),
+        ("pr-list", "plain pull"),
+        ("pr-view", "plain pull"),
+        ("issue-list", "plain issue"),
+        ("repo-view", "plain acme/widgets"),
+        ("pr-create", "https://github.com/acme/widgets/pull/"),
     ],
 )
-def test_gh_works_where_it_needs_no_graphql(said: Said, errand: str, printed: str) -> None:
+def test_gh_works_for_a_granted_repository(said: Said, errand: str, printed: str) -> None:
     ended = said.ended[errand]
-    assert (ended["code"], ended["err"]) == (0, "")
+    assert ended["code"] == 0, ended
+    assert "keyhole" not in ended["err"]
     assert printed in ended["out"]
 
 
@@ -182,14 +200,20 @@ def test_the_rest_of_gh_is_refused_on_its_way(said: Said, errand: str) -> None:
     """I3: and in words that it prints. The controls are above."""
     ended = said.ended[errand]
     assert ended["code"] != 0
-    assert any(code in ended["out"] + ended["err"] for code in ("403", "404"))
+    assert any(
+        code in ended["out"] + ended["err"] for code in ("403", "404", "GraphQL: ", "keyhole: ")
+    )
+    assert SECRET not in ended["out"] + ended["err"]
 
 
 def test_only_what_is_granted_arrived(said: Said) -> None:
     """I3: as the forge saw it, which would have done anything."""
     methods = {line.split("?")[0] for line in said.lines(HUB) if not line.startswith("GET ")}
     widgets = "/api/v3/repos/acme/widgets"
-    assert methods == {f"POST {widgets}/pulls", f"POST {widgets}/issues/1/comments"}
+    graphql = "POST /api/graphql"
+    assert methods == {f"POST {widgets}/pulls", f"POST {widgets}/issues/1/comments", graphql}
+    ((done, given),) = said.forges.github.done
+    assert (done, given["headRefName"]) == ("createPullRequest", "agent/x")
     reads = {line.split("?")[0] for line in said.lines(HUB) if line.startswith("GET ")}
     others = {"GET /api/v3/user", "GET /api/v3/"}
     assert {line for line in reads - others if not line.startswith(f"GET {widgets}")} == set()
@@ -199,15 +223,16 @@ def test_only_what_is_granted_arrived(said: Said) -> None:
 def test_requests_to_gitlab_and_gitea_are_confined(said: Said) -> None:
     """I3, I6: what would act as another, or reach elsewhere, is gone; the rest is as it was."""
     allowed, refused = said.ended["ask"]["out"].strip().split("\n")
-    assert allowed.split() == ["200", "200", "200", "201", "200", "200"]
+    assert allowed.split() == ["200", "200", "200", "201", "201", "200", "200"]
     assert set(refused.split()) <= {"403", "404"}
-    assert len(refused.split()) == 12
+    assert len(refused.split()) == 14
     project, repository = "/api/v4/projects/acme%2Fwidgets", "/api/v1/repos/acme/widgets"
     assert said.lines(LAB) == [
         f"GET {project}/pipelines?per_page=5",
         f"GET {project}/issues",
         f"GET {project}/repository/compare?from=a&to=b",
         f"POST {project}/merge_requests",
+        f"POST {project}/merge_requests/1/notes",
     ]
     assert said.lines(TEA) == [f"GET {repository}/commits/main/status", f"GET {repository}/pulls"]
 

@@ -20,6 +20,7 @@ from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import Host
 from keyhole.model.path import RequestPath
 from keyhole.policy.build import PolicyContext
+from keyhole.policy.judges import make_judge
 from keyhole.policy.load import PolicyText, load
 from keyhole.policy.request import RequestFacts, decide_request
 from keyhole.policy.rulebook import Rulebook
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from keyhole.model.rule import AccessRule
 
 WORLD = PolicyContext(FileCatalogue(), covered_suffix, presets.NAMES)
-LEVELS = ("off", "read", "pull-requests")
+LEVELS = ("off", "read", "pull-requests", "merge")
 BROAD = 'allow = ["* /**"]'
 GUARDED = (Reason.GUARDED_ENDPOINT, Reason.REPOSITORY_NOT_GRANTED)
 
@@ -61,14 +62,15 @@ def ask_all(table: dict[str, str], level: str) -> dict[Row, RequestDecision]:
 # ── levels ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("level", ["read", "pull-requests"])
-def test_reading_is_open_at_both_levels(level: str) -> None:
+@pytest.mark.parametrize("level", ["read", "pull-requests", "merge"])
+def test_reading_is_open_at_each_level(level: str) -> None:
     refused = [row for row, said in ask_all(READ, level).items() if not said.allowed]
     assert refused == []
 
 
-def test_writing_is_open_at_the_level_of_pull_requests_alone() -> None:
-    assert [r for r, said in ask_all(WRITE, "pull-requests").items() if not said.allowed] == []
+def test_writing_is_open_from_the_level_of_pull_requests_on() -> None:
+    for level in ("pull-requests", "merge"):
+        assert [r for r, said in ask_all(WRITE, level).items() if not said.allowed] == []
     for level in ("off", "read"):
         assert [r for r, said in ask_all(WRITE, level).items() if said.allowed] == []
 
@@ -126,6 +128,8 @@ def test_every_rule_of_a_forges_rest_has_a_row() -> None:
         host = template.hosts[0]
         for table, rules in ((READ, host.api_read), (WRITE, host.api_write)):
             asked = [row for row in rows(table) if row[0] == name]
+            if KINDS[name].table == "github":
+                asked.append((name, "POST", graphql_path(name, "graphql")))
             unasked = [r.text for r in rules if not any(_speaks(r, *row[1:]) for row in asked)]
             assert (name, unasked) == (name, [])
 
@@ -136,18 +140,47 @@ def _speaks(rule: AccessRule, method: str, path: str) -> bool:
     return rule.speaks_of(method) and rule.path.matches(tuple(text.split("/")) if text else ())
 
 
+SPELLINGS = ("graphql", "graphql/", "GraphQL", "%67raphql")
+
+
+def graphql_path(name: str, spelling: str) -> str:
+    return f"/api/{spelling}" if KINDS[name].root else f"/{spelling}"
+
+
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", [n for n in KINDS if KINDS[n].table != "gitea"])
-@pytest.mark.parametrize("spelling", ["graphql", "graphql/", "GraphQL", "%67raphql"])
-def test_graphql_is_closed_at_every_level(name: str, level: str, spelling: str) -> None:
-    """I3: it names repositories by opaque ids, so nothing confines it. Control: REST beside it."""
+@pytest.mark.parametrize("name", [n for n in KINDS if KINDS[n].table == "github"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_github_s_graphql_is_open_with_its_api_and_is_always_judged(
+    name: str, level: str, spelling: str
+) -> None:
+    """I3: also under a broad `allow`. A rule of the policy that names it opens it whole."""
     kind = KINDS[name]
-    path = f"/api/{spelling}" if kind.root else f"/{spelling}"
+    path = graphql_path(name, spelling)
+    for more in ((), (BROAD,)):
+        rules = book(name, f'api = "{level}"', *more)
+        said = decide(rules, kind.host, "POST", path)
+        assert said.allowed is (level != "off")
+        assert not decide(rules, kind.host, "GET", path).allowed
+        (service,) = rules.policy.services
+        judge = make_judge(service)
+        assert judge is not None
+        if said.allowed:
+            assert judge.wants(service.hosts[0], "POST", RequestPath.parse(path), said)
+    named = book(name, f'api = "{level}"', f'allow = ["POST {graphql_path(name, "graphql")}"]')
+    opened = decide(named, kind.host, "POST", graphql_path(name, "graphql"))
+    assert opened.rule == f"services.{name}.allow[0]"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_gitlab_s_graphql_is_closed_at_every_level(level: str, spelling: str) -> None:
+    """I3: no table says what is open there. Control: REST beside it."""
     for method in ("POST", "GET"):
         for more in ((), (BROAD,)):
-            rules = book(name, f'api = "{level}"', *more)
-            assert not decide(rules, kind.host, method, path).allowed
-    assert at_level(name, "read", "GET", f"{kind.root}/user").allowed
+            rules = book("gitlab", f'api = "{level}"', *more)
+            said = decide(rules, KINDS["gitlab"].host, method, f"/api/{spelling}")
+            assert said.reason is Reason.GRAPHQL
+    assert at_level("gitlab", "read", "GET", "/api/v4/user").allowed
 
 
 # ── what is taken out on the way ────────────────────────────────────────────────────────────────

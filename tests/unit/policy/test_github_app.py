@@ -53,6 +53,7 @@ def test_pull_requests_are_written_where_they_are_granted() -> None:
         "write",
         "read",
     )
+    assert needed('api = "merge"')["contents"] == "write"
 
 
 def test_a_server_of_ones_own_has_its_interface_below_a_path() -> None:

@@ -62,7 +62,22 @@ secret = "store:model"
 requests_per_second = 3
 concurrent_requests = 2
 bodies = { "POST /v1/messages" = "1MiB" }
-budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
+[services.model.budget]
+requests = 100
+upload = "1MiB"
+download = "2MiB"
+tokens = 50000000
+session = "5 USD"
+day = "20USD"
+month = "99.50 USD"
+ask = "75%"
+[services.model.prices]
+m-1 = { input = "3 USD", output = "15 USD" }
+[services.thinker]
+secret = "store:thinker"
+features = ["web-search", "tool:shiny"]
+models = ["small-*"]
+max_tokens = 4000
 [services.forge]
 secret = "exec:gh auth token"
 secret_life = "1h"
@@ -159,8 +174,10 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
         "*.example.org",
         "db.corp.example:5432",
     ]
-    model, forge, billing, server, _ = policy.services
+    model, thinker, forge, billing, server, _ = policy.services
     assert model.secret == SecretRef(SecretScheme.STORE, "model")
+    assert thinker.features == ("web-search", "tool:shiny")
+    assert (thinker.models, thinker.max_tokens) == (("small-*",), 4000)
     assert forge.git is not None
     assert sorted(map(str, forge.git.repos)) == ["acme/docs", "acme/widgets"]
     assert (forge.git.create, forge.git.force, forge.git.delete) == (False, True, True)
@@ -185,7 +202,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert billing.mcp is None
     assert model.limits == ServiceLimits(
         3, 2, ((AccessRule.parse("POST /v1/messages"), 2**20),),
-        Budget(100, 2**20, 2**21, 50_000_000),
+        Budget(100, 2**20, 2**21, 50_000_000, 5 * 10**9, 20 * 10**9, 99_500_000_000, 75),
     )  # fmt: skip
     assert (forge.limits, billing.limits) == (None, None)
     assert model.hosts[0].usage == (UsageFormat.OPENAI,)

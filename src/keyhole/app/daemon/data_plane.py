@@ -255,6 +255,7 @@ async def _serve(
         keeper.sign,
         reporter.asked,
         reporter.decided,
+        keeper.spent,
         keeper.consult,
     )
     sessions = ServedSessions(

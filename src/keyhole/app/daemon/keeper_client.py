@@ -21,6 +21,7 @@ from keyhole.app.processes.messages import (
     KeeperAnswer,
     PolicyReloaded,
     SecretRotated,
+    SpendingChanged,
     unpack_keeper_message,
     unpacked,
 )
@@ -116,6 +117,10 @@ class KeeperClient:
         printed = unpacked(await self._ask("consult", session=session, ask=words), bytes)
         return read_printed_answer(printed)
 
+    def spent(self, session: str, service: str, amount: int) -> None:
+        """Report what a session's service has cost so far."""
+        self._send({"do": "spent", "session": session, "said": {service: amount}})
+
     async def start_judge(self) -> tuple[socket.socket, int]:
         """Start a judge that waits for its case. Raises OSError."""
         if not self.alive or self._awaited is None:
@@ -176,6 +181,8 @@ class KeeperClient:
                 self._tell("reloaded", session, (self._sharing(unpacked(provision, Provision)),))
             case ChangeRefused(why, session):
                 self._tell("kept", session, (why,))
+            case SpendingChanged(spending, session):
+                self._tell("spending", session, (spending,))
 
     def _tell(self, what: str, session: str, values: tuple[Any, ...]) -> None:
         """Report a change. An error in one session must not lose the changes of others behind it

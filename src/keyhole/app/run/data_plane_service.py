@@ -29,6 +29,7 @@ from keyhole.app.processes.messages import (
     ReportFigures,
     ResumeSession,
     SecretRotated,
+    SpendingChanged,
     WatchSession,
     unpack_run_message,
     unpacked,
@@ -123,6 +124,7 @@ class RunDataPlane:
             sign=self._sign,
             announce=reporter.asked,
             decided=reporter.decided,
+            spend=lambda _, service, spent: self._line.say(spent={service: spent}),
             consult=self._consult,
         )
         door = Door.of(sockets.door, sockets.inner_ports)
@@ -149,6 +151,8 @@ class RunDataPlane:
                 self._live.rotate(reference, secret, hidden)
             case PolicyReloaded(provision):
                 self._live.reload(unpacked(provision, Provision))
+            case SpendingChanged(spending):
+                self._live.know_spending(spending)
             case ChangeRefused(why):
                 self._live.keep(why)
             case GrantHost(number, host, seconds, uses, by):
@@ -226,7 +230,8 @@ class RunDataPlane:
         grants = () if live.ending else map(grant_view, live.handle.grants)
         return {
             "figures": [
-                figures.connections, figures.requests, figures.denied, figures.up, figures.down
+                figures.connections, figures.requests, figures.denied, figures.up, figures.down,
+                figures.spent, figures.unpriced,
             ],
             "grants": [[each.host, each.expires, each.uses] for each in grants],
             "frozen": live.frozen,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import keyhole.inject
 from keyhole.inject.catalogue import ServiceTemplate, parse_template
+from keyhole.inject.model_api import ModelApi, parse_model_api
 
 if TYPE_CHECKING:
     from keyhole.policy.policy import Policy
@@ -15,11 +16,37 @@ if TYPE_CHECKING:
 _SUFFIX = ".toml"
 
 
+class FileModelApis(Mapping[str, ModelApi]):
+    """The APIs of models that ship with Keyhole, by name."""
+
+    def __init__(self) -> None:
+        self._directory = Path(keyhole.inject.__path__[0]) / "model_apis"
+        self._loaded: dict[str, ModelApi] = {}
+
+    def __getitem__(self, name: str) -> ModelApi:
+        if name not in self._loaded:
+            if name not in self:
+                raise KeyError(name)
+            text = (self._directory / (name + _SUFFIX)).read_text("utf-8")
+            self._loaded[name] = parse_model_api(name, text, self)
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return (self._directory / f"{name}{_SUFFIX}").is_file()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(file.stem for file in self._directory.glob(f"*{_SUFFIX}")))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 class FileCatalogue(Mapping[str, ServiceTemplate]):
     """The entries that ship with Keyhole, by name."""
 
     def __init__(self) -> None:
         self._directory = Path(keyhole.inject.__path__[0]) / "services"
+        self._apis = FileModelApis()
         self._names: tuple[str, ...] = ()
         self._loaded: dict[str, ServiceTemplate] = {}
 
@@ -27,7 +54,7 @@ class FileCatalogue(Mapping[str, ServiceTemplate]):
         if name not in self._loaded:
             if name not in self:
                 raise KeyError(name)
-            self._loaded[name] = parse_template(name, self._text(name))
+            self._loaded[name] = parse_template(name, self._text(name), self._apis)
         return self._loaded[name]
 
     def near(self, policy: Policy) -> tuple[ServiceTemplate, ...]:

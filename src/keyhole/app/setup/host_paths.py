@@ -85,6 +85,11 @@ class HostPaths(Struct, frozen=True):
         return self.state / "changes"
 
     @property
+    def spending(self) -> Path:
+        """The account of what sessions have spent."""
+        return self.state / "spending"
+
+    @property
     def sandboxes(self) -> Path:
         """The directories of named sandboxes."""
         return self.state / "sandboxes"

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from keyhole.app.setup.client_setup import inspects_tls
 from keyhole.app.setup.endpoint_access import endpoint_access
+from keyhole.app.setup.period_spending import read_spending
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy, find_changed
 from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.provision import Provision
 from keyhole.app.setup.root_reader import open_roots
+from keyhole.app.setup.spending_ledger import SpendingLedger
 from keyhole.model.errors import Refused
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
@@ -149,6 +151,7 @@ class ProvisionReader(Struct, frozen=True):
             hidden={name: one.hidden for name, one in there.items()},
             notes=tuple(dict.fromkeys(notes)),
             closed=tuple(name for name, ref in wanted.items() if ref in missing),
+            spending=read_spending(policy, SpendingLedger(self.places.spending)),
         )
         reasons = {ref: str(error) for ref, error in missing.items()}
         return SourcedProvision(provision, examined, vault, given, reasons)

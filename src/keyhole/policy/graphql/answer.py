@@ -1,0 +1,160 @@
+"""Reads the forge's answer: checks each repository in it, learns ids, and makes it the answer to
+what the client asked.
+
+An object of a repository that is not granted is taken out. Fields that are closed become null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from keyhole.model.decision import Reason
+from keyhole.model.errors import ResponseUnfit
+from keyhole.model.repository import Forge, Repository
+from keyhole.policy.body import AnswerRewriter
+from keyhole.policy.graphql.learnt_ids import Branches, LearntIds, LearntNode
+from keyhole.policy.graphql.writing import BASE, CROSSES, HEAD, NAME, TYPE, WITHIN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from keyhole.policy.graphql.roots import Absent
+    from keyhole.policy.graphql.selection import FieldSelection
+    from keyhole.policy.graphql.table import Table
+
+MAX_ANSWER = 4 << 20
+"""Bytes of an answer, which is read whole."""
+
+_OK = 200
+_OF_ERRORS = ("message", "type", "path")
+_FOREIGN = object()
+"""In place of an object of a repository that is not granted."""
+
+
+class GraphqlAnswer(AnswerRewriter):
+    """Reads one answer."""
+
+    whole = True
+
+    def __init__(
+        self,
+        table: Table,
+        tree: FieldSelection,
+        granted: AbstractSet[Repository],
+        ids: LearntIds,
+        absent: tuple[Absent, ...] = (),
+    ) -> None:
+        self._table = table
+        self._tree = tree
+        self._granted = granted
+        self._ids = ids
+        self._generation = ids.generation
+        self._absent = absent
+        self._data = bytearray()
+        self._status = 0
+
+    def begin(self, status: int, fields: Mapping[str, str]) -> bool:
+        """As `AnswerRewriter`."""
+        self._status = status
+        return True
+
+    def feed(self, piece: bytes) -> bytes:
+        """As `AnswerRewriter`."""
+        self._data += piece
+        if len(self._data) > MAX_ANSWER:
+            raise ResponseUnfit(Reason.GRAPHQL, f"the answer has more than {MAX_ANSWER} bytes")
+        return b""
+
+    def end(self) -> bytes:
+        """As `AnswerRewriter`."""
+        data = bytes(self._data)
+        try:
+            value = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            value = None
+        if not isinstance(value, dict) or "data" not in value:
+            if self._status == _OK and not (isinstance(value, dict) and "errors" in value):
+                raise ResponseUnfit(Reason.GRAPHQL, "the answer is not GraphQL's")
+            return data  # an error of the forge or of what stands before it
+        return msgspec.json.encode(answer_of(self.read(value), self._absent))
+
+    def read(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The answer, checked."""
+        checked: dict[str, Any] = {"data": self._object(value["data"], self._tree, None)}
+        errors = value.get("errors")
+        if isinstance(errors, list) and errors:
+            checked["errors"] = [
+                {name: each[name] for name in _OF_ERRORS if name in each}
+                for each in errors
+                if isinstance(each, dict)
+            ]
+        return checked
+
+    def _walk(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
+        if isinstance(value, list):
+            walked = (self._walk(each, selection, within) for each in value)
+            return [each for each in walked if each is not _FOREIGN]
+        return self._object(value, selection, within)
+
+    def _object(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
+        if not isinstance(value, dict):
+            return None
+        said = value.pop(TYPE, None)
+        name = said if selection.cases or said else selection.type.name
+        if self._table.scope(name) is not None:
+            within = self._repository(value)
+            if within is None:
+                return _FOREIGN
+        branches = self._branches(value)
+        for key, each in selection.of_type(name):
+            if each.is_closed:
+                value[key] = None
+            elif each.name == "id":
+                self._ids.learn(value.get(key), LearntNode(name, within, branches))
+            elif each.below is not None:
+                walked = self._walk(value.get(key), each.below, within)
+                if walked is _FOREIGN:
+                    if selection.type.name.endswith("Edge"):
+                        return _FOREIGN
+                    walked = None
+                value[key] = walked
+        return value
+
+    def _repository(self, value: dict[str, Any]) -> Repository | None:
+        """The repository that an object says it is in; None where that is not granted."""
+        own, outer = value.pop(NAME, None), value.pop(WITHIN, None)
+        name = outer.get(NAME) if isinstance(outer, dict) else own
+        if not isinstance(name, str):
+            return None
+        found = Repository.from_segments(Forge.GITHUB, tuple(name.split("/")))
+        return found if found in self._granted else None
+
+    def _branches(self, value: dict[str, Any]) -> Branches | None:
+        head, base = value.pop(HEAD, None), value.pop(BASE, None)
+        crosses = value.pop(CROSSES, True)
+        if not (isinstance(head, str) and isinstance(base, str)):
+            return None
+        if self._generation != self._ids.generation:
+            return None
+        return Branches(head, base, crosses is not False)
+
+
+def answer_of(checked: dict[str, Any], absent: tuple[Absent, ...]) -> dict[str, Any]:
+    """An answer, with the fields that are answered as missing."""
+    if not absent:
+        return checked
+    data = checked.get("data") or {}
+    errors = list(checked.get("errors", []))
+    for each in absent:
+        data[each.key] = None
+        errors.append(
+            {
+                "type": "NOT_FOUND",
+                "path": [each.key],
+                "message": f"Could not resolve to {each.what}.",
+            }
+        )
+    return {"data": data, "errors": errors}

@@ -1,0 +1,121 @@
+"""Reads the body of a GraphQL request: one operation, its fragments, the values of its variables.
+
+Every number that the client controls is bounded here or in `selection.py` (I9).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphql import (
+    FieldNode,
+    FragmentDefinitionNode,
+    GraphQLError,
+    OperationDefinitionNode,
+    OperationType,
+    VariableValues,
+    assert_object_type,
+    get_variable_values,
+    parse,
+)
+from msgspec import Struct
+
+from keyhole.policy.graphql.refusal import GraphqlRefused
+
+if TYPE_CHECKING:
+    from keyhole.policy.graphql.table import Table
+    from keyhole.wire.strict_json import JsonValue
+
+MAX_DOCUMENT = 32 << 10
+"""Characters of a document. The longest that gh sends has 4,000."""
+
+MAX_TOKENS = 2_000
+"""Tokens of a document, of which a hundred take a third of a millisecond. gh's have 700."""
+
+MAX_COMMENTS = 50
+"""Comments of a document; programs send none."""
+
+_KEYS = frozenset({"query", "variables", "operationName"})
+
+
+class GraphqlOperation(Struct, frozen=True):
+    """The one operation of a request."""
+
+    node: OperationDefinitionNode
+    fragments: dict[str, FragmentDefinitionNode]
+    variables: VariableValues
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a mutation."""
+        return self.node.operation is OperationType.MUTATION
+
+
+def read_operation(table: Table, body: JsonValue) -> GraphqlOperation:
+    """The operation of a body. Raises GraphqlRefused."""
+    if not isinstance(body, dict):
+        raise GraphqlRefused("a request is one JSON object; several at once are closed")
+    if extra := sorted(body.keys() - _KEYS):
+        # Persisted queries (`extensions`, `id`): a document that is not here cannot be judged.
+        raise GraphqlRefused(f"'{extra[0]}' beside 'query' and 'variables' is closed")
+    text, values, chosen = body.get("query"), body.get("variables"), body.get("operationName")
+    if not isinstance(text, str) or not isinstance(values, dict | None):
+        raise GraphqlRefused("'query' is a text and 'variables' an object")
+    node, fragments = _definitions(text)
+    _check_roots(table, node)
+    named = node.name.value if node.name else None
+    if chosen not in (None, "", named):
+        raise GraphqlRefused("'operationName' names no operation of the document")
+    return GraphqlOperation(node, fragments, _variables(table, node, values or {}))
+
+
+def _definitions(
+    text: str,
+) -> tuple[OperationDefinitionNode, dict[str, FragmentDefinitionNode]]:
+    try:
+        document = parse(
+            text,
+            no_location=True,
+            max_lexical_tokens=MAX_TOKENS,
+            max_comments=MAX_COMMENTS,
+            max_source_length=MAX_DOCUMENT,
+        )
+    except GraphQLError as error:
+        raise GraphqlRefused(f"the document cannot be read: {error.message}") from None
+    operations: list[OperationDefinitionNode] = []
+    fragments: dict[str, FragmentDefinitionNode] = {}
+    for each in document.definitions:
+        if isinstance(each, OperationDefinitionNode):
+            operations.append(each)
+        elif isinstance(each, FragmentDefinitionNode) and each.name.value not in fragments:
+            fragments[each.name.value] = each
+        else:
+            raise GraphqlRefused("a document has one operation, and fragments with different names")
+    if len(operations) != 1:
+        raise GraphqlRefused(f"a document has one operation; this one has {len(operations)}")
+    (operation,) = operations
+    if operation.operation is OperationType.SUBSCRIPTION:
+        raise GraphqlRefused("subscriptions are closed")
+    if operation.directives:
+        raise GraphqlRefused("directives on an operation are closed")
+    return operation, fragments
+
+
+def _check_roots(table: Table, node: OperationDefinitionNode) -> None:
+    """Name a closed root before the type of its input, which is closed with it, is missed."""
+    root = assert_object_type(table.schema.get_root_type(node.operation))
+    for each in node.selection_set.selections:
+        name = each.name.value if isinstance(each, FieldNode) else "__"
+        if name not in root.fields and not name.startswith("__"):
+            raise GraphqlRefused(f"the field {root.name}.{name} is closed")
+
+
+def _variables(
+    table: Table, node: OperationDefinitionNode, values: dict[str, Any]
+) -> VariableValues:
+    found = get_variable_values(
+        table.schema, node.variable_definitions or (), values, max_errors=1, hide_suggestions=True
+    )
+    if isinstance(found, list):
+        raise GraphqlRefused(found[0].message)
+    return found

@@ -1,0 +1,103 @@
+"""Judges a mutation: the level of `api` that opens it, and each id and branch of its input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphql import GraphQLInputField, assert_input_object_type, get_named_type
+
+from keyhole.model.decision import Reason
+from keyhole.model.errors import Unparsable
+from keyhole.model.ref import Ref
+from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.roots import unknown_id
+from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update, is_protected
+from keyhole.policy.schema import ApiAccess
+
+if TYPE_CHECKING:
+    from keyhole.policy.graphql.learnt_ids import LearntIds
+    from keyhole.policy.graphql.selection import FieldSelection, Selected
+    from keyhole.policy.graphql.table import Table
+    from keyhole.policy.policy import GitGrant, Service
+
+PUSHED = "BE_PUSHED"
+
+
+class MutationJudge:
+    """Judges mutations for one session."""
+
+    def __init__(self, table: Table, service: Service, git: GitGrant, ids: LearntIds) -> None:
+        self._table = table
+        self._service = service
+        self._git = git
+        self._ids = ids
+
+    def judge(self, tree: FieldSelection) -> tuple[str, Selected]:
+        """The one field of a mutation. Raises GraphqlRefused."""
+        if len(tree.fields) != 1:
+            raise GraphqlRefused("a mutation has one field")
+        ((key, each),) = tree.fields.items()
+        if each.field is None:
+            raise GraphqlRefused("a mutation has one field")
+        needs = self._table.says("needs", each.field)
+        level = ApiAccess[needs["api"]] if needs else ApiAccess.OFF
+        if needs is None or not self._git.api.covers(level):
+            why = f'{each.name} needs api = "{level}"'
+            raise GraphqlRefused(why, rule=f"{self._service.rule}.api")
+        of = assert_input_object_type(get_named_type(each.field.args["input"].type))
+        given: dict[str, Any] = each.arguments["input"]
+        for name, value in given.items():
+            self._judge_value(f"{each.name}({name}:)", of.fields[name], value)
+        if "baseRefName" in given and "pullRequestId" in given:
+            self._ids.forget_branches()
+        return key, each
+
+    def _judge_value(self, place: str, field: GraphQLInputField, value: Any) -> None:  # noqa: ANN401
+        if self._table.says("empty", field) is not None and value:
+            raise GraphqlRefused(f"{place} is closed")
+        if value is None:
+            return
+        if (wanted := self._table.says("id", field)) is not None:
+            for node_id in value if isinstance(value, list) else [value]:
+                self._judge_id(place, node_id, wanted["of"])
+        if (may := self._table.says("branch", field)) is not None:
+            self._judge_branch(place, value, pushed=may["may"] == PUSHED)
+        if self._table.says("merged", field) is not None:
+            self._judge_merge(value)
+
+    def _judge_id(self, place: str, node_id: str, types: list[str]) -> None:
+        known = self._ids.find(node_id)
+        if known is None:
+            raise unknown_id(node_id)
+        if known.type not in types:
+            raise GraphqlRefused(f"{place} is the id of a {known.type}")
+
+    def _judge_branch(self, place: str, name: str, *, pushed: bool) -> None:
+        try:
+            Ref.parse(f"refs/heads/{name}")
+        except Unparsable:
+            # Among them OWNER:BRANCH, the branch of a fork.
+            raise GraphqlRefused(f"{place} is not a plain branch of this repository") from None
+        if pushed:
+            self._judge_head(place, name)
+
+    def _judge_head(self, place: str, name: str) -> None:
+        decision = decide_ref_update(
+            self._service, f"refs/heads/{name}", RefChange.FAST_FORWARD, RemoteFacts()
+        )
+        if not decision.allowed and decision.reason is not Reason.DEFAULT_BRANCH_UNKNOWN:
+            why = f"{place} {name} is not a branch that 'push' grants"
+            raise GraphqlRefused(why, decision.reason, decision.rule)
+
+    def _judge_merge(self, node_id: str) -> None:
+        """Merged is what could have been pushed: `deny_paths` has seen it, and no stranger's pull
+        request is among it. Into which branch is the point of it, unless `protect` names it."""
+        known = self._ids.find(node_id)
+        if known is None or known.branches is None:
+            raise GraphqlRefused("read the pull request again before it is merged")
+        if known.branches.crosses:
+            raise GraphqlRefused("a pull request from a fork is not merged")
+        self._judge_head("the pull request's branch", known.branches.head)
+        if is_protected(self._git, known.branches.base):
+            why = f"{known.branches.base} is protected by the policy"
+            raise GraphqlRefused(why, Reason.REF_PROTECTED, f"{self._service.rule}.protect")

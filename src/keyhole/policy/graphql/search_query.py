@@ -1,0 +1,96 @@
+"""The text of a search, confined to granted repositories.
+
+A text is read as words that must all hold: quoted words, qualifiers that are known to narrow, plain
+words. It needs at least one `repo:`, and each must be granted. The text that is sent is written
+anew from these words. Parentheses around words are dropped, since gh puts some there; operators
+between words, and qualifiers that are not known, are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from keyhole.model.decision import Reason
+from keyhole.model.repository import Forge, Repository
+from keyhole.policy.graphql.refusal import GraphqlRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+MAX_TEXT = 1_000
+"""Characters of a search; GitHub takes 256 beside its qualifiers."""
+
+_WORD = re.compile(
+    r"""[ \t\r\n]*(?:(-?)([a-z][a-z-]{0,30}):)?("[^"\\]{0,200}"|[^\s"()\\:]{1,200})"""
+)
+_BRACKET = re.compile(r"[ \t\r\n]*[()]")
+_REST = re.compile(r"[ \t\r\n]*")
+
+_NARROWING = frozenset(
+    "archived assignee author base closed commenter comments created draft head in interactions "
+    "involves is label language linked locked mentions merged milestone no reactions reason review "
+    "review-requested reviewed-by sha sort state status type updated user-review-requested".split()
+)
+"""Qualifiers of which each leaves fewer results, or orders them. Not `org`, `user`, `team`,
+`project`: where a search is repeated for them, or for a name that they share with a repository,
+it could reach elsewhere."""
+
+_OPERATORS = frozenset({"or", "and", "not"})
+
+
+def confine_search(text: str, granted: AbstractSet[Repository]) -> str:
+    """The text to send. Raises GraphqlRefused."""
+    if len(text) > MAX_TEXT:
+        raise GraphqlRefused(f"a search has at most {MAX_TEXT} characters")
+    if not all(c.isprintable() or c in "\t\r\n" for c in text):
+        # Attack: a space of another alphabet, which ends a word for the forge and not here.
+        raise GraphqlRefused("the search has a character that cannot be judged")
+    places: list[str] = []
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        if bracket := _BRACKET.match(text, at):
+            at = bracket.end()
+            continue
+        found = _WORD.match(text, at)
+        if found is None:
+            rest = _REST.match(text, at)
+            if rest is not None and rest.end() == len(text):
+                break
+            raise GraphqlRefused("the search has a word that cannot be judged")
+        at = found.end()
+        minus, qualifier, value = found.groups()
+        if qualifier == "repo":
+            places.append(_granted(value, granted, without=bool(minus)))
+        elif qualifier is None:
+            words.append(_plain(value))
+        elif qualifier in _NARROWING:
+            words.append(f"{minus}{qualifier}:{value}")
+        else:
+            raise GraphqlRefused(f"'{qualifier}:' in a search is closed")
+        if at < len(text) and not (text[at].isspace() or text[at] in "()"):
+            raise GraphqlRefused("the search has a word that cannot be judged")
+    if not places:
+        raise GraphqlRefused("a search needs repo:OWNER/NAME of a granted repository")
+    if len(places) > 1:
+        raise GraphqlRefused("a search has one repo:")
+    return " ".join([*places, *words])
+
+
+def _granted(value: str, granted: AbstractSet[Repository], *, without: bool) -> str:
+    if without:
+        raise GraphqlRefused("'-repo:' in a search is closed")
+    found = Repository.from_segments(Forge.GITHUB, tuple(value.strip('"').split("/")))
+    if found is None or found not in granted:
+        why = "the search names a repository that is not granted"
+        raise GraphqlRefused(why, Reason.REPOSITORY_NOT_GRANTED)
+    return f"repo:{found}"
+
+
+def _plain(value: str) -> str:
+    if value.lstrip("-").lower() in _OPERATORS:
+        raise GraphqlRefused("operators in a search are closed")
+    if ":" in value:
+        raise GraphqlRefused("a quoted word with ':' in a search is closed")
+    return value

@@ -1,0 +1,250 @@
+"""Resolves an operation to the tree of fields that it asks for, by the table of what is open.
+
+Fragments are inlined, directives evaluated, variables replaced by their values, and fields with
+one name in an answer joined, so that nothing is left that could be read in two ways. A field that
+the table does not have is refused by its name (I3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphql import (
+    FieldNode,
+    FragmentSpreadNode,
+    GraphQLError,
+    GraphQLIncludeDirective,
+    GraphQLInterfaceType,
+    GraphQLObjectType,
+    GraphQLUnionType,
+    InlineFragmentNode,
+    Undefined,
+    assert_object_type,
+    get_argument_values,
+    get_named_type,
+    is_leaf_type,
+)
+from graphql.utilities import coerce_input_value
+
+from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.table import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphql import DirectiveNode, GraphQLField, GraphQLInputType, SelectionNode
+
+    from keyhole.policy.graphql.document import GraphqlOperation
+    from keyhole.policy.graphql.table import Table
+
+MAX_FIELDS = 2_000
+"""Fields of an operation with its fragments inlined, and the spreads on the way: fragments that
+spread others twice would be exponential. gh's have 300."""
+
+MAX_DEPTH = 24
+"""Fields and fragments within one another. gh's have 14."""
+
+OURS = "keyhole_"
+"""The beginning of names that the gateway adds to a document; no client's begins so."""
+
+TYPENAME = "__typename"
+
+_WANTED = {"include": True, "skip": False}
+"""Directives, and the value of `if` with which their field stays."""
+
+_IF = GraphQLIncludeDirective
+"""Both have this one argument."""
+
+Composite = GraphQLObjectType | GraphQLInterfaceType | GraphQLUnionType
+
+
+class Selected:
+    """A field that is asked for. `below` is None for a field without fields."""
+
+    __slots__ = ("arguments", "below", "field", "name")
+
+    def __init__(
+        self,
+        name: str,
+        field: GraphQLField | None = None,
+        arguments: dict[str, Any] | None = None,
+        below: FieldSelection | None = None,
+    ) -> None:
+        self.name = name
+        self.field = field
+        """None for `__typename`."""
+        self.arguments = arguments or {}
+        self.below = below
+
+    @property
+    def types(self) -> dict[str, GraphQLInputType]:
+        """The types of its arguments."""
+        return {name: each.type for name, each in self.field.args.items()} if self.field else {}
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is answered as null."""
+        return self.field is not None and str(self.field.type) == NULL
+
+
+class FieldSelection:
+    """The fields that are asked for of an object, by their names in the answer."""
+
+    __slots__ = ("cases", "fields", "type")
+
+    def __init__(self, of: Composite) -> None:
+        self.type = of
+        self.fields: dict[str, Selected] = {}
+        self.cases: dict[str, FieldSelection] = {}
+        """Of an interface or a union: fields of one type alone."""
+
+    def of_type(self, name: str | None) -> Iterator[tuple[str, Selected]]:
+        """All fields of an object whose type is this one."""
+        yield from self.fields.items()
+        if name in self.cases:
+            yield from self.cases[name].fields.items()
+
+
+class SelectionResolver:
+    """Resolves one operation."""
+
+    def __init__(self, table: Table, operation: GraphqlOperation) -> None:
+        self._table = table
+        self._operation = operation
+        self._left = MAX_FIELDS
+        self._open: list[str] = []
+
+    def resolve(self) -> FieldSelection:
+        """The tree. Raises GraphqlRefused."""
+        node = self._operation.node
+        root = self._table.schema.get_root_type(node.operation)
+        tree = FieldSelection(assert_object_type(root))
+        self._collect(node.selection_set.selections, tree, 0)
+        return tree
+
+    def _collect(self, nodes: tuple[SelectionNode, ...], into: FieldSelection, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise GraphqlRefused(f"fields lie more than {MAX_DEPTH} deep")
+        for node in nodes:
+            self._left -= 1
+            if self._left < 0:
+                raise GraphqlRefused(f"more than {MAX_FIELDS} fields")
+            if not self._included(node.directives or ()):
+                continue
+            if isinstance(node, FieldNode):
+                self._add(node, into, depth)
+            elif isinstance(node, FragmentSpreadNode):
+                self._spread(node, into, depth)
+            elif isinstance(node, InlineFragmentNode):  # pragma: no branch - there is no fourth
+                on = node.type_condition.name.value if node.type_condition else into.type.name
+                self._narrow(on, node.selection_set.selections, into, depth)
+
+    def _included(self, directives: tuple[DirectiveNode, ...]) -> bool:
+        kept = True
+        for node in directives:
+            wanted = _WANTED.get(node.name.value)
+            if wanted is None:
+                raise GraphqlRefused(f"the directive @{node.name.value} is closed")
+            try:
+                found = get_argument_values(_IF, node, self._operation.variables)
+            except GraphQLError as error:
+                raise GraphqlRefused(f"@{node.name.value}: {error.message}") from None
+            kept = kept and found["if"] is wanted
+        return kept
+
+    # ── fragments ─────────────────────────────────────────────────────────────────────────────────
+
+    def _spread(self, node: FragmentSpreadNode, into: FieldSelection, depth: int) -> None:
+        name = node.name.value
+        fragment = self._operation.fragments.get(name)
+        if fragment is None or fragment.directives:
+            raise GraphqlRefused(f"there is no plain fragment '{name}'")
+        if name in self._open:
+            raise GraphqlRefused(f"the fragment '{name}' spreads itself")
+        self._open.append(name)
+        on = fragment.type_condition.name.value
+        self._narrow(on, fragment.selection_set.selections, into, depth)
+        self._open.pop()
+
+    def _narrow(
+        self, on: str, nodes: tuple[SelectionNode, ...], into: FieldSelection, depth: int
+    ) -> None:
+        """Collect a fragment's fields where its type fits; where it never does, nothing."""
+        of = self._table.type_of(on)
+        if not isinstance(of, Composite):
+            raise GraphqlRefused(f"the type {on} is closed")
+        fitting = self._names(of)
+        exact = isinstance(into.type, GraphQLObjectType)
+        if of is into.type or (exact and into.type.name in fitting):
+            self._collect(nodes, into, depth + 1)
+            return
+        for name in sorted(fitting & self._names(into.type)):
+            case = into.cases.setdefault(name, FieldSelection(self._table.object_type(name)))
+            self._collect(nodes, case, depth + 1)
+            for key, each in case.fields.items():
+                if key in into.fields:
+                    _join(key, into.fields[key], each)
+
+    def _names(self, of: Composite) -> frozenset[str]:
+        if isinstance(of, GraphQLObjectType):
+            return frozenset({of.name})
+        return self._table.possible(of)
+
+    # ── fields ────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, node: FieldNode, into: FieldSelection, depth: int) -> None:
+        name = node.name.value
+        key = node.alias.value if node.alias else name
+        if key.startswith((OURS, "__")) and key != TYPENAME:
+            raise GraphqlRefused(f"the alias '{key}' is closed")
+        selected = self._read(node, name, into)
+        known = into.fields.get(key)
+        if known is None:
+            into.fields[key] = selected
+        else:
+            _join(key, known, selected)
+            selected = known
+        for case in into.cases.values():
+            if key in case.fields:
+                _join(key, selected, case.fields[key])
+        if selected.below is not None and node.selection_set:
+            self._collect(node.selection_set.selections, selected.below, depth + 1)
+
+    def _read(self, node: FieldNode, name: str, into: FieldSelection) -> Selected:
+        if name == TYPENAME:
+            if node.arguments or node.selection_set:
+                raise GraphqlRefused("__typename has neither arguments nor fields")
+            return Selected(name)
+        place = f"{into.type.name}.{name}"
+        field = None if isinstance(into.type, GraphQLUnionType) else into.type.fields.get(name)
+        if field is None:
+            raise GraphqlRefused(f"the field {place} is closed")
+        if str(field.type) == NULL:
+            return Selected(name, field)
+        of = get_named_type(field.type)
+        plain = is_leaf_type(of)
+        if plain is bool(node.selection_set and node.selection_set.selections):
+            raise GraphqlRefused(f"the field {place} {'has no' if plain else 'needs'} fields")
+        below = FieldSelection(of) if isinstance(of, Composite) else None
+        return Selected(name, field, self._arguments(node, field, place), below)
+
+    def _arguments(self, node: FieldNode, field: GraphQLField, place: str) -> dict[str, Any]:
+        for argument in node.arguments or ():
+            if argument.name.value not in field.args:
+                raise GraphqlRefused(f"the argument {place}({argument.name.value}:) is closed")
+        try:
+            found = get_argument_values(field, node, self._operation.variables)
+        except GraphQLError as error:
+            raise GraphqlRefused(f"{place}: {error.message}") from None
+        for name, value in found.items():
+            # The library leaves it to its validation that a variable has its argument's type.
+            again = coerce_input_value(value, field.args[name].type)
+            if again is Undefined:
+                raise GraphqlRefused(f"{place}({name}:) has a variable of another type")
+        return found
+
+
+def _join(key: str, one: Selected, two: Selected) -> None:
+    """Two fields with one name in the answer must be the same field."""
+    if one.name != two.name or one.arguments != two.arguments:
+        raise GraphqlRefused(f"'{key}' stands for two different fields")

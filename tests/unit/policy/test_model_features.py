@@ -1,0 +1,532 @@
+"""What a body asks a model's provider to do by itself is closed unless the policy opens it (I3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from keyhole.model.decision import Reason, RequestDecision, Verdict
+from keyhole.model.path import RequestPath
+from keyhole.policy.fault import PolicyFaults
+from keyhole.policy.model_features import fold_name
+from tests.rigs.models.requests import facts_of, judge_of, judged, model_service
+
+if TYPE_CHECKING:
+    from keyhole.wire.strict_json import JsonValue
+
+USER = {"role": "user", "content": "hi"}
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+CHAT = "/v1/chat/completions"
+GEMINI = "/v1beta/models/gemini-2.5-pro:generateContent"
+CONVERSE = "/model/amazon.nova-pro-v1:0/converse"
+
+
+def anthropic(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"model": "claude-x", "max_tokens": 100, "messages": [USER], **more}
+
+
+def block(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return anthropic(messages=[{"role": "user", "content": [more]}])
+
+
+def responses(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"model": "gpt-x", "input": "hi", "store": False, **more}
+
+
+def item(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return responses(input=[{"type": "message", "role": "user", "content": [more]}])
+
+
+def chat(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"model": "gpt-x", "messages": [USER], **more}
+
+
+def part(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return chat(messages=[{"role": "user", "content": [more]}])
+
+
+def gemini(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], **more}
+
+
+def converse(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"messages": [{"role": "user", "content": [{"text": "hi"}]}], **more}
+
+
+IMAGE = {"type": "image", "source": {"type": "url", "url": "https://evil.example/?x"}}
+TOOL = {"type": "function", "name": "x", "parameters": {"type": "object"}}
+
+CLOSED = [
+    (
+        "anthropic",
+        MESSAGES,
+        anthropic(tools=[{"type": "web_search_20250305", "name": "w"}]),
+        "web-search",
+    ),
+    (
+        "anthropic",
+        MESSAGES,
+        anthropic(tools=[{"type": "web_fetch_20260209", "name": "w"}]),
+        "web-fetch",
+    ),
+    (
+        "anthropic",
+        MESSAGES,
+        anthropic(tools=[{"type": "code_execution_20260120"}]),
+        "code-execution",
+    ),
+    ("anthropic", MESSAGES, anthropic(tools=[{"type": "computer_20250124"}]), "computer-use"),
+    (
+        "anthropic",
+        MESSAGES,
+        anthropic(mcp_servers=[{"type": "url", "url": "https://e"}]),
+        "remote-mcp",
+    ),
+    ("anthropic", MESSAGES, anthropic(tools=[{"type": "mcp_toolset"}]), "remote-mcp"),
+    ("anthropic", MESSAGES, anthropic(container="c"), "code-execution"),
+    ("anthropic", MESSAGES, block(**IMAGE), "url-content"),
+    (
+        "anthropic",
+        MESSAGES,
+        block(type="document", source={"type": "file", "file_id": "f"}),
+        "files",
+    ),
+    ("anthropic", MESSAGES, block(type="tool_result", content=[IMAGE]), "url-content"),
+    ("anthropic", MESSAGES, block(type="tool_result", content=IMAGE), "url-content"),
+    ("anthropic", MESSAGES, anthropic(messages={"role": "user", "content": IMAGE}), "url-content"),
+    (
+        "anthropic",
+        MESSAGES,
+        block(type="document", source={"type": "content", "content": [IMAGE]}),
+        "url-content",
+    ),
+    ("anthropic", "/v1/messages/count_tokens", block(**IMAGE), "url-content"),
+    ("anthropic", MESSAGES, anthropic(tools=[{"type": "browse_20270101"}]), "tool:browse_20270101"),
+    ("anthropic", MESSAGES, block(type="image", source={"type": "gopher"}), "source:gopher"),
+    ("anthropic", MESSAGES, block(type="hologram"), "content:hologram"),
+    ("anthropic", MESSAGES, anthropic(auto_web=True), "member:auto_web"),
+    ("claude", MESSAGES, block(**IMAGE), "url-content"),
+    ("openai", RESPONSES, responses(tools=[{"type": "web_search"}]), "web-search"),
+    (
+        "openai",
+        RESPONSES,
+        responses(tools=[{"type": "web_search", "external_web_access": True}]),
+        "web-search",
+    ),
+    ("openai", RESPONSES, responses(tools=[{"type": "web_search_preview"}]), "web-search"),
+    (
+        "openai",
+        RESPONSES,
+        responses(tools=[{"type": "mcp", "server_url": "https://e"}]),
+        "remote-mcp",
+    ),
+    (
+        "openai",
+        RESPONSES,
+        responses(tools=[{"type": "function", "connector_id": "c"}]),
+        "connectors",
+    ),
+    ("openai", RESPONSES, responses(tools=[{"type": "code_interpreter"}]), "code-execution"),
+    ("openai", RESPONSES, responses(tools=[{"type": "file_search"}]), "files"),
+    ("openai", RESPONSES, responses(tools=[{"type": "computer_use_preview"}]), "computer-use"),
+    (
+        "openai",
+        RESPONSES,
+        responses(tools=[{"type": "namespace", "tools": [{"type": "mcp"}]}]),
+        "remote-mcp",
+    ),
+    (
+        "openai",
+        RESPONSES,
+        responses(input=[{"type": "additional_tools", "tools": [{"type": "mcp"}]}]),
+        "remote-mcp",
+    ),
+    (
+        "openai",
+        RESPONSES,
+        responses(
+            input=[
+                {
+                    "type": "additional_tools",
+                    "tools": [{"type": "namespace", "tools": [{"type": "web_search"}]}],
+                }
+            ]
+        ),
+        "web-search",
+    ),
+    ("openai", RESPONSES, responses(background=True), "background"),
+    ("openai", RESPONSES, responses(store=True), "stored-responses"),
+    ("openai", RESPONSES, responses(conversation="conv_1"), "stored-responses"),
+    ("openai", RESPONSES, responses(prompt={"id": "p"}), "stored-responses"),
+    ("openai", RESPONSES, item(type="input_image", image_url="https://e/x.png"), "url-content"),
+    ("openai", RESPONSES, item(type="input_file", file_url="https://e/x.pdf"), "url-content"),
+    ("openai", RESPONSES, item(type="input_file", file_id="file-1"), "files"),
+    (
+        "openai",
+        RESPONSES,
+        responses(
+            input=[
+                {
+                    "type": "function_call_output",
+                    "output": [{"type": "input_image", "image_url": "https://e"}],
+                }
+            ]
+        ),
+        "url-content",
+    ),
+    ("openai", CHAT, chat(web_search_options={}), "web-search"),
+    ("openai", CHAT, chat(model="gpt-4o-search-preview"), "web-search"),
+    ("openai", CHAT, chat(store=True), "stored-responses"),
+    ("openai", CHAT, chat(tools=[{"type": "mcp"}]), "remote-mcp"),
+    ("openai", CHAT, part(type="image_url", image_url={"url": "https://e"}), "url-content"),
+    ("openai", CHAT, part(type="image_url", image_url="https://e"), "url-content"),
+    ("openai", CHAT, part(type="file", file={"file_id": "f"}), "files"),
+    (
+        "openai",
+        "/v1/moderations",
+        {"input": [{"type": "image_url", "image_url": {"url": "https://e"}}]},
+        "url-content",
+    ),
+    ("xai", CHAT, chat(search_parameters={"mode": "on"}), "web-search"),
+    ("xai", RESPONSES, responses(tools=[{"type": "x_search"}]), "web-search"),
+    ("openrouter", "/api/v1/chat/completions", chat(plugins=[{"id": "web"}]), "web-search"),
+    ("openrouter", "/api/v1/chat/completions", chat(plugins=[{}]), "web-search"),
+    ("openrouter", "/api/v1/chat/completions", chat(model="a/b:online"), "web-search"),
+    (
+        "openrouter",
+        "/api/v1/chat/completions",
+        part(type="file", file={"file_data": "https://e"}),
+        "url-content",
+    ),
+    (
+        "mistral",
+        "/v1/ocr",
+        {"model": "m", "document": {"type": "document_url", "document_url": "https://e"}},
+        "url-content",
+    ),
+    ("mistral", CHAT, part(type="document_url", document_url="https://e"), "url-content"),
+    (
+        "azure-openai",
+        "/openai/deployments/d/chat/completions",
+        chat(data_sources=[{"type": "azure_search"}]),
+        "connectors",
+    ),
+    ("gemini", GEMINI, gemini(tools=[{"googleSearch": {}}]), "web-search"),
+    ("gemini", GEMINI, gemini(tools=[{"google_search": {}}]), "web-search"),
+    ("gemini", GEMINI, gemini(tools=[{"urlContext": {}}]), "web-fetch"),
+    ("gemini", GEMINI, gemini(tools={"codeExecution": {}}), "code-execution"),
+    ("gemini", GEMINI, gemini(tools=[{"teleport": {}}]), "tool:teleport"),
+    ("gemini", GEMINI, gemini(cachedContent="c"), "files"),
+    (
+        "gemini",
+        GEMINI,
+        {"contents": [{"parts": [{"fileData": {"fileUri": "https://e"}}]}]},
+        "url-content",
+    ),
+    (
+        "gemini",
+        GEMINI,
+        {"contents": [{"parts": [{"file_data": {"file_uri": "https://e"}}]}]},
+        "url-content",
+    ),
+    (
+        "gemini-code-assist",
+        "/v1internal:generateContent",
+        {"model": "g", "request": gemini(tools=[{"googleSearch": {}}])},
+        "web-search",
+    ),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/google/models/g:generateContent",
+        gemini(tools=[{"googleSearch": {}}]),
+        "web-search",
+    ),
+    (
+        "vertex",
+        "/v1/projects/p/locations/l/publishers/anthropic/models/c:rawPredict",
+        block(**IMAGE),
+        "url-content",
+    ),
+    (
+        "bedrock",
+        CONVERSE,
+        converse(toolConfig={"tools": [{"systemTool": {"name": "nova_grounding"}}]}),
+        "web-search",
+    ),
+    (
+        "bedrock",
+        CONVERSE,
+        {"messages": [{"content": [{"image": {"source": {"s3Location": {"uri": "s3://x"}}}}]}]},
+        "url-content",
+    ),
+    (
+        "bedrock",
+        CONVERSE,
+        converse(additionalModelRequestFields={"mcp_servers": []}),
+        "member:mcp_servers",
+    ),
+    ("bedrock-key", "/model/anthropic.claude/invoke", block(**IMAGE), "url-content"),
+    (
+        "bedrock",
+        "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fx/invoke",
+        block(**IMAGE),
+        "url-content",
+    ),
+]
+
+OPEN = [
+    ("anthropic", MESSAGES, anthropic(system=[{"type": "text", "text": "x"}])),
+    ("anthropic", MESSAGES, anthropic(tools=[{"name": "Bash"}, {"type": "bash_20250124"}])),
+    ("anthropic", MESSAGES, anthropic(tools=[], mcp_servers=[])),
+    ("anthropic", MESSAGES, block(type="image", source={"type": "base64", "data": "QQ=="})),
+    ("anthropic", MESSAGES, block(type="tool_use", input={"source": {"type": "url"}, "type": "x"})),
+    ("openai", RESPONSES, responses(tools=[TOOL, {"type": "custom"}])),
+    ("openai", RESPONSES, responses(tools=[{"type": "web_search", "external_web_access": False}])),
+    ("openai", RESPONSES, item(type="input_image", image_url="data:image/png;base64,QQ==")),
+    ("openai", CHAT, chat(tools=[{"type": "function", "function": {"name": "x"}}])),
+    ("openai", CHAT, part(type="image_url", image_url={"url": "data:image/png;base64,QQ=="})),
+    ("openai", CHAT, part(type="input_audio", input_audio={"data": "QQ=="})),
+    ("gemini", GEMINI, gemini(tools=[{"functionDeclarations": []}])),
+    ("gemini", GEMINI, gemini(tools=[{"function_declarations": []}])),
+    ("bedrock", CONVERSE, converse(toolConfig={"tools": [{"toolSpec": {}}]})),
+    ("gemini-code-assist", "/v1internal:generateContent", {"model": "g", "request": gemini()}),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "body", "word"), CLOSED)
+def test_a_feature_is_closed_and_its_word_opens_it(
+    name: str, path: str, body: dict[str, Any], word: str
+) -> None:
+    """I3, with its control: one word in the policy, and the same request passes."""
+    said = judged(model_service(name), path, body)
+    assert (said.allowed, said.decision.reason) == (False, Reason.FEATURE_CLOSED)
+    assert said.decision.rule.endswith(f".{word}")
+    assert f'features = ["{word}"] opens it' in said.why
+    service = model_service(name, f'features = ["{word}"]')
+    assert judged(service, path, body).allowed
+
+
+@pytest.mark.parametrize(("name", "path", "body"), OPEN)
+def test_what_the_client_does_itself_stays_open(name: str, path: str, body: dict[str, Any]) -> None:
+    said = judged(model_service(name), path, body)
+    assert said.allowed, said.why
+    assert said.body is None
+
+
+def test_spellings_of_a_name_do_not_get_around_a_rule() -> None:
+    """I3: readers that fold case or know two spellings would take it for the name."""
+    service = model_service("anthropic")
+    web = {"type": "web_search_20250305"}
+    for tool in ({"Type": web["type"]}, {"ty_pe": web["type"]}, {"\uff54ype": web["type"]}):
+        assert not judged(service, MESSAGES, anthropic(tools=[tool])).allowed
+    for name in ("Tools", "TOOLS", "to_ols"):
+        assert not judged(service, MESSAGES, anthropic(**{name: [web]})).allowed
+    both = judged(service, MESSAGES, anthropic(tools=[{"type": "custom", "Type": web["type"]}]))
+    assert "two spellings" in both.why
+    for value in ("WEB_SEARCH_20250305", "web_search_20250305 ", "web\u200b_search", ["custom", 1]):
+        assert not judged(service, MESSAGES, anthropic(tools=[{"type": value}])).allowed
+    assert judged(service, MESSAGES, anthropic(tools=[{"type": "custom"}])).allowed
+    assert fold_name("x" * 100) == "x" * 100
+
+
+def test_a_value_that_no_word_can_name_stays_closed() -> None:
+    said = judged(model_service("anthropic"), MESSAGES, anthropic(tools=[{"type": "a b"}]))
+    assert "no word opens it" in said.why
+    long = judged(model_service("anthropic"), MESSAGES, anthropic(tools=[{"type": "a" * 5000}]))
+    assert len(long.why) < 300
+
+
+def test_a_refusal_names_several_features_and_not_too_many() -> None:
+    """I9."""
+    tools = [{"type": f"t{n}"} for n in range(50)]
+    said = judged(model_service("anthropic"), MESSAGES, anthropic(tools=tools))
+    assert 2 <= said.why.count("opens it") <= 9
+
+
+def test_a_beta_that_is_not_known_is_closed() -> None:
+    """I3."""
+    service, body = model_service("anthropic"), anthropic()
+    known = "claude-code-20250219, interleaved-thinking-2025-05-14"
+    assert judged(service, MESSAGES, body, **{"anthropic-beta": known}).allowed
+    said = judged(service, MESSAGES, body, **{"anthropic-beta": f"{known},auto-browse-2027-01-01"})
+    assert "beta:auto-browse-2027-01-01" in said.why
+    opened = model_service("anthropic", 'features = ["beta:auto-browse-2027-01-01"]')
+    assert judged(opened, MESSAGES, body, **{"anthropic-beta": "auto-browse-2027-01-01"}).allowed
+    remote = judged(service, MESSAGES, body, **{"anthropic-beta": "mcp-client-2025-11-20"})
+    assert "remote-mcp" in remote.why
+    assert judge_of(service).fields == {"anthropic-beta"}
+
+
+def test_responses_are_not_kept_unless_the_policy_says_so() -> None:
+    """OpenAI keeps what says nothing, so the gateway says it; all else is as it was."""
+    service = model_service("openai")
+    body: JsonValue = {"model": "gpt-x", "input": "hi"}
+    said = judged(service, RESPONSES, body)
+    assert said.body == b'{"store": false, "model": "gpt-x", "input": "hi"}'
+    kept = judged(model_service("openai", 'features = ["stored-responses"]'), RESPONSES, body)
+    assert (kept.allowed, kept.body) == (True, None)
+    assert judged(service, RESPONSES, {}).body == b'{"store": false}'
+    on_disk = facts_of(service, RESPONSES, body)
+    long = judge_of(service).judge(type(on_disk)(
+        on_disk.host, "POST", on_disk.path, on_disk.decision, json=body, flaw=""))  # fmt: skip
+    assert not long.allowed
+    assert '"store": false' in long.why
+
+
+def test_only_models_that_the_policy_names_are_used() -> None:
+    service = model_service("anthropic", 'models = ["claude-*-haiku-*", "claude-x"]')
+    assert judged(service, MESSAGES, anthropic()).allowed
+    assert judged(service, MESSAGES, anthropic(model="claude-3-haiku-1")).allowed
+    said = judged(service, MESSAGES, anthropic(model="claude-opus-4"))
+    assert said.decision.reason is Reason.MODEL_NOT_GRANTED
+    assert said.decision.rule == "services.anthropic.models"
+    nameless = judged(service, MESSAGES, {"messages": [USER]})
+    assert "names no model" in nameless.why
+    routed = model_service("openrouter", 'models = ["a/*"]')
+    path = "/api/v1/chat/completions"
+    assert judged(routed, path, chat(model="a/b", models=["a/c"])).allowed
+    assert not judged(routed, path, chat(model="a/b", models=["c/d"])).allowed
+
+
+def test_a_model_is_also_named_by_path_and_query() -> None:
+    service = model_service("gemini", 'models = ["gemini-2.5-flash*"]')
+    flash = "/v1beta/models/gemini-2.5-flash-lite:generateContent"
+    assert judged(service, flash, gemini()).allowed
+    assert not judged(service, GEMINI, gemini()).allowed
+    openai = model_service("openai", 'models = ["gpt-realtime*"]')
+    facts = facts_of(openai, "/v1/realtime", None, word="WEBSOCKET", query="model=gpt-realtime-2")
+    assert judge_of(openai).judge(facts).allowed
+    other = facts_of(openai, "/v1/realtime", None, word="WEBSOCKET", query="a=b&model=gpt-9")
+    assert not judge_of(openai).judge(other).allowed
+    twice = facts_of(openai, "/v1/realtime", None, word="WEBSOCKET",
+                     query="model=gpt-realtime-2&model=gpt-9")  # fmt: skip
+    assert not judge_of(openai).judge(twice).allowed
+
+
+def test_the_length_of_an_answer_is_capped() -> None:
+    service = model_service("anthropic", "max_tokens = 100")
+    assert judged(service, MESSAGES, anthropic()).allowed
+    for value in (101, "100", True, 1e2):
+        said = judged(service, MESSAGES, anthropic(max_tokens=value))
+        assert said.decision.rule == "services.anthropic.max_tokens"
+    assert not judged(service, MESSAGES, {"model": "x", "messages": [USER]}).allowed
+    openai = model_service("openai", "max_tokens = 100")
+    assert judged(openai, CHAT, {"model": "x"}).body == b'{"max_tokens": 100, "model": "x"}'
+    assert judged(openai, CHAT, chat(max_completion_tokens=100)).body is None
+    google = model_service("gemini", "max_tokens = 100")
+    assert judged(google, GEMINI, gemini(generationConfig={"maxOutputTokens": 100})).allowed
+    assert not judged(google, GEMINI, gemini(generationConfig={"maxOutputTokens": 101})).allowed
+    assert not judged(google, GEMINI, gemini()).allowed
+
+
+def test_messages_of_a_websocket_are_judged_as_bodies() -> None:
+    service = model_service("openai")
+    judge = judge_of(service)
+    handshake = facts_of(service, RESPONSES, None, word="WEBSOCKET")
+    assert judge.judge(handshake).allowed
+    first = responses(type="response.create", tools=[TOOL])
+    assert judge.judge_message(facts_of(service, RESPONSES, first, word="WEBSOCKET")).allowed
+    bad = responses(type="response.create", tools=[{"type": "web_search"}])
+    assert not judge.judge_message(facts_of(service, RESPONSES, bad, word="WEBSOCKET")).allowed
+    unknown = responses(type="tool.run")
+    assert not judge.judge_message(facts_of(service, RESPONSES, unknown, word="WEBSOCKET")).allowed
+    raw = facts_of(service, RESPONSES, None, word="WEBSOCKET")
+    assert judge.judge_message(raw).decision.reason is Reason.BODY_UNJUDGED
+
+
+def test_realtime_sessions_get_no_remote_tools() -> None:
+    service = model_service("openai")
+    judge = judge_of(service)
+    for update, allowed in (
+        ({"type": "session.update", "session": {"tools": [{"type": "function"}]}}, True),
+        ({"type": "session.update", "session": {"tools": [{"type": "mcp"}]}}, False),
+        ({"type": "response.create", "response": {"tools": [{"type": "mcp"}]}}, False),
+        ({"type": "input_audio_buffer.append", "audio": "QQ=="}, True),
+    ):
+        facts = facts_of(service, "/v1/realtime", update, word="WEBSOCKET")
+        assert judge.judge_message(facts).allowed is allowed
+
+
+def test_bodies_that_are_no_object_cannot_be_judged() -> None:
+    service = model_service("anthropic")
+    for body in ([], [anthropic()], "x", 1):
+        said = judged(service, MESSAGES, body)
+        assert said.decision.reason is Reason.BODY_UNJUDGED
+
+
+@pytest.mark.parametrize(
+    ("word", "path", "more", "wanted"),
+    [
+        ("POST", MESSAGES, "", True),
+        ("POST", "/v1/%6Dessages", "", True),
+        ("POST", "/V1/Messages/", "", True),
+        ("GET", "/v1/models", "", False),
+        ("GET+body", "/v1/models", "", True),
+        ("POST", "/v1/files", "", True),
+        ("POST", "/v1/files", 'allow_also = ["POST /v1/files"]', False),
+        ("POST", "/v1/files", 'allow_also = ["POST /v1/**"]', True),
+        ("POST", MESSAGES, 'allow = ["POST /v1/messages"]', True),
+        ("GRPC", "/anthropic.Api/Send", "", True),
+    ],
+)
+def test_other_bodies_are_closed_unless_the_policy_names_their_endpoint(
+    word: str, path: str, more: str, wanted: bool
+) -> None:
+    """I3."""
+    service = model_service("anthropic", more)
+    rule = next((r.id for r in service.hosts[0].rules if "allow_also" in r.id), "catalogue.x")
+    decision = RequestDecision(Verdict.ALLOW, Reason.RULE, rule, "anthropic")
+    judge, host = judge_of(service), service.hosts[0]
+    assert judge.wants(host, word, RequestPath.parse(path), decision) is wanted
+
+
+def test_what_a_person_approved_is_not_judged_where_no_rule_of_a_body_is_known() -> None:
+    service = model_service("anthropic")
+    decision = RequestDecision(Verdict.ALLOW, Reason.APPROVED, "approvals", "anthropic")
+    judge, host = judge_of(service), service.hosts[0]
+    assert not judge.wants(host, "POST", RequestPath.parse("/v1/files"), decision)
+    assert judge.wants(host, "POST", RequestPath.parse(MESSAGES), decision)
+
+
+def test_hosts_without_rules_and_plain_endpoints_are_not_judged() -> None:
+    service = model_service("openai")
+    decision = RequestDecision(Verdict.ALLOW, Reason.RULE, "x", "openai")
+    judge = judge_of(service)
+    path = RequestPath.parse("/v1/audio/transcriptions")
+    assert not judge.wants(service.hosts[0], "POST", path, decision)
+    assert not judge.wants(service.hosts[1], "POST", path, decision)
+
+
+def test_an_unlisted_endpoint_says_what_would_open_it() -> None:
+    said = judged(model_service("openai"), "/v1/images/edits", {})
+    assert said.decision.reason is Reason.BODY_UNJUDGED
+    assert 'allow_also = ["POST /v1/images/edits"]' in said.why
+
+
+def test_a_long_body_is_judged_in_slices() -> None:
+    """I12."""
+    service = model_service("anthropic")
+    many = anthropic(messages=[{"role": "user", "content": [{"type": "text"}]}] * 5000)
+    slices = judge_of(service).judge_in_slices(facts_of(service, MESSAGES, many))
+    turns = sum(1 for _ in slices)
+    assert turns > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "why"),
+    [
+        ("anthropic", 'features = ["web-serch"]', "there is no 'web-serch'"),
+        ("anthropic", 'features = ["gadget:x"]', "there is no 'gadget:x'"),
+        ("anthropic", 'features = ["Web Search"]', "a feature is a word"),
+        ("anthropic", 'models = ["a b"]', "a model is a name"),
+        ("linear", 'features = ["web-search"]', "services of models"),
+        ("linear", "max_tokens = 5", "services of models"),
+        ("anthropic", 'features = ["zzzzzz"]', "there is no"),
+    ],
+)
+def test_a_policy_that_names_what_does_not_exist_is_refused(name: str, more: str, why: str) -> None:
+    with pytest.raises(PolicyFaults) as faults:
+        model_service(name, more)
+    assert why in str([fault.message for fault in faults.value.faults])
