@@ -20,7 +20,6 @@ class EventKind(enum.StrEnum):
     CONNECT = "connect"
     REQUEST = "request"
     BODY = "body"
-    USAGE = "usage"
     REF = "ref"
     ASK = "ask"
     DECOY = "decoy"

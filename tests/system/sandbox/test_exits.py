@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
+pytestmark = pytest.mark.outside
 
 MARK = "touch ran"
 

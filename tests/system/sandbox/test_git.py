@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.outside,
-    pytest.mark.by_turns,
     pytest.mark.skipif(not shutil.which("git"), reason="git is not installed"),
 ]
 

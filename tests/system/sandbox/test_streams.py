@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
+pytestmark = pytest.mark.outside
 
 LARGE = 24 << 20
 

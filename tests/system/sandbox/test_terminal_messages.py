@@ -18,7 +18,7 @@ from tests.rigs.waiting import until
 if TYPE_CHECKING:
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
+pytestmark = pytest.mark.outside
 
 ASKED = 3
 BESIDE = f"""

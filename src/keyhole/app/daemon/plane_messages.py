@@ -63,8 +63,6 @@ class SessionCounters(Struct, frozen=True):
     secrets: tuple[str, ...]
     grants: tuple[GrantView, ...]
     budgets: tuple[BudgetView, ...]
-    spent: int
-    unpriced: int
     frozen: bool
 
 
@@ -197,7 +195,7 @@ FIGURES = RecordShape(
         name: SESSION_VIEW.fields[name]
         for name in (
             "id", "expires", "connections", "requests", "denied", "up", "down", "stored",
-            "secrets", "grants", "budgets", "spent", "unpriced",
+            "secrets", "grants", "budgets",
         )
     }
     | {"frozen": FieldShape(BooleanShape(), "whether nothing passes until it is resumed")},

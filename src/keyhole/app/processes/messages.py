@@ -17,7 +17,6 @@ from msgspec import Raw, Struct
 from keyhole.app.processes.message_frames import frame_message
 from keyhole.model.secret import Secret, SecretRef
 from keyhole.model.text import visible
-from keyhole.policy.budget import PeriodSpending  # noqa: TC001 - read by its annotation
 
 Read = TypeVar("Read")
 
@@ -43,13 +42,6 @@ class ChangeRefused(Struct, frozen=True, tag=True):
     """Continue as before, although something has changed."""
 
     why: str
-    session: str = ""
-
-
-class SpendingChanged(Struct, frozen=True, tag=True):
-    """What all sessions have spent, by service."""
-
-    spending: dict[str, PeriodSpending]
     session: str = ""
 
 
@@ -136,7 +128,6 @@ RunMessage: TypeAlias = (
     SecretRotated
     | PolicyReloaded
     | ChangeRefused
-    | SpendingChanged
     | GrantHost
     | ResumeSession
     | ReportFigures
@@ -147,9 +138,7 @@ RunMessage: TypeAlias = (
     | WatchSession
     | CommandAnswered
 )
-KeeperMessage: TypeAlias = (
-    KeeperAnswer | SecretRotated | PolicyReloaded | ChangeRefused | SpendingChanged
-)
+KeeperMessage: TypeAlias = KeeperAnswer | SecretRotated | PolicyReloaded | ChangeRefused
 
 
 def pack_message(message: RunMessage | KeeperMessage) -> bytes:

@@ -81,9 +81,6 @@ class FakeHandle:
     def figures(self) -> Figures:
         return Figures(0, 0, 0, 0, 0, self.credentialed)
 
-    def know_spending(self, spending: object) -> None:
-        assert spending == {}
-
     def close(self) -> None:
         self.closed = True
 
