@@ -87,11 +87,12 @@ lock: ## resolve requirements/*.lock anew; UPGRADE=1 also moves to the newest ve
 	compile own --output-file requirements/clients.lock requirements/clients.in; \
 	compile own --output-file requirements/site.lock requirements/site.in; \
 	compile peers --output-file requirements/peers.lock requirements/peers.in; \
-	cd requirements/agents; $(if $(UPGRADE),rm -f package-lock.json;) npm install --package-lock-only \
-		--ignore-scripts --omit-lockfile-registry-resolved --no-audit --no-fund >/dev/null
+	for each in agents page; do (cd requirements/$$each; $(if $(UPGRADE),rm -f package-lock.json;) \
+		npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved \
+		--no-audit --no-fund >/dev/null); done
 
 clean: ## remove all that these verbs made, .venv included
-	rm -rf .agents .venv .venv-clients .venv-peers .venv-site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .agents .page .venv .venv-clients .venv-peers .venv-site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache dist
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help: ## this list

@@ -122,7 +122,7 @@ class Page:
 
     def key(self, name: str) -> None:
         """Press a key and let it go."""
-        codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40}
+        codes = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "Tab": 9}
         given: dict[str, Any] = {"key": name}
         if name in codes:
             given["windowsVirtualKeyCode"] = codes[name]

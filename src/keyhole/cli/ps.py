@@ -118,6 +118,8 @@ def session_json(session: SessionView) -> dict[str, object]:
         "connections": session.connections,
         "requests": session.requests,
         "denied": session.denied,
+        "spent_nano_usd": session.spent,
+        "unpriced_tokens": session.unpriced,
         "up": session.up,
         "down": session.down,
         "stored": list(session.stored),

@@ -11,6 +11,7 @@ from keyhole.cli.flags import add_json_flag
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.tables import Column, Fit, Grid, cell, show
 from keyhole.inject.table_values import describe_knowledge
+from keyhole.model.money import format_money
 from keyhole.policy.kinds import nearest
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from keyhole.cli.tables import Cell
     from keyhole.inject.catalogue import HostTemplate, ServiceTemplate
+    from keyhole.inject.prices import ModelPrice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +94,26 @@ def _show(template: ServiceTemplate) -> None:
         _rows("+pull-requests", [r.text for r in entry.api_write])
         _rows("guarded", [r.text for r in entry.deny])
         _rows("with a body", [r.text for r in entry.bodies])
+        _rows("features", ["closed unless named in `features`:"] if _features(entry) else [])
+        _rows("", _features(entry))
+    prices = template.prices
+    if prices.models:
+        print(f"\n  prices of a million tokens, as {prices.source} said on {prices.day}")
+        for each in prices.models:
+            print(f"    {each.model.ljust(24)} {_price(each)}")
+
+
+def _price(each: ModelPrice) -> str:
+    price = each.price
+    words = f"{format_money(price.input)} in, {format_money(price.output)} out"
+    words += f", {format_money(price.cached)} from the cache"
+    return words + (f"; more above {each.long_from} tokens" if each.long_from else "")
+
+
+def _features(entry: HostTemplate) -> list[str]:
+    """The words that open what the provider of a model does by itself."""
+    apis = (judged.api for judged in entry.judged)
+    return sorted({word for api in apis if api is not None for word in api.features})
 
 
 def _rows(name: str, texts: list[str]) -> None:
@@ -110,6 +132,11 @@ def _as_json(template: ServiceTemplate) -> dict[str, Any]:
         "env": list(template.env),
         "placeholder": template.placeholder.text if template.placeholder else None,
         "forge": template.forge.value if template.forge else None,
+        "prices": {
+            "source": template.prices.source,
+            "day": template.prices.day,
+            "models": [each.model for each in template.prices.models],
+        },
         "hosts": [
             {
                 "hosts": [str(h) for h in entry.hosts],
@@ -124,6 +151,7 @@ def _as_json(template: ServiceTemplate) -> dict[str, Any]:
                 "api_write": [r.text for r in entry.api_write],
                 "deny": [r.text for r in entry.deny],
                 "bodies": [r.text for r in entry.bodies],
+                "features": _features(entry),
             }
             for entry in template.hosts
         ],

@@ -11,6 +11,7 @@ from msgspec import Struct
 from keyhole.cli.amounts import age, size
 from keyhole.cli.tables import Cell, Column, Fit, Grid, cell
 from keyhole.cli.verb_context import find_host_paths
+from keyhole.control.budget_words import budget_words, spent_words
 from keyhole.control.values import SessionPhase
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ _STYLES = {
 }
 
 _NAMED_STYLES = {"running": "green", "closed": "red", "starting": "yellow"}
-
-_IN_BYTES = ("upload", "download")
 
 NEARLY = 0.8
 """Share of a budget from which on it is coloured."""
@@ -53,6 +52,7 @@ _COLUMNS = (
     Column("CONNS", right=True),
     Column("ALLOWED", right=True),
     Column("DENIED", right=True),
+    Column("SPENT", right=True, needs=100),
     Column("UP", right=True, needs=80),
     Column("DOWN", right=True, needs=80),
 )
@@ -128,6 +128,7 @@ def _row(listed: ListedSession, now: float, home: str) -> tuple[Cell, ...]:
         cell(session.connections),
         cell(session.requests),
         cell(session.denied),
+        cell(spent_words(session)),
         cell(size(session.up)),
         cell(size(session.down)),
     )
@@ -139,9 +140,7 @@ def _short(path: str, home: str) -> str:
 
 
 def _budget(session: SessionView, budget: BudgetView) -> tuple[Cell, ...]:
-    used, limit = str(budget.used), str(budget.limit)
-    if budget.name.rpartition(".")[2] in _IN_BYTES:
-        used, limit = size(budget.used), size(budget.limit)
+    used, limit = budget_words(budget)
     style = "yellow" if budget.used >= NEARLY * budget.limit else ""
     if budget.used >= budget.limit:
         style = "red"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.model.text import visible
+from keyhole.model.text import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.control.values import AskView
+
+_PERIODS = {"session": "in this session", "day": "today", "month": "in this month"}
 
 MAX_SHOWN = 160
 """Characters of a path, ref or rule where lines are short."""
@@ -21,12 +23,12 @@ def ask_words(ask: AskView) -> str:
     Attack: a path whose first part is harmless, and whose end, which is not shown, is not. A person
     decides by these words; `ask_summary` is for what was decided, and for tables beside them.
     """
-    return _words(ask, visible)
+    return _words(ask, in_order)
 
 
 def ask_summary(ask: AskView) -> str:
     """The same with long texts cut in their middle."""
-    return _words(ask, lambda text: shorten(visible(text)))
+    return _words(ask, lambda text: shorten(in_order(text)))
 
 
 def shorten(text: str) -> str:
@@ -38,10 +40,13 @@ def shorten(text: str) -> str:
 
 
 def _words(ask: AskView, show: Callable[[str], str]) -> str:
-    host = visible(ask.host)
+    host = in_order(ask.host)
     if ask.kind == "hosts":
         return f"connect to {host}:{ask.port}"
     if ask.kind == "requests":
-        by = f", with the credential of {visible(ask.service)}" if ask.service else ""
+        by = f", with the credential of {in_order(ask.service)}" if ask.service else ""
         return f"request {show(ask.rule)} of {host}{by}"
-    return f"push ({visible(ask.method)}) {show(ask.ref)} to {host}/{show(ask.path)}"
+    if ask.kind == "budgets":
+        period = _PERIODS.get(ask.method, "")
+        return f"spend more than {show(ask.path)} {period} at {in_order(ask.service)}"
+    return f"push ({in_order(ask.method)}) {show(ask.ref)} to {host}/{show(ask.path)}"

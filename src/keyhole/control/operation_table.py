@@ -254,7 +254,9 @@ _BUDGET_VIEW = RecordShape(
     values.BudgetView,
     {
         "name": FieldShape(_BUDGET, "which limit"),
-        "used": FieldShape(_COUNT, "so far"),
+        "used": FieldShape(
+            _COUNT, "so far; of `session`, `day` and `month` in billionths of a US dollar"
+        ),
         "limit": FieldShape(_COUNT, "at which it ends"),
     },
 )
@@ -300,6 +302,10 @@ SESSION_VIEW = RecordShape(
         "worker": FieldShape(
             IntegerShape(0, 2**31), "the number of the process that serves it", optional=True
         ),
+        "spent": FieldShape(
+            _COUNT, "what its tokens cost, in billionths of a US dollar", optional=True
+        ),
+        "unpriced": FieldShape(_COUNT, "tokens of models whose price is not known", optional=True),
     },
 )
 SESSION_PAGE = RecordShape(
@@ -329,7 +335,10 @@ ASK_VIEW = RecordShape(
     {
         "id": FieldShape(_ASK_ID, "to answer it by, with the session's"),
         "session": FieldShape(_ID, "of the sandbox that asks"),
-        "kind": FieldShape(ChoiceShape(("hosts", "requests", "pushes")), "as in `approvals.ask`"),
+        "kind": FieldShape(
+            ChoiceShape(("hosts", "requests", "pushes", "budgets")),
+            "as in `approvals.ask`; or `budgets`, for a share of one that is used up",
+        ),
         "state": FieldShape(
             ChoiceShape(tuple(values.AskStanding), values.AskStanding),
             "`pending`: something waits; `lapsed`: it was refused, and a yes serves the next try",

@@ -226,6 +226,8 @@ class SessionView(Struct, frozen=True):
     ports: tuple[PortView, ...] = ()
     worker: int = 0
     """The number of the gateway's worker that serves it; 0: a gateway of its own."""
+    spent: int = 0
+    unpriced: int = 0
 
 
 class SessionPage(Struct, frozen=True):

@@ -28,7 +28,7 @@ from keyhole.policy.asks import (
     request_subject,
 )
 from keyhole.policy.grants import MAX_USES, grantable
-from keyhole.policy.lookalikes import host_marks
+from keyhole.policy.lookalikes import host_marks, text_marks
 from keyhole.policy.schema import AskKind
 from keyhole.system import clock
 
@@ -179,6 +179,11 @@ class SessionAsks:
         return subject if self._asks.is_allowed(subject, clock.now()) else None
 
     @property
+    def silenced(self) -> bool:
+        """Whether the person wants no further question of this session."""
+        return self._asks.silenced
+
+    @property
     def asks_pushes(self) -> bool:
         """Whether a person is asked about pushes."""
         return AskKind.PUSHES in self._kinds and not self._asks.silenced
@@ -295,7 +300,7 @@ class SessionAsks:
 
     def _notice(self, ask: Ask, reason: Reason, given: AskAnswer | None = None) -> AskNotice:
         waiting = len(self._asks.waiters(ask.id))
-        marks: tuple[str, ...] = ()
+        marks = text_marks(ask.subject.path, ask.subject.ref)
         if ask.subject.kind is AskKind.HOSTS:
             marks = host_marks(ask.subject.host, self._context.book().policy)
         if given is None:

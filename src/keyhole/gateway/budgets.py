@@ -1,15 +1,18 @@
 """Counts the use of a session's services as requests and responses pass.
 
-`session.py` keeps a meter for each service whose policy has bounds of its own, `http/admission.py`
-asks it before a request goes, `http/response.py` shows a `Tally` the response. Where a policy sets
-none of these there is no meter.
+`session.py` keeps a meter for each service whose policy has bounds of its own, or whose responses
+report tokens; `http/admission.py` asks it before a request goes, `http/response.py` shows a `Tally`
+the response.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keyhole.inject.token_usage import UsageFormat, UsageReader
+from msgspec import Struct
+
+from keyhole.inject.prices import Charge, TokenCount
+from keyhole.inject.token_usage import ReportedUsage, UsageFormat, UsageReader
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.policy.budget import BudgetUse, Meter, ServiceLimits
@@ -32,7 +35,7 @@ _ERRORS = 400
 
 
 def meters_for(policy: Policy, now: float) -> dict[str, Meter]:
-    """A meter for each service that has bounds of its own."""
+    """A meter for each service that has bounds of its own, or counts tokens."""
     meters: dict[str, Meter] = {}
     change_meters(meters, policy, now)
     return meters
@@ -43,11 +46,18 @@ def change_meters(meters: dict[str, Meter], policy: Policy, now: float) -> None:
 
     A meter is never forgotten: a budget that is taken away and given back has not been refilled.
     """
-    bounds = {each.name: each.limits for each in policy.services if each.limits is not None}
+    metered = {
+        each.name: each
+        for each in policy.services
+        if each.limits is not None or any(host.usage for host in each.hosts)
+    }
     for name, meter in meters.items():
-        meter.change(bounds.pop(name, ServiceLimits()), now)
-    for name, limits in bounds.items():
-        meters[name] = Meter(name, limits, now)
+        service = metered.pop(name, None)
+        meter.change((service and service.limits) or ServiceLimits(), now)
+        if service is not None:
+            meter.prices = service.prices
+    for name, service in metered.items():
+        meters[name] = Meter(name, service.limits or ServiceLimits(), now, service.prices)
 
 
 def uses(meters: dict[str, Meter]) -> tuple[BudgetUse, ...]:
@@ -68,8 +78,18 @@ def body_limit(meter: Meter, method: str, path: str) -> int | None:
     return meter.limits.body(method, readings)
 
 
+class UsageNote(Struct, frozen=True):
+    """The tokens of one response, and what they cost."""
+
+    total: int
+    tokens: TokenCount
+    charge: Charge
+    estimated: bool
+    """Whether the response did not report them."""
+
+
 class Tally:
-    """The tokens of one request, charged to its service's budget.
+    """The tokens of one request, and their price, charged to its service's budget.
 
     The response reports them. Attack: request a stream and leave before its last event, which alone
     has the report, or request a stream without a report. So a stream that ends early or reports
@@ -79,14 +99,21 @@ class Tally:
     """
 
     __slots__ = (
-        "_bytes", "_events", "_json", "_mark", "_messages", "_meter", "_opaque", "_reader",
+        "_bytes", "_events", "_json", "_mark", "_messages", "_meter", "_note", "_opaque", "_reader",
         "_said_of", "_status", "_tail", "_terse", "sent",
     )  # fmt: skip
 
-    def __init__(self, meter: Meter, forms: tuple[UsageFormat, ...]) -> None:
+    def __init__(
+        self,
+        meter: Meter,
+        forms: tuple[UsageFormat, ...],
+        note: Callable[[UsageNote], None] = lambda _: None,
+    ) -> None:
+        """`note` is told of what was charged."""
         self.sent = False
         """Whether the request has gone to the origin."""
         self._meter = meter
+        self._note = note
         self._reader = UsageReader(forms)
         # Bedrock's `invoke` passes on the answer of each maker's model, in as many formats.
         self._terse = UsageFormat.BEDROCK in forms
@@ -140,48 +167,70 @@ class Tally:
             return None
         said = self._reader.take()
         self._events += 1
+        guess = None
         if self._reader.crowded:
-            said = (said or 0) + self._estimate_message(sent)
-        if said is None:
+            guess = self._estimate_message(sent)
+        if said is None and guess is None:
             return None
-        self._charge(said)
+        self._charge(said, guess, together=True)
         self._events, self._said_of = 0, sent
         return self._meter.spent()
 
     def end(self, sent: int, *, whole: bool) -> None:
         """The response has ended. `sent` has the bytes of the request."""
-        said = self._reader.take() or 0
+        said = self._reader.take()
         if not self.sent or self._status >= _ERRORS:
             self._charge(said)
             return
         reader = self._reader
-        silent = not said and (self._mark or reader.empty or self._opaque or self._terse)
+        reported = said is not None and said.total
+        silent = not reported and (self._mark or reader.empty or self._opaque or self._terse)
+        guess = None
         if silent or reader.crowded or self._messages or not whole:
-            said = max(said, self._estimate(sent))
-        self._charge(said)
+            guess = self._estimate(sent)
+        self._charge(said, guess)
 
     def end_messages(self, sent: int) -> None:
         """The same for a WebSocket; `sent` has the bytes of all client messages."""
-        self._charge(self._estimate_message(sent))
+        self._charge(None, self._estimate_message(sent))
 
-    def _estimate(self, sent: int) -> int:
+    def _estimate(self, sent: int) -> TokenCount:
         asked = sent // BYTES_PER_TOKEN
         if self._opaque:
-            return asked + self._bytes
+            return TokenCount(input=asked, output=self._bytes)
         if self._mark:
-            return asked + self._events
-        return asked + (self._bytes // BYTES_PER_TOKEN if self._json else 0)
+            return TokenCount(input=asked, output=self._events)
+        written = self._bytes // BYTES_PER_TOKEN if self._json else 0
+        return TokenCount(input=asked, output=written)
 
-    def _estimate_message(self, sent: int) -> int:
-        return (sent - self._said_of) // BYTES_PER_TOKEN + self._events
+    def _estimate_message(self, sent: int) -> TokenCount:
+        return TokenCount(input=(sent - self._said_of) // BYTES_PER_TOKEN, output=self._events)
 
-    def _charge(self, tokens: int) -> None:
-        self._meter.tokens += tokens
+    def _charge(
+        self, said: ReportedUsage | None, guess: TokenCount | None = None, *, together: bool = False
+    ) -> None:
+        """Charge what was reported, or what is guessed if that is more; with `together`, both."""
+        total, tokens = (said.total, said.tokens) if said is not None else (0, TokenCount())
+        guessed = 0 if guess is None else guess.prompt + guess.output
+        estimated = guessed > total or (together and guessed > 0)
+        total = total + guessed if together else max(total, guessed)
+        if guess is not None:
+            tokens = tokens.plus(guess) if together else tokens.at_least(guess)
+        meter = self._meter
+        charge = meter.prices.charge(self._reader.models, tokens)
+        meter.tokens += total
+        meter.session += charge.cost
+        if not charge.known:
+            meter.unpriced += total
+        if total or charge.cost:
+            self._note(UsageNote(total, tokens, charge, estimated))
 
 
-def tally_for(meter: Meter, forms: tuple[UsageFormat, ...]) -> Tally | None:
+def tally_for(
+    meter: Meter, forms: tuple[UsageFormat, ...], note: Callable[[UsageNote], None]
+) -> Tally | None:
     """The tally of a request, if its tokens are counted."""
-    return Tally(meter, forms) if forms and meter.limits.budget.tokens is not None else None
+    return Tally(meter, forms, note) if forms else None
 
 
 class Commons:

@@ -23,6 +23,8 @@ from keyhole.wire.lfs_json import MEDIA_TYPE, write_error
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from keyhole.model.decision import Decision
+
 
 class Form(enum.Enum):
     """The form in which a client reads a refusal."""
@@ -105,6 +107,26 @@ def more_requests_line(host: str, reason: str) -> str:
     return (
         f"other requests to {visible(host)} are refused, too ({sentence_of(reason)}); "
         f"`keyhole log --denied --host {shlex.quote(visible(host))}` lists them"
+    )
+
+
+def budget_why(decision: Decision) -> str:
+    """Why a budget refuses a request, for the client."""
+    if decision.reason is Reason.SPENDING_UNKNOWN:
+        return f"{decision.rule} cannot be kept: {sentence_of(decision.reason)}"
+    period = {"day": "today (UTC)", "month": "in this month (UTC)"}
+    where = period.get(decision.rule.rpartition(".")[2], "in this session")
+    return f"{decision.rule} is used up {where}; asking again does not help"
+
+
+def unpriced_line(service: str, model: str) -> str:
+    """A line about a model whose price is not known, although a budget counts money."""
+    shown = visible(model)
+    name = f"model {shown}" if model else "a model that its answers do not name"
+    price = '{ input = "… USD", output = "… USD" }'
+    return (
+        f"the price of {name} of {service} is not known: it is counted at twice the dearest one"
+        f' that is; `prices = {{ "{shown or "*"}" = {price} }}` in [services.{service}] says it'
     )
 
 

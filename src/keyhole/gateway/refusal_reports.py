@@ -53,6 +53,12 @@ class RefusalReports:
         elif not self._repeats((host, reason, "*")):
             self._add((host, reason, "*"), refusal_messages.more_requests_line(host, reason))
 
+    def unpriced(self, service: str, model: str) -> None:
+        """A model without a price counts against a budget of money: one line for each service."""
+        key = (service, "price-unknown", "")
+        if not self._repeats(key):
+            self._add(key, refusal_messages.unpriced_line(service, model))
+
     def is_quiet_host(self, host: str) -> bool:
         """Whether nobody needs to hear of connections to this host."""
         return self._quiet.covers_connection(host)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from keyhole.gateway import refusal_messages
 from keyhole.gateway.body_judges import BodyJudges
@@ -17,6 +18,7 @@ from keyhole.inject.canary import CANARY
 from keyhole.inject.quiet_refusals import QuietRefusals
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.event import Event, EventKind
+from keyhole.model.text import visible
 from keyhole.policy.grants import Grants
 from keyhole.policy.limit import TokenBucket, decide_total
 from keyhole.policy.schema import OnDecoy
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keyhole.gateway.asking import AskNotice, SessionAsks
+    from keyhole.gateway.budgets import UsageNote
     from keyhole.gateway.upstream.minting import Minting
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
-    from keyhole.policy.budget import BudgetUse
-    from keyhole.policy.mcp_grant import SeenTool
+    from keyhole.policy.budget import BudgetUse, PeriodSpending
     from keyhole.policy.push_trial import PushCase, PushFinding, UpstreamQuestion
     from keyhole.policy.rulebook import HostRules, Rulebook
 
@@ -124,8 +126,9 @@ class Session(Struct, frozen=True):
     Refused."""
     announce: Callable[[AskNotice], None] | None = None
     """Told of questions that wait for a person; None: nobody is ever asked."""
-    tools: Callable[[str, SeenTool], None] | None = None
-    """Told of tools of a service that are to be remembered; None: none is."""
+    spend: Callable[[str, int], None] | None = None
+    """Told what a service has cost in this session so far, in billionths of a dollar, by the name
+    of the service."""
 
 
 class Figures(Struct, frozen=True):
@@ -142,6 +145,10 @@ class Figures(Struct, frozen=True):
     credentialed: float
     """When, by the loop's clock, a request with a credential was last answered with success; when
     the door was opened, if none was. The start of `limits.idle`."""
+    spent: int = 0
+    """Billionths of a dollar that its tokens cost, where prices are known."""
+    unpriced: int = 0
+    """Tokens of models whose price is not known."""
 
 
 class SessionState:
@@ -253,13 +260,55 @@ class SessionState:
     @property
     def figures(self) -> Figures:
         """The session's counters so far."""
+        meters = self.meters.values()
         return Figures(
-            self.open, self.requested, self.denied, self.up, self.down, self.credentialed
+            self.open,
+            self.requested,
+            self.denied,
+            self.up,
+            self.down,
+            self.credentialed,
+            sum(each.session for each in meters),
+            sum(each.unpriced for each in meters),
         )
 
     def budgets(self) -> tuple[BudgetUse, ...]:
         """The use of each budget."""
         return uses(self.meters)
+
+    def know_spending(self, spending: Mapping[str, PeriodSpending]) -> None:
+        """What all sessions of the user have spent, by service."""
+        for name, spent in spending.items():
+            meter = self.meters.get(name)
+            if meter is not None:
+                meter.know_periods(spent)
+
+    def note_usage(self, host: str, service: str, note: UsageNote) -> None:
+        """Record the tokens of a response and what they cost (I8), and tell the keeper of the
+        account."""
+        tokens, charge = note.tokens, note.charge
+        details: dict[str, str | int] = {
+            "service": service,
+            "model": visible(charge.model),
+            "tokens": note.total,
+            "input": tokens.input + tokens.written + tokens.written_long,
+            "cached": tokens.cached,
+            "output": tokens.output,
+        }
+        if charge.cost:
+            details["nano_usd"] = charge.cost
+        if not charge.known:
+            details["price"] = "unknown"
+        if note.estimated:
+            details["estimated"] = "yes"
+        rule = f"services.{service}"
+        event = Event(EventKind.USAGE, Verdict.ALLOW, Reason.USED, rule, host)
+        self.record(replace(event, details=tuple(details.items())))
+        meter = self.meters[service]
+        if not charge.known and meter.limits.budget.is_money:
+            self.reports.unpriced(service, charge.model)
+        if charge.cost and self.session.spend is not None:
+            self.session.spend(service, meter.session)
 
     def barred(self) -> Decision | None:
         """Why nothing passes now, also of what a person has just approved; None: it may pass.

@@ -19,6 +19,7 @@ from msgspec import Struct
 from keyhole.inject.injection import Injection, parse_injection
 from keyhole.inject.model_api import JudgedPaths, ModelApis, parse_judged
 from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.prices import PriceList, parse_price
 from keyhole.inject.slots import Slot, parse_returned
 from keyhole.inject.table_values import (
     Confidence,
@@ -114,6 +115,8 @@ class ServiceTemplate(Struct, frozen=True):
     hosts: tuple[HostTemplate, ...]
     mcp: bool = False
     """Whether its hosts are servers of MCP, whose messages are judged."""
+    prices: PriceList = PriceList()
+    """What its models cost; empty if that is not known, or if it is not paid by the token."""
 
     @property
     def needs_hosts(self) -> bool:
@@ -127,8 +130,10 @@ Catalogue: TypeAlias = Mapping[str, ServiceTemplate]
 _NO_APIS: ModelApis = MappingProxyType({})
 _EACH_USERS = re.compile("[A-Z]+")
 _TOP_KEYS = frozenset(
-    "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host".split()
+    "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host "
+    "prices".split()
 )
+_PRICE_LIST_KEYS = frozenset(("source", "day", "models"))
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
     "ranges probe probe_headers usage returned bodies names judged".split()
@@ -163,6 +168,20 @@ def parse_template(name: str, text: str, apis: ModelApis = _NO_APIS) -> ServiceT
         git_user=read_optional(f"{name}.git_user", _user, table.get("git_user")),
         hosts=tuple(_host(f"{name}.host[{i}]", entry, apis) for i, entry in enumerate(hosts)),
         mcp=read_at(f"{name}.mcp", flag_value, table.get("mcp", False)),
+        prices=read_at(f"{name}.prices", _prices, table.get("prices", {})),
+    )
+
+
+def _prices(value: object) -> PriceList:
+    table = table_value(value)
+    if not table:
+        return PriceList()
+    refuse_unknown("its table", table, _PRICE_LIST_KEYS)
+    models = table_value(table.get("models")).items()
+    return PriceList(
+        tuple(parse_price(model, table_value(price)) for model, price in models),
+        text_value(table.get("source")),
+        day_value(table.get("day")),
     )
 
 

@@ -120,6 +120,8 @@ class Reason(enum.StrEnum):
     WITHIN_LIMIT = "within-limit"
     OVER_LIMIT = "over-limit"
     OVER_BUDGET = "over-budget"
+    SPENDING_UNKNOWN = "spending-unknown"
+    USED = "used"
     OVER_SHARE = "over-share"
     # the client's TLS
     SNI_MISMATCH = "sni-mismatch"

@@ -20,6 +20,7 @@ class EventKind(enum.StrEnum):
     CONNECT = "connect"
     REQUEST = "request"
     BODY = "body"
+    USAGE = "usage"
     REF = "ref"
     ASK = "ask"
     DECOY = "decoy"

@@ -20,6 +20,8 @@ _QUANTITY = re.compile(r"([0-9]{1,12}) ?([A-Za-z]{1,3})")
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 
+_SHOWN_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
 MAX_SIZE = 2**60
 MAX_DURATION = 366 * 86400.0
 
@@ -53,6 +55,16 @@ def format_size(size: int) -> str:
     """Write bytes as `parse_size` reads them, in the largest unit that divides them."""
     unit = max((u for u, n in _SIZE_UNITS.items() if size % n == 0), key=_SIZE_UNITS.__getitem__)
     return f"{size // _SIZE_UNITS[unit]}{unit}"
+
+
+def show_size(number: int) -> str:
+    """`0 B`, `1.5 KiB`, `12 MiB`: two digits."""
+    amount, unit = float(number), 0
+    # 1023.6 B would be printed as 1024 B, so it becomes 1.0 KiB.
+    while round(amount) >= 1024 and unit < len(_SHOWN_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    digits = 1 if unit and amount < 9.95 else 0
+    return f"{amount:.{digits}f} {_SHOWN_UNITS[unit]}"
 
 
 def format_duration(seconds: float) -> str:

@@ -270,7 +270,12 @@ REASONS: Mapping[str, ReasonInfo] = {
     # limits
     Reason.WITHIN_LIMIT: _allow("the limit is not reached"),
     Reason.OVER_LIMIT: _deny("over the limit", _RAISE, status=429, grpc=_EXHAUSTED, retry=True),
-    Reason.OVER_BUDGET: _deny("the session's budget is used up", _RAISE, grpc=_EXHAUSTED),
+    Reason.OVER_BUDGET: _deny("the budget is used up", _RAISE, grpc=_EXHAUSTED),
+    Reason.SPENDING_UNKNOWN: _deny(
+        "the account of what was spent cannot be read or written",
+        "`keyhole doctor` says what is wrong with its directory", grpc=_EXHAUSTED,
+    ),
+    Reason.USED: _allow("tokens were used"),
     Reason.OVER_SHARE: _deny(
         "the session has its whole share of what sessions share", "try again",
         status=429, grpc=_EXHAUSTED, retry=True,

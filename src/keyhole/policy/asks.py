@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.glob import Glob
+from keyhole.model.money import format_money
 from keyhole.model.path import RequestPath
 from keyhole.model.ref import short_ref
 from keyhole.model.rule import AccessRule, rule_text
@@ -28,6 +29,7 @@ from keyhole.policy.schema import AskKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.policy.budget import SoftLine
     from keyhole.policy.policy import Approvals
 
 W = TypeVar("W")
@@ -89,10 +91,12 @@ class AskSubject(Struct, frozen=True):
     port: int
     service: str = ""
     word: str = ""
-    """A request's method, as rules name it; a push's change: `create`, `update` or `delete`."""
+    """A request's method, as rules name it; a push's change: `create`, `update` or `delete`; the
+    name of a budget."""
     path: str = ""
-    """A request's path, decoded; a push's repository."""
+    """A request's path, decoded; a push's repository; how much of a budget is used."""
     ref: str = ""
+    """A push's; the day of a budget, so that the next day is another question."""
 
     @property
     def rule(self) -> str:
@@ -101,6 +105,8 @@ class AskSubject(Struct, frozen=True):
             return rule_text(self.word, self.path)
         if self.kind is AskKind.PUSHES:
             return short_ref(self.ref)
+        if self.kind is AskKind.BUDGETS:
+            return f"services.{self.service}.budget.{self.word}"
         return self.host if self.port == 443 else f"{self.host}:{self.port}"
 
 
@@ -392,6 +398,12 @@ def may_ask_about(host: str) -> bool:
     """
     last = host.rpartition(".")[2]
     return "." in host and last not in ("arpa", "local", "localhost", "invalid", "onion")
+
+
+def budget_subject(host: str, port: int, service: str, line: SoftLine) -> AskSubject:
+    """The question whether to go on after a share of a budget."""
+    used = f"{format_money(line.line)} of {format_money(line.limit)}"
+    return AskSubject(AskKind.BUDGETS, host, port, service, line.name, used, line.today)
 
 
 def request_subject(host: str, port: int, service: str, word: str, raw: str) -> AskSubject | None:

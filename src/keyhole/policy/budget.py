@@ -2,7 +2,9 @@
 
 The values are made by `services.py`; the gateway keeps a `Meter` for each service that has some.
 A request over a rate, or over the number of concurrent requests, may be sent again later. A budget
-is for the whole session: a request over it is refused for good.
+is for the whole session, or for a day or month of all sessions: a request over it is refused for
+good. A response that crosses the line is passed on, since the provider has billed it by then; the
+next request is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from keyhole.inject.prices import PriceList
 from keyhole.model.decision import Decision, Reason
 from keyhole.model.rule import AccessRule
 from keyhole.policy.limit import TokenBucket
@@ -29,6 +32,44 @@ class Budget(Struct, frozen=True):
     upload: int | None = None
     download: int | None = None
     tokens: int | None = None
+    session: int | None = None
+    """Money in a session, in billionths of a US dollar; so are the next two."""
+    day: int | None = None
+    """Money in a day, of all sessions of the user together."""
+    month: int | None = None
+    ask: int | None = None
+    """The share of each amount of money, in percent, from which on a person is asked."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether responses must be read."""
+        return self.tokens is not None or self.is_money
+
+    @property
+    def is_money(self) -> bool:
+        """Whether an amount of money bounds the service."""
+        return any(getattr(self, name) is not None for name in MONEY)
+
+
+MONEY = ("session", "day", "month")
+"""The amounts of a budget that are money."""
+
+PERIODS = ("day", "month")
+"""Those that all sessions of a user share."""
+
+
+class PeriodSpending(Struct, frozen=True):
+    """What all sessions of a user have spent at a service, as the process knows that keeps the
+    account."""
+
+    day: int = 0
+    month: int = 0
+    counted: int = 0
+    """The part of this session's own that is in both."""
+    today: str = ""
+    """The day that is meant, so that a question about it is asked anew on the next."""
+    known: bool = True
+    """Whether the account can be read and written."""
 
 
 class ServiceLimits(Struct, frozen=True):
@@ -61,6 +102,16 @@ class ServiceLimits(Struct, frozen=True):
         return min(exact, default=None)
 
 
+class SoftLine(Struct, frozen=True):
+    """A share of a budget that is used up, so that a person is asked whether to go on."""
+
+    name: str
+    rule: str
+    line: int
+    limit: int
+    today: str
+
+
 class BudgetUse(Struct, frozen=True):
     """The use of one budget, for a list."""
 
@@ -72,11 +123,18 @@ class BudgetUse(Struct, frozen=True):
 class Meter:
     """The use of one service in a session, and its limits."""
 
-    __slots__ = ("_bucket", "_limits", "_rule", "busy", "download", "requests", "tokens", "upload")
+    __slots__ = (
+        "_bucket", "_limits", "_periods", "_rule", "busy", "download", "prices", "requests",
+        "session", "tokens", "unpriced", "upload",
+    )  # fmt: skip
 
-    def __init__(self, service: str, limits: ServiceLimits, now: float) -> None:
+    def __init__(
+        self, service: str, limits: ServiceLimits, now: float, prices: PriceList | None = None
+    ) -> None:
         self._rule = f"services.{service}"
         self._limits = limits
+        self._periods: PeriodSpending | None = None
+        self.prices = prices or PriceList()
         self._bucket: TokenBucket | None = None
         self.busy = 0
         """Requests at this moment."""
@@ -84,6 +142,10 @@ class Meter:
         self.upload = 0
         self.download = 0
         self.tokens = 0
+        self.session = 0
+        """Money, in billionths of a US dollar."""
+        self.unpriced = 0
+        """Tokens of models whose price is not known."""
         self.change(limits, now)
 
     @property
@@ -145,9 +207,41 @@ class Meter:
         budget = self._limits.budget
         for name in _BUDGETS:
             limit = getattr(budget, name)
-            if limit is not None and getattr(self, name) >= limit:
+            if limit is not None and self._used(name) >= limit:
                 return self._over(name)
+        if self._periods is None or not self._periods.known:
+            # Nobody knows what other sessions have spent. Attack: fill the disk that the account is
+            # on, and spend as if nothing had been (I9).
+            for name in PERIODS:
+                if getattr(budget, name) is not None:
+                    return Decision(reason=Reason.SPENDING_UNKNOWN, rule=self._budget_rule(name))
         return None
+
+    def soft_line(self) -> SoftLine | None:
+        """The share of an amount of money that is used up, after which a person is asked."""
+        budget = self._limits.budget
+        if budget.ask is None:
+            return None
+        for name in MONEY:
+            limit = getattr(budget, name)
+            line = 0 if limit is None else limit * budget.ask // 100
+            if limit is not None and self._used(name) >= line:
+                today = self._periods.today if self._periods and name in PERIODS else ""
+                return SoftLine(name, self._budget_rule(name), line, limit, today)
+        return None
+
+    def know_periods(self, spending: PeriodSpending) -> None:
+        """What all sessions have spent, as far as it was counted."""
+        self._periods = spending
+
+    def _used(self, name: str) -> int:
+        """The use of one amount. Of money in a period: what was counted of all sessions, and what
+        this one has spent since."""
+        if name not in PERIODS:
+            used: int = getattr(self, name)
+            return used
+        spending = self._periods or PeriodSpending()
+        return int(getattr(spending, name)) + max(0, self.session - spending.counted)
 
     def count_up(self, amount: int) -> Decision | None:
         """Count bytes sent; a decision when they are over the budget."""
@@ -169,16 +263,20 @@ class Meter:
         """Use against budget."""
         budget = self._limits.budget
         return tuple(
-            BudgetUse(f"{self._rule}.budget.{name}", getattr(self, name), limit)
+            BudgetUse(self._budget_rule(name), self._used(name), limit)
             for name in _BUDGETS
             if (limit := getattr(budget, name)) is not None
         )
 
     def _over(self, name: str) -> Decision:
-        return Decision(reason=Reason.OVER_BUDGET, rule=f"{self._rule}.budget.{name}")
+        return Decision(reason=Reason.OVER_BUDGET, rule=self._budget_rule(name))
+
+    def _budget_rule(self, name: str) -> str:
+        return f"{self._rule}.budget.{name}"
 
 
-_BUDGETS = Budget.__struct_fields__
+_BUDGETS = ("requests", "upload", "download", "tokens", *MONEY)
+"""The amounts; `ask` is none."""
 
 
 class GatewayLimits(Struct, frozen=True):

@@ -19,6 +19,7 @@ from keyhole.policy.signing import grants_push
 
 if TYPE_CHECKING:
     from keyhole.inject.catalogue import Catalogue
+    from keyhole.inject.prices import ModelPrice
     from keyhole.policy.document import Path, TomlDocument
     from keyhole.policy.fault import PolicyFault
     from keyhole.policy.policy import RankedRule, ServiceHost
@@ -74,6 +75,10 @@ class PolicyBuilder(Struct):
         self._check_signing(policy)
         self._note_unused(policy)
         return policy
+
+    def _user_prices(self, prefix: tuple[str, ...]) -> tuple[ModelPrice, ...]:
+        found = self.user.get((*prefix, "prices"))
+        return found.value if found else ()
 
     def _get(self, *path: str) -> Any:  # noqa: ANN401 - of the key's kind
         """The project's value, else the user's, else the default."""
@@ -134,7 +139,12 @@ class PolicyBuilder(Struct):
                 if path[:2] == prefix
             }
             words = ServiceSettings(
-                name, frozenset(table), written, self.user.get((*prefix, "secret")), self._fault
+                name,
+                frozenset(table),
+                written,
+                self.user.get((*prefix, "secret")),
+                self._user_prices(prefix),
+                self._fault,
             )
             service = build_service(words, self.world.catalogue)
             if service:

@@ -23,6 +23,9 @@ Its keys, of which one may be added under the same version but none changes its 
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
              `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
              keyhole.toml
+  `model`    null, or what the provider of a model may do by itself when a body asks for it:
+             `features` are open, `closed` are refused, as is what is named nowhere; `models` are
+             patterns of the models that may be used (empty: any), `max_tokens` the longest answer
   `limits`   null, or `requests_per_second`, `concurrent_requests`, `bodies` and `budget` of this
              service, as in keyhole.toml; null: no other bound than the session's
 `ports`      `published`: ports inside that the person can open in a browser of the host, under
@@ -38,8 +41,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from keyhole.model.money import format_money
 from keyhole.policy.asks import asked_kinds
-from keyhole.policy.budget import Budget
+from keyhole.policy.budget import MONEY, Budget
 from keyhole.policy.policy import Limits, Tier
 
 if TYPE_CHECKING:
@@ -65,6 +69,9 @@ _LISTS = {
     "allow": Tier.ALLOW,
 }
 """The tiers of rules, the strongest first."""
+
+
+_AMOUNTS = tuple(name for name in Budget.__struct_fields__ if name != "ask")
 
 
 def disclose(policy: Policy) -> str:
@@ -105,7 +112,17 @@ def _service(service: Service) -> dict[str, object]:
         "http": service.http.value if service.http else None,
         "git": _git(service.git) if service.git else None,
         "mcp": _mcp(service.mcp) if service.mcp else None,
+        "model": _model(service) if service.known_features else None,
         "limits": _limits(service.limits) if service.limits else None,
+    }
+
+
+def _model(service: Service) -> dict[str, object]:
+    return {
+        "features": list(service.features),
+        "closed": list(service.closed_features),
+        "models": list(service.models),
+        "max_tokens": service.max_tokens,
     }
 
 
@@ -115,8 +132,12 @@ def _limits(limits: ServiceLimits) -> dict[str, object]:
         "requests_per_second": limits.requests_per_second,
         "concurrent_requests": limits.concurrent_requests,
         "bodies": {rule.text: size for rule, size in limits.bodies},
-        "budget": {name: getattr(budget, name) for name in Budget.__struct_fields__},
+        "budget": {name: _amount(name, getattr(budget, name)) for name in _AMOUNTS},
     }
+
+
+def _amount(name: str, value: int | None) -> int | str | None:
+    return value if value is None or name not in MONEY else format_money(value)
 
 
 def _host(host: ServiceHost) -> dict[str, object]:

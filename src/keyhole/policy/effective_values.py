@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from keyhole.model.money import format_money
 from keyhole.model.quantity import format_duration, format_size
 from keyhole.policy import kinds
 from keyhole.policy.policy import OF_PRESETS, Service, Tier
@@ -90,6 +91,12 @@ def _text(key: PolicyKey, value: object) -> str:
         return format_size(value)
     if key.kind is kinds.DURATION and isinstance(value, float):
         return format_duration(value)
+    if key.kind is kinds.MONEY and isinstance(value, int):
+        return format_money(value)
+    if key.kind is kinds.PERCENT:
+        return f"{value}%"
+    if key.kind is kinds.PRICES and isinstance(value, tuple):
+        return describe(tuple(each.model for each in value))
     if key.kind is kinds.BODIES and isinstance(value, tuple):
         return describe(tuple(f"{rule.text}: {format_size(size)}" for rule, size in value))
     return describe(value)

@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from keyhole.inject.injection import KEYS as INJECT_KEYS
 from keyhole.inject.injection import Injection, parse_injection
+from keyhole.inject.prices import PRICE_KEYS, ModelPrice, parse_price
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import Host, parse_port
+from keyhole.model.money import parse_money
 from keyhole.model.quantity import parse_duration, parse_size
 from keyhole.model.rule import AccessRule
 from keyhole.policy.ports import LEAST_PORT, MAX_PORT, MAX_PORTS, read_host_port, read_published
@@ -222,6 +224,24 @@ def _read_body(pair: tuple[str, object]) -> tuple[AccessRule, int]:
     return AccessRule.parse(pair[0]), parse_size(read_text(pair[1]))
 
 
+def _read_price(pair: tuple[str, object]) -> ModelPrice:
+    if not isinstance(pair[1], dict):
+        raise Unparsable(
+            f"a table is expected, not {_called(pair[1])}", '{ input = "3 USD", output = "15 USD" }'
+        )
+    return parse_price(pair[0], pair[1])
+
+
+_PERCENT = re.compile("([1-9][0-9]?)%")
+
+
+def _read_percent(value: str) -> int:
+    found = _PERCENT.fullmatch(value)
+    if not found:
+        raise Unparsable("a share is 1% to 99%", "75%")
+    return int(found[1])
+
+
 def _read_endpoint(value: str) -> HostPort:
     name, colon, port = value.rpartition(":")
     if not colon:
@@ -322,6 +342,25 @@ BODIES = ValueKind(
     {
         "type": "object",
         "additionalProperties": {"type": "string", "pattern": _SIZE_PATTERN},
+    },
+    _table_items,
+)
+MONEY = text("money", parse_money, r"^[0-9]{1,7}(\.[0-9]{1,9})? ?USD$")
+PERCENT = text("share", _read_percent, f"^{_PERCENT.pattern}$")
+PRICES = ValueKind(
+    '`"MODEL" = { input, output, … }`',
+    _read_price,
+    {
+        "type": "object",
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["input", "output"],
+            "properties": {
+                key: {"type": "integer", "minimum": 1} if key == "long_from" else {"type": "string"}
+                for key in PRICE_KEYS
+            },
+        },
     },
     _table_items,
 )

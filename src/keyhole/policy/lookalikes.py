@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.text import runs_backwards
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,6 +33,13 @@ def host_marks(host: str, policy: Policy) -> tuple[str, ...]:
     if similar is not None:
         found.append(f"the name looks like {similar}")
     return tuple(found)
+
+
+def text_marks(*texts: str) -> tuple[str, ...]:
+    """The same of a path or a ref."""
+    if any(map(runs_backwards, texts)):
+        return ("letters that are written from right to left are shown as codes",)
+    return ()
 
 
 def _known(policy: Policy) -> Iterable[str]:

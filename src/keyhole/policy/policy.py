@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from keyhole.inject.injection import Injection
 from keyhole.inject.model_api import JudgedPaths
 from keyhole.inject.placeholder import TokenShape
+from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import Slot
 from keyhole.inject.token_usage import UsageFormat
 from keyhole.model.commit_identity import CommitIdentity
@@ -150,11 +151,24 @@ class Service(Struct, frozen=True):
     """Patterns of the models that may be used; empty: any."""
     max_tokens: int | None = None
     """The longest answer that a request may ask for; None: any."""
+    prices: PriceList = PriceList()
+    """What its models cost: the policy's own prices, and the catalogue's."""
 
     @property
     def patterns(self) -> tuple[HostPattern, ...]:
         """All host patterns of the service."""
         return tuple(p for host in self.hosts for p in host.patterns)
+
+    @property
+    def known_features(self) -> tuple[str, ...]:
+        """What its provider could do by itself, as far as the catalogue knows."""
+        apis = (judged.api for host in self.hosts for judged in host.judged)
+        return tuple(sorted({word for api in apis if api is not None for word in api.features}))
+
+    @property
+    def closed_features(self) -> tuple[str, ...]:
+        """Those of them that the policy leaves closed."""
+        return tuple(word for word in self.known_features if word not in self.features)
 
     @property
     def rule(self) -> str:

@@ -108,6 +108,12 @@ class AskKind(enum.StrEnum):
     """A request to a service that no rule of it names."""
     PUSHES = "pushes"
     """A push to a branch or tag that the service does not grant."""
+    BUDGETS = "budgets"
+    """A request after the share of a budget from which on its `ask` wants a question."""
+
+
+ASKED_KINDS = (AskKind.HOSTS, AskKind.REQUESTS, AskKind.PUSHES)
+"""The kinds that `approvals.ask` names."""
 
 
 class PolicyKey(Struct, frozen=True):
@@ -231,7 +237,7 @@ MAX_PENDING = 1000
 
 
 def _ask_kind(value: str) -> AskKind:
-    words = [str(kind) for kind in AskKind]
+    words = [str(kind) for kind in ASKED_KINDS]
     if value not in words:
         raise Unparsable(f"one of {', '.join(words)} is expected", kinds.nearest(value, words))
     return AskKind(value)
@@ -288,7 +294,6 @@ _SECRET = kinds.text(
 _CACHES = kinds.list_of(f"names: {', '.join(CacheName)}", _cache)
 _SHAPE = kinds.text("shape", TokenShape.parse)
 _CATALOGUE_NAME = kinds.text("catalogue name", read_service_name)
-_ASKED = kinds.list_of(f"names: {', '.join(AskKind)}", _ask_kind)
 _TOOLS = kinds.ValueKind(
     '`"NAME*"`, `{ name = "NAME", where = { ARGUMENT = "VALUE*" } }`',
     read_tool,
@@ -310,6 +315,7 @@ _TOOLS = kinds.ValueKind(
     kinds.items_of,
 )
 _SERVER_REQUESTS = kinds.list_of(f"names: {', '.join(ServerRequest)}", _server_request)
+_ASKED = kinds.list_of(f"names: {', '.join(ASKED_KINDS)}", _ask_kind)
 _WAIT = kinds.text("duration", _wait, kinds.DURATION.schema["pattern"])
 _PENDING = kinds.ValueKind(
     "number", _pending, {"type": "integer", "minimum": 1, "maximum": MAX_PENDING}
@@ -560,6 +566,16 @@ KEYS = (
     _key("services.*.budget.download", kinds.SIZE, "–", "bytes received in a session"),
     _key("services.*.budget.tokens", kinds.TOTAL, "–",
          "tokens of language models in a session, in and out, as their answers say"),
+    _key("services.*.budget.session", kinds.MONEY, "–",
+         "money for language models in a session, by the tokens and `prices`"),
+    _key("services.*.budget.day", kinds.MONEY, "–",
+         "the same in a day (UTC), of all your sessions at this service together"),
+    _key("services.*.budget.month", kinds.MONEY, "–", "the same in a month"),
+    _key("services.*.budget.ask", kinds.PERCENT, "–",
+         "the share of each amount of money from which on a person is asked, as `75%`"),
+    _key("services.*.prices", kinds.PRICES, "catalogue's",
+         "what a million tokens of a model cost, before the catalogue's prices; `*` at the end of "
+         "a name covers all that begin so", default=(), user=True),
     _limit("requests_per_second", kinds.COUNT, "50", "requests to services"),
     _limit("concurrent_requests", kinds.COUNT, "256", "requests to services at once"),
     _limit("connections", kinds.COUNT, "256", "open at once"),

@@ -9,13 +9,14 @@ from msgspec import Struct
 from keyhole.inject.aws_region import region_for
 from keyhole.inject.catalogue import Catalogue, HostTemplate, ServiceTemplate
 from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
+from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import SlotLocation
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
 from keyhole.model.repository import Forge, Repository, ignores_case
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import SecretScheme
-from keyhole.policy.budget import Budget, ServiceLimits
+from keyhole.policy.budget import MONEY, Budget, ServiceLimits
 from keyhole.policy.kinds import nearest
 from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.policy import GitGrant, RankedRule, Service, ServiceHost, Tier
@@ -24,6 +25,7 @@ from keyhole.policy.schema import BY_PATH, SERVICE, ApiAccess
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keyhole.inject.prices import ModelPrice
     from keyhole.inject.slots import Slot
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import SecretRef
@@ -66,6 +68,8 @@ class ServiceSettings(Struct, frozen=True):
     """Keys present in the file, including those with a faulty value."""
     written: dict[str, PolicySetting]
     user_secret: PolicySetting | None
+    user_prices: tuple[ModelPrice, ...]
+    """Prices of the user's own defaults."""
     complain: Callable[[Path, str, str | None], None]
 
     def get(self, key: str) -> Any:  # noqa: ANN401 - of the key's kind
@@ -114,6 +118,9 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         features=words.get("features"),
         models=words.get("models"),
         max_tokens=words.get("max_tokens"),
+        prices=(template.prices if template else PriceList()).under(
+            (*words.get("prices"), *words.user_prices)
+        ),
     )
     _check(words, service)
     return service
@@ -393,7 +400,7 @@ def _check_features(words: ServiceSettings, service: Service) -> None:
         if key in words.attempted and not apis:
             words.fault(key, f"'{key}' is for services of models that the catalogue knows")
             return
-    known = sorted({word for api in apis for word in api.features})
+    known = list(service.known_features)
     kinds = {kind for api in apis for kind in api.kinds}
     for index, word in enumerate(service.features):
         if word not in known and word.partition(":")[0] not in kinds:
@@ -402,16 +409,29 @@ def _check_features(words: ServiceSettings, service: Service) -> None:
             words.fault("features", f"features: there is no '{word}'", hint, index)
 
 
-def _check(words: ServiceSettings, service: Service) -> None:
-    _check_features(words, service)
-    limits = service.limits
-    if limits and limits.budget.tokens and not any(host.usage for host in service.hosts):
-        # If this were accepted, the budget would never be used up (I10).
+def _check_budget(words: ServiceSettings, service: Service) -> None:
+    """If these were accepted, the budget would never be used up (I10)."""
+    budget = service.limits.budget if service.limits else Budget()
+    first = next((name for name in MONEY if getattr(budget, name) is not None), "tokens")
+    if budget.counts_tokens and not any(host.usage for host in service.hosts):
         words.fault(
-            "budget.tokens",
+            f"budget.{first}",
             "it is not known how its answers say their tokens",
             'use = "openai" for a server that answers as OpenAI\'s does',
         )
+    elif budget.is_money and not service.prices.models:
+        words.fault(
+            f"budget.{first}",
+            "no price of its models is known",
+            'prices = { "*" = { input = "3 USD", output = "15 USD" } }, or a budget of tokens',
+        )
+    if budget.ask is not None and not budget.is_money:
+        words.fault("budget.ask", "it is a share of session, day or month", 'day = "20 USD"')
+
+
+def _check(words: ServiceSettings, service: Service) -> None:
+    _check_features(words, service)
+    _check_budget(words, service)
     for index, pattern in enumerate(service.passthrough):
         if not any(_within(pattern, own) for own in service.patterns):
             words.fault("unsafe_passthrough", f"{pattern} is not one of its hosts", None, index)

@@ -45,3 +45,11 @@ def write_lines(
             line = chain_line(draft_line(at, session, event), seq, prev)
             prev = line_digest(line)
             out.write(line + b"\n")
+
+
+def used(tokens: int, nano_usd: int, *, known: bool = True) -> Event:
+    """The tokens of a response."""
+    details: tuple[tuple[str, str | int], ...] = (("service", "api"), ("tokens", tokens))
+    details += (("nano_usd", nano_usd),) if nano_usd else ()
+    details += () if known else (("price", "unknown"),)
+    return Event(EventKind.USAGE, Verdict.ALLOW, "used", "services.api", "api.example", details)

@@ -1244,11 +1244,14 @@ ELSEWHERE: dict[str, str] = {
             model.host.HostPattern.parse system.proxy.parse system.programs.find_program
             system.syscalls.load_filter system.syscalls.name_process model.path.parse_path_glob
             model.commit_identity.CommitIdentity.parse model.quantity.parse_duration
+            model.money.parse_money inject.prices.parse_price
             model.quantity.parse_size model.ref.parse_ref_glob model.rule.AccessRule.parse
             model.secret.SecretRef.parse policy.document.parse_document policy.kinds.read_variable
             policy.schema.read_service_name policy.target.parse_repository_url
             policy.target.parse_target model.host.parse_port
             policy.ports.PublishedPort.parse""",
+        "a model's name, which `UsageReader` has cut at 128 characters": """
+            inject.prices.PriceList.find""",
         "a path that the kernel reads; what a link says is tried above": """
             system.symlinks.read_link system.walk.read_no_links""",
         "part of a trial, which is tried as a whole": """

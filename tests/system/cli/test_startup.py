@@ -203,7 +203,8 @@ def test_the_parser_of_one_verb_reads_what_the_parser_of_all_reads() -> None:
 
 def test_only_the_verb_that_is_typed_is_imported() -> None:
     def verbs(*words: str) -> set[str]:
-        return {verb for verb in VERBS if f"keyhole.cli.{verb}" in imported(*words)}
+        modules = imported(*words)
+        return {verb for verb in VERBS if f"keyhole.cli.{verb}" in modules}
 
     assert verbs("run") == {"run"}
     assert verbs("why", "--help") == {"why"}

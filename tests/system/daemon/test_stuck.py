@@ -167,7 +167,8 @@ def test_the_gateway_can_be_ended(estate: Sticky, way: Callable[[Sticky, Inside]
 # ── ended from outside ────────────────────────────────────────────────────────────────────────────
 
 
-@WAYS
+# It takes as long as the heartbeat waits: ten seconds, in which a match keeps a processor busy.
+@pytest.mark.parametrize("way", [stop, pytest.param(stick, marks=pytest.mark.attack)])
 def test_a_data_plane_that_does_not_turn_is_shown_and_then_replaced(
     estate: Sticky, way: Callable[[Sticky, Inside], None]
 ) -> None:

@@ -501,3 +501,74 @@ def test_an_approved_connection_is_not_dialled_while_the_log_cannot_be_written(
     assert server.connections == 0
     watch.admitting = True
     assert ask_for(namespace).exactly(1) == b"x"
+
+
+# ── budgets ───────────────────────────────────────────────────────────────────────────────────────
+
+PRICED = (
+    '[services.own]\nuse = "model"\nhosts = ["ok.example"]\nsecret = "file:/nowhere"\n'
+    'inject = { header = "Authorization", value = "Bearer {secret}" }\nallow = ["POST /free/**"]\n'
+    'prices = { "*" = { input = "1 USD", output = "1 USD" } }\n'
+    'budget = { session = "4 USD", ask = "50%" }\n'
+)
+
+
+@pytest.fixture
+def billed(stage: Stage, origin: Make, tls: ssl.SSLContext) -> Service:
+    """Every answer costs a dollar."""
+    said = b'{"model":"m","usage":{"prompt_tokens":1000000,"completion_tokens":0}}'
+    served = Service(lambda _: ok(said, b"Content-Type: application/json"))
+    stage.open(PRICED + ASK, ok_example=origin(served, tls))
+    return served
+
+
+def buy(stage: Stage) -> Talk:
+    return stage.ask(post("/free/x", b"{}"))
+
+
+def test_a_share_of_a_budget_asks_and_its_end_stops(stage: Stage, billed: Service) -> None:
+    """A yes for the session goes on to the hard line, which nobody is asked about."""
+    for _ in range(2):
+        assert buy(stage).answer().status == 200
+    held = buy(stage)
+    notice = first(stage)
+    subject = notice.ask.subject
+    assert (subject.kind, subject.rule) == ("budgets", "services.own.budget.session")
+    assert subject.path == "2 USD of 4 USD"
+    assert len(billed.seen) == 2  # nothing of it was sent
+    answer(stage.rig, stage.handle, notice.ask.id, Answer.SESSION)
+    assert held.answer().status == 200
+    assert buy(stage).answer().status == 200
+    over = buy(stage).answer()
+    assert (over.status, b"over-budget" in over.body) == (403, True)
+    assert len(stage.watch.asked()) == 1
+
+
+def test_once_buys_one_answer_and_no_buys_none(stage: Stage, billed: Service) -> None:
+    for _ in range(2):
+        buy(stage).answer()
+    held = buy(stage)
+    answer(stage.rig, stage.handle, first(stage).ask.id, Answer.ONCE)
+    assert held.answer().status == 200
+    again = buy(stage)
+    answer(stage.rig, stage.handle, stage.watch.asked(2)[1].ask.id, Answer.NO)
+    refused = again.answer()
+    assert (refused.status, b"not-approved" in refused.body) == (403, True)
+    assert b"not-approved" in buy(stage).answer().body  # quiet for a while
+    assert len(billed.seen) == 3
+
+
+def test_a_request_that_no_rule_names_and_that_costs_is_asked_about_twice(
+    stage: Stage, billed: Service
+) -> None:
+    """A yes to the one is no yes to the other."""
+    for _ in range(2):
+        buy(stage).answer()
+    held = stage.ask(post("/closed", b"{}"))
+    assert first(stage).ask.subject.kind == "requests"
+    answer(stage.rig, stage.handle, first(stage).ask.id, Answer.SESSION)
+    second = stage.watch.asked(2)[1]
+    assert second.ask.subject.kind == "budgets"
+    assert len(billed.seen) == 2
+    answer(stage.rig, stage.handle, second.ask.id, Answer.ONCE)
+    assert held.answer().status == 200

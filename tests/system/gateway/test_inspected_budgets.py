@@ -71,7 +71,7 @@ def test_a_budget_of_requests_ends_for_good_and_for_its_service_alone(
     refused = stage.watch.until("over-budget", path="/a")
     assert refused.rule == "services.own.budget.requests"
     assert [line for line in stage.watch.lines if "budget" in line] == [
-        "denied services.own.budget.requests (the session's budget is used up); "
+        "denied services.own.budget.requests (the budget is used up); "
         "raise services.own.budget.requests in the policy if this is expected"
     ]
     other = stage.ask(get("/a", host="other.example"), name="other.example")

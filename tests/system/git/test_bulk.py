@@ -27,7 +27,7 @@ QUICK = {"core.compression": "0", "core.fsync": "none", "pack.window": "0", "gc.
 
 
 @pytest.mark.parametrize(
-    "size", [256 * MIB, pytest.param(1024 * MIB, marks=pytest.mark.attack, id="1GiB")]
+    "size", [96 * MIB, pytest.param(1024 * MIB, marks=pytest.mark.attack, id="1GiB")]
 )
 def test_a_large_clone_and_a_large_push_pass_in_little_memory(
     git_server: GitServer, tmp_path: Path, size: int

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.rigs.sandbox.origin import GitAndWeb
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 CURL = "curl -sS --max-time 60 --cacert ca.pem https://{}/page"
 ASK = '[approvals]\nask = ["hosts", "requests"]\nwait = "{}"\n'
@@ -215,6 +215,7 @@ def test_watch_shows_a_question_through_a_pipe_and_takes_the_answer(
             pipe.close()
 
 
+@pytest.mark.by_turns("root")
 def test_watch_on_a_terminal(unnamed: Callable[..., Project]) -> None:
     project = unnamed()
     if project.person.name != "root":

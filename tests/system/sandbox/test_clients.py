@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.rigs.sandbox.origin import GitAndWeb
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 JAVA = """
 import java.io.*; import java.net.*; import java.security.*; import java.security.cert.*;

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 FAULT = {"KEYHOLE_UNSAFE_FAULT": STUCK}
 
@@ -314,13 +314,16 @@ def test_the_end_of_a_command_waits_for_no_stuck_data_plane(
     assert project("log", "verify").code == 0
 
 
+@pytest.mark.parametrize(
+    "get_stuck", [stop_it, pytest.param(keep_it_busy, marks=pytest.mark.attack)]
+)
 def test_a_data_plane_that_does_not_turn_is_ended_and_told_of(
-    project: Project, asking: Callable[[], Asking]
+    project: Project, asking: Callable[[], Asking], get_stuck: Callable[[int], None]
 ) -> None:
     """I2, I12: nobody asked for it; the sandbox is closed, and its command lives on."""
     run = asking()
     assert run.ask() == "got 200"
-    keep_it_busy(run.plane)
+    get_stuck(run.plane)
     until_state(project, run.id, "silent")
     until_gone(run.plane)
     assert run.ask() == "nothing"

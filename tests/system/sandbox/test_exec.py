@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 CTRL_C, CTRL_Z = "\x03", "\x1a"
 
@@ -86,6 +86,7 @@ def sandbox(plain: Project) -> Iterator[Held]:
         _finish(made)
 
 
+@pytest.mark.by_turns("both")
 def test_a_further_command_runs_behind_the_same_walls(sandbox: Held) -> None:
     """I2: each wall is compared with that of the first command, which asserted them."""
     done = sandbox("python3", "-I", "-S", "-c", WALLS)
@@ -261,6 +262,7 @@ print(json.dumps([own, first]))
 """
 
 
+@pytest.mark.by_turns("both")
 def test_code_inside_cannot_reach_the_process_that_starts_commands(plain: Project) -> None:
     """Neither trace it, nor read or take its descriptors, nor end it by any signal.
 
@@ -309,6 +311,7 @@ while True:
 """
 
 
+@pytest.mark.by_turns("both")
 def test_no_descriptor_of_the_set_up_is_seen_before_the_command_runs(sandbox: Held) -> None:
     """A hunter looks at the descriptors of every new process. Control: it sees their streams."""
     over = sandbox.project.directory / "over"
@@ -398,6 +401,7 @@ def test_it_enters_a_sandbox_that_keyhole_up_serves(project: Project) -> None:
     ] == ["sh"]
 
 
+@pytest.mark.by_turns("both")
 def test_another_user_enters_nothing(sandbox: Held) -> None:
     """The directory is closed to others, and root's verbs do not enter a person's sandbox."""
     if os.geteuid() != 0 or sandbox.project.person.is_root:

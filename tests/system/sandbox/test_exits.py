@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 MARK = "touch ran"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.outside,
+    pytest.mark.by_turns,
     pytest.mark.skipif(not shutil.which("git"), reason="git is not installed"),
 ]
 

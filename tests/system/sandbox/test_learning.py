@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.rigs.sandbox.origin import GitAndWeb
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 HOSTILE = "mfzwizltoq2gk3tfmq7xk43uo.evil.example"
 CLIENT = f"""
@@ -95,6 +95,7 @@ def test_a_policy_is_learnt_saved_used_and_replayed(unnamed: Project) -> None:
     assert [row["id"] for row in json.loads(asked.out)] == ["second.example"]
 
 
+@pytest.mark.by_turns("root")
 def test_it_works_where_there_is_no_policy_and_asks_first(unnamed: Project) -> None:
     (unnamed.directory / "keyhole.toml").unlink()
     refused = unnamed("run", "--learn", "--", "true")

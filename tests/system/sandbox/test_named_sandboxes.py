@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 DETACH = "\x10\x11"
 
@@ -53,6 +53,7 @@ def attached(project: Project, name: str) -> Iterator[Screen]:
         yield screen
 
 
+@pytest.mark.by_turns("both")
 def test_a_sandbox_is_made_entered_stopped_killed_started_and_destroyed(plain: Project) -> None:
     with made(plain, "box"):
         first = listed(plain, "box")

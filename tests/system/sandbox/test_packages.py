@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 INDEX = "index.corp.example"
 WHEEL = "keyholetest-1.0-py3-none-any.whl"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 # Prints what the host's port answers, over both loopback addresses.
 ASKS_HOST = """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.rigs.sandbox.origin import GitAndWeb
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 FAULT = "KEYHOLE_UNSAFE_FAULT"
 NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1")

@@ -54,3 +54,19 @@ def test_a_summary_has_both_ends_and_says_what_it_leaves_out() -> None:
 
 def test_hidden_characters_are_written_out() -> None:
     assert "\u202e" not in ask_words(replace(PUSH, ref="a\u202eb"))
+
+
+def test_a_path_is_shown_in_the_order_in_which_the_server_reads_it() -> None:
+    """Attack: digits and slashes beside letters that are written from right to left change places
+    on the screen."""
+    asked = replace(ASK, kind="requests", rule="GET /\u05d0/1/2", path="/\u05d0/1/2")
+    for words in (ask_words(asked), ask_summary(asked)):
+        assert "GET /\\u05d0/1/2" in words
+    assert "\u05d0" not in str(ask_view(asked))
+    assert "\u05d0" not in ask_details(asked, "x").plain
+    assert "\u05d0" not in ask_line(asked)
+
+
+def test_a_budget_is_asked_about_in_words() -> None:
+    budget = replace(ASK, kind="budgets", method="day", path="15 USD of 20 USD", service="model")
+    assert ask_words(budget) == "spend more than 15 USD of 20 USD today at model"

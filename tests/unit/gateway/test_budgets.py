@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.gateway.session import INDEX_BURST
 from keyhole.inject.preset import Preset, PresetHost
 from keyhole.model.host import HostPattern
+from keyhole.policy.budget import PeriodSpending
 from tests.rigs.gateway.conversation import Conversation
 from tests.rigs.gateway.frames import OFFER, frame, right
 from tests.rigs.gateway.stage import ALL, AMPLE, BEARER, SECRET, service
@@ -246,3 +248,118 @@ def test_a_websocket_that_has_used_up_its_tokens_is_cut() -> None:
         assert (used(talk), talk.client.ended) == ({"tokens": tokens}, ended)
     assert talk.client.heard().startswith(said)
     assert "services.own.budget.tokens" in [event.rule for event in talk.audit]
+
+
+# ── money ─────────────────────────────────────────────────────────────────────────────────────────
+
+PRICES = (
+    '"m-1" = { input = "1 USD", output = "2 USD" }, "m-2" = { input = "5 USD", output = "5 USD" }'
+)
+
+
+def priced(budget: str, *, kept: bool = True) -> Conversation:
+    """The same with prices."""
+    text = f'[services.own]\nuse = "model"\nhosts = ["ok.example"]\ninject = {BEARER}\n'
+    text += 'secret = "file:/nowhere"\n' if kept else ""
+    text += f'allow = ["{ALL}", "WEBSOCKET /v1/responses"]\nprices = {{ {PRICES} }}\n'
+    text += f"budget = {{ {budget} }}\n" if budget else ""
+    return Conversation(text, secrets={"own": SECRET} if kept else {})
+
+
+def said(model: str, tokens: int, output: int = 0) -> bytes:
+    usage = {"prompt_tokens": tokens, "completion_tokens": output, "total_tokens": tokens + output}
+    return ok(json.dumps({"model": model, "usage": usage}).encode(), JSON)
+
+
+def test_money_ends_with_the_request_after_the_one_that_crossed_the_line() -> None:
+    """The response that crosses it is passed on whole: the provider has billed it by then."""
+    talk = priced('session = "3 USD"')
+    assert status(talk, post("/v1/x"), said("m-1", 1_000_000)) == 200
+    assert used(talk) == {"session": 10**9}
+    assert status(talk, post("/v1/x"), said("m-2", 600_000)) == 200
+    assert used(talk) == {"session": 4 * 10**9}
+    talk.asks(post("/v1/x"))
+    over_budget(talk.answer(), "session")
+    details = dict(talk.audit[1].details)
+    assert (talk.audit[1].kind, details["model"], details["nano_usd"]) == ("usage", "m-1", 10**9)
+    assert (details["tokens"], details["input"], details["output"]) == (1_000_000, 1_000_000, 0)
+
+
+def test_what_is_spent_is_counted_without_a_budget_and_told_to_the_account() -> None:
+    talk = priced("")
+    told: list[tuple[str, int]] = []
+    session = replace(talk.state.session, spend=lambda name, spent: told.append((name, spent)))
+    talk.state.session = session
+    for _ in range(2):
+        assert status(talk, post("/v1/x"), said("m-1", 10, 5)) == 200
+    # Sums, not differences: a report that is lost changes nothing.
+    assert told == [("own", 20_000), ("own", 40_000)]
+    assert (talk.state.figures.spent, talk.state.figures.unpriced) == (40_000, 0)
+
+
+def test_a_model_without_a_price_is_counted_dearer_than_all_and_told_once() -> None:
+    talk = priced('session = "100 USD"')
+    for _ in range(2):
+        assert status(talk, post("/v1/x"), said("m-new", 1_000_000)) == 200
+    assert used(talk) == {"session": 20 * 10**9}  # twice the dearest
+    assert talk.state.figures.unpriced == 2_000_000
+    assert dict(talk.audit[-1].details)["price"] == "unknown"
+    lines = [each for each in talk.lines if "price of model m-new" in each]
+    assert len(lines) == 1
+    assert '"m-new" = { input' in lines[0]
+
+
+def test_a_stream_that_is_left_early_costs_what_it_would_have_at_least() -> None:
+    """Attack: leave before the last event, which alone has the report."""
+    talk = priced('session = "1 USD"')
+    body = b'data: {"model":"m-1"}\n\n' * 3
+    talk.asks(post("/v1/x", bytes(4000)))
+    origin = talk.peer
+    assert origin is not None
+    origin.says(head_of_stream() + chunk(body))
+    talk.client.ends()
+    assert used(talk) == {"session": 1000 * 1000 + 3 * 2000}
+    (event,) = [each for each in talk.audit if each.kind == "usage"]
+    assert dict(event.details)["estimated"] == "yes"
+
+
+def head_of_stream() -> bytes:
+    kind = b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+    return b"HTTP/1.1 200 OK\r\n" + kind + b"\r\n"
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+def test_a_budget_of_a_day_is_closed_until_somebody_says_what_was_spent() -> None:
+    talk = priced('day = "3 USD"')
+    talk.asks(post("/v1/x"))
+    answer = talk.answer()
+    assert json.loads(answer.body)["reason"] == "spending-unknown"
+    talk = talk.beside()
+    talk.state.know_spending({"own": PeriodSpending(day=2 * 10**9), "gone": PeriodSpending()})
+    assert status(talk, post("/v1/x"), said("m-1", 1_000_000)) == 200
+    talk.asks(post("/v1/x"))
+    answer = talk.answer()
+    over_budget(answer, "day")
+    assert "used up today (UTC)" in json.loads(answer.body)["why"]
+
+
+def test_a_soft_line_without_anyone_to_ask_is_the_end() -> None:
+    """I3: silence is no."""
+    talk = priced('session = "4 USD", ask = "50%"')
+    assert status(talk, post("/v1/x"), said("m-1", 2_000_000)) == 200
+    talk.asks(post("/v1/x"))
+    over_budget(talk.answer(), "session")
+
+
+def test_tokens_of_a_host_whose_answers_nobody_reads_are_not_guessed() -> None:
+    """Without a secret and a budget its answers may be encoded. Control: with a budget they are
+    read."""
+    talk = priced("", kept=False)
+    assert status(talk, post("/v1/x"), said("m-1", 10)) == 200
+    assert not [each for each in talk.audit if each.kind == "usage"]
+    counted = priced('session = "1 USD"', kept=False)
+    assert status(counted, post("/v1/x"), said("m-1", 10)) == 200
+    assert used(counted) == {"session": 10_000}

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.inject.token_usage import MAX_NUMBER, MAX_OBJECT, UsageFormat, UsageReader
+from keyhole.inject.prices import TokenCount
+from keyhole.inject.token_usage import (
+    MAX_MODELS,
+    MAX_NUMBER,
+    MAX_OBJECT,
+    ReportedUsage,
+    UsageFormat,
+    UsageReader,
+)
 
 
 def said(data: bytes, *forms: UsageFormat, piece: int | None = None) -> int | None:
@@ -18,7 +26,13 @@ def said(data: bytes, *forms: UsageFormat, piece: int | None = None) -> int | No
     step = piece or max(1, len(data))
     for at in range(0, len(data), step):
         reader.feed(memoryview(data)[at : at + step])
-    return reader.take()
+    return total(reader)
+
+
+def total(reader: UsageReader) -> int | None:
+    """The tokens that were reported since the last call."""
+    taken = reader.take()
+    return None if taken is None else taken.total
 
 
 def events(*objects: object) -> bytes:
@@ -118,7 +132,7 @@ def test_no_way_of_cutting_an_answer_changes_what_it_says(data: bytes, cuts: lis
     reader = UsageReader((UsageFormat.OPENAI,))
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         reader.feed(data[start:end])
-    assert reader.take() == said(data)
+    assert total(reader) == said(data)
 
 
 JSON = st.recursive(
@@ -174,19 +188,19 @@ def test_a_member_without_a_number_yet_is_noted() -> None:
     reader = UsageReader((UsageFormat.OPENAI,))
     reader.feed(b'{"id": "r", "status": "queued", "usage": nu')
     reader.feed(b"ll}")
-    assert (reader.take(), reader.empty) == (None, True)
+    assert (total(reader), reader.empty) == (None, True)
     other = UsageReader((UsageFormat.OPENAI,))
     other.feed(b'{"usages": null, "usage_x": null, "object": "list"}')
-    assert (other.take(), other.empty) == (None, False)
+    assert (total(other), other.empty) == (None, False)
 
 
 def test_each_message_has_its_own_number() -> None:
     reader = UsageReader((UsageFormat.OPENAI,))
     reader.feed(b'{"usage":{"total_tokens":9}}')
-    assert reader.take() == 9
-    assert reader.take() is None
+    assert total(reader) == 9
+    assert total(reader) is None
     reader.feed(b'{"usage":{"total_tokens":4}}')
-    assert reader.take() == 4
+    assert total(reader) == 4
 
 
 @pytest.mark.parametrize(
@@ -208,7 +222,7 @@ def test_no_answer_takes_longer_than_its_bytes_explain(unit: bytes) -> None:
         reader.feed(unit * (50_000 // len(unit)))
     assert time.process_time() - began < 5
     assert reader.crowded
-    assert (reader.take() or 0) >= 9
+    assert (total(reader) or 0) >= 9
 
 
 def test_a_stream_that_says_it_with_each_event_is_read_to_its_end() -> None:
@@ -216,4 +230,127 @@ def test_a_stream_that_says_it_with_each_event_is_read_to_its_end() -> None:
     reader = UsageReader((UsageFormat.OPENAI,))
     reader.feed(events(*[event] * 3000))
     reader.feed(events({"usage": {"completion_tokens": 8}}))
-    assert (reader.take(), reader.crowded) == (13, False)
+    assert (total(reader), reader.crowded) == (13, False)
+
+
+def reported(data: bytes, *forms: UsageFormat, piece: int | None = None) -> ReportedUsage:
+    reader = UsageReader(forms)
+    step = piece or max(1, len(data))
+    for at in range(0, len(data), step):
+        reader.feed(data[at : at + step])
+    taken = reader.take()
+    assert taken is not None
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("form", "usage", "expected"),
+    [
+        (
+            UsageFormat.ANTHROPIC,
+            {
+                "input_tokens": 25,
+                "cache_creation_input_tokens": 100,
+                "cache_read_input_tokens": 3000,
+                "cache_creation": {"ephemeral_1h_input_tokens": 40},
+                "output_tokens": 7,
+            },
+            TokenCount(25, 3000, 60, 40, 7),
+        ),
+        (
+            UsageFormat.OPENAI,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 20,
+                "total_tokens": 120,
+                "prompt_tokens_details": {"cached_tokens": 60},
+                "completion_tokens_details": {"reasoning_tokens": 12},
+            },
+            TokenCount(input=40, cached=60, output=20),
+        ),
+        (
+            UsageFormat.OPENAI,
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 30},
+                "output_tokens": 9,
+                "total_tokens": 109,
+            },
+            TokenCount(input=70, cached=30, output=9),
+        ),
+        (
+            UsageFormat.OPENAI,
+            {"prompt_tokens": 10, "prompt_cache_hit_tokens": 4, "total_tokens": 30},
+            TokenCount(input=6, cached=4, output=20),
+        ),
+        (
+            UsageFormat.BEDROCK,
+            {
+                "inputTokens": 3,
+                "cacheReadInputTokens": 5,
+                "cacheWriteInputTokens": 7,
+                "outputTokens": 2,
+                "totalTokens": 17,
+            },
+            TokenCount(input=3, cached=5, written=7, output=2),
+        ),
+        (
+            UsageFormat.COHERE,
+            {
+                "tokens": {"input_tokens": 8, "output_tokens": 3},
+                "billed_units": {"input_tokens": 5, "output_tokens": 3},
+            },
+            TokenCount(input=8, output=3),
+        ),
+    ],
+)
+def test_tokens_are_told_apart_by_how_they_are_billed(
+    form: UsageFormat, usage: object, expected: TokenCount
+) -> None:
+    said_so = reported(json.dumps({"model": "m-1", "usage": usage}).encode(), form)
+    assert (said_so.tokens, said_so.models) == (expected, ("m-1",))
+
+
+def test_thoughts_are_output_and_tool_prompts_are_input() -> None:
+    usage = {
+        "promptTokenCount": 100,
+        "cachedContentTokenCount": 60,
+        "toolUsePromptTokenCount": 5,
+        "candidatesTokenCount": 10,
+        "thoughtsTokenCount": 20,
+        "totalTokenCount": 135,
+    }
+    data = json.dumps({"usageMetadata": usage, "modelVersion": "gemini-9"}).encode()
+    said_so = reported(data, UsageFormat.GOOGLE)
+    assert said_so.tokens == TokenCount(input=45, cached=60, output=30)
+    assert said_so.models == ("gemini-9",)
+
+
+def test_openais_cached_tokens_are_no_second_input_where_two_forms_are_read() -> None:
+    usage = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 8}, "total_tokens": 9}
+    both = reported(
+        json.dumps({"usage": usage}).encode(), UsageFormat.OPENAI, UsageFormat.ANTHROPIC
+    )
+    assert both.tokens == TokenCount(input=1, cached=8)
+
+
+def test_a_forged_member_makes_no_token_cheaper() -> None:
+    """Attack: have the model write a report whose cached tokens are many. Control: the true one
+    alone."""
+    true = {"prompt_tokens": 1000, "completion_tokens": 5, "total_tokens": 1005}
+    forged = {**true, "prompt_tokens_details": {"cached_tokens": 1000}}
+    honest = reported(json.dumps({"usage": true}).encode(), UsageFormat.OPENAI)
+    data = json.dumps({"tool": {"usage": forged}, "usage": true}).encode()
+    assert honest.tokens == TokenCount(input=1000, output=5)
+    assert reported(data, UsageFormat.OPENAI).tokens == TokenCount(1000, 1000, output=5)
+
+
+def test_every_model_that_is_named_is_told_in_any_pieces_and_not_without_end() -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    data = b"".join(events({"model": f"m{n}", "text": "x" * 90}) for n in range(3))
+    data += events({"model": "m" * 200, "usage": usage}, {"model": 'a"b'}, {"model": None})
+    for piece in (1, 7, 4096):
+        assert reported(data, UsageFormat.OPENAI, piece=piece).models == ("m0", "m1", "m2")
+    many = events(*({"model": f"m{n}"} for n in range(50)), {"usage": usage})
+    models = reported(many, UsageFormat.OPENAI).models
+    assert models == (*(f"m{n}" for n in range(MAX_MODELS)), "")

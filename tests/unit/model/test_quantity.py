@@ -16,6 +16,7 @@ from keyhole.model.quantity import (
     format_size,
     parse_duration,
     parse_size,
+    show_size,
 )
 
 if TYPE_CHECKING:
@@ -153,3 +154,8 @@ def test_any_text_is_a_quantity_or_refused(text: str, parse: Callable[[str], flo
         except Unparsable:
             continue
         assert found > 0
+
+
+def test_a_size_is_shown_in_two_digits() -> None:
+    shown = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 10**6: "977 KiB", 2**50: "1024 TiB"}
+    assert {each: show_size(each) for each in shown} == shown

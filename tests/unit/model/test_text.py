@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
-from keyhole.model.text import MAX_MARKS, check_marks, visible
+from keyhole.model.text import MAX_MARKS, check_marks, in_order, runs_backwards, visible
 
 HIDDEN = {
     "control": "a\0b a\x7fb a\x08b",
@@ -87,3 +87,13 @@ def test_every_character_that_becomes_a_mark_counts_as_one() -> None:
         if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]):
             with pytest.raises(Unparsable):
                 check_marks(char * (MAX_MARKS + 1))
+
+
+def test_letters_from_right_to_left_cannot_reorder_what_a_person_decides_by() -> None:
+    """Control: what other scripts have stays readable."""
+    path = "/v1/\u05d0\u05d1/1/\u0627\u0661/x"
+    assert in_order(path) == "/v1/\\u05d0\\u05d1/1/\\u0627\\u0661/x"
+    assert in_order("/\u00fc/\u65e5\u672c/a\u202eb") == "/\u00fc/\u65e5\u672c/a\\u202eb"
+    assert runs_backwards(path)
+    assert not runs_backwards("/\u00fc/\u65e5\u672c")
+    assert not runs_backwards("/plain")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
+from keyhole.model.money import NANO
 from keyhole.policy.asks import (
     LATE_SECONDS,
     MAX_REMEMBERED,
@@ -21,9 +22,11 @@ from keyhole.policy.asks import (
     AskSubject,
     HeldAsk,
     asked_kinds,
+    budget_subject,
     may_ask_about,
     request_subject,
 )
+from keyhole.policy.budget import SoftLine
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.policy import Approvals
 from keyhole.policy.schema import AskKind
@@ -43,6 +46,14 @@ def asks(most: int = 3) -> Asks[str]:
 def held(found: HeldAsk | Reason) -> HeldAsk:
     assert isinstance(found, HeldAsk), found
     return found
+
+
+def test_the_next_day_is_another_question_about_a_budget() -> None:
+    line = SoftLine("day", "services.own.budget.day", 15 * NANO, 20 * NANO, "2026-11-18")
+    subject = budget_subject("m.example", 443, "own", line)
+    assert (subject.kind, subject.path) == (AskKind.BUDGETS, "15 USD of 20 USD")
+    assert subject == budget_subject("m.example", 443, "own", line)
+    assert subject != budget_subject("m.example", 443, "own", replace(line, today="2026-11-19"))
 
 
 def numbered(number: int) -> AskSubject:
@@ -283,6 +294,10 @@ def test_the_end_of_a_session_settles_what_waits() -> None:
     [
         (HOST, "late.example"),
         (AskSubject(AskKind.HOSTS, "late.example", 8443), "late.example:8443"),
+        (
+            budget_subject("m.example", 443, "own", SoftLine("day", "", 15, 20, "2026-11-18")),
+            "services.own.budget.day",
+        ),
         (GET, "GET /v1/things"),
         (PUSH, "fix"),
         (AskSubject(AskKind.PUSHES, "g.example", 443, "f", "create", "a/w", "refs/tags/v1"), "v1"),

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.decision import Reason
 from keyhole.model.rule import AccessRule
-from keyhole.policy.budget import Budget, BudgetUse, GatewayLimits, Meter, ServiceLimits
+from keyhole.policy.budget import (
+    Budget,
+    BudgetUse,
+    GatewayLimits,
+    Meter,
+    PeriodSpending,
+    ServiceLimits,
+    SoftLine,
+)
+from keyhole.policy.disclose import disclose
 from keyhole.policy.effective_values import effective_values
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.load import PolicyText, load_desktop_wish, load_gateway_limits
@@ -210,6 +221,112 @@ def test_what_is_in_force_is_shown_in_words() -> None:
     assert shown["services.model.bodies"] == "[POST /v1/messages: 1MiB]"
     assert shown["services.model.budget.tokens"] == "7"
     assert shown["limits.concurrent_requests"] == "256"
+
+
+# ── money ─────────────────────────────────────────────────────────────────────────────────────────
+
+PRICED = 'prices = { "*" = { input = "3 USD", output = "15 USD" } }\n'
+
+
+def test_money_of_a_session_is_refused_once_it_is_spent() -> None:
+    made = meter(budget=Budget(session=10))
+    made.session = 9
+    assert refusal(made) is None
+    made.session = 12  # the response that crossed the line was passed on
+    assert refusal(made) == ("over-budget", "services.own.budget.session", False)
+    assert made.uses() == (BudgetUse("services.own.budget.session", 12, 10),)
+
+
+def of_period(period: str, spent: int, counted: int = 0) -> PeriodSpending:
+    return PeriodSpending(
+        day=spent if period == "day" else 0, month=spent if period == "month" else 0,
+        counted=counted,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("period", ["day", "month"])
+def test_what_other_sessions_spent_counts_and_nothing_counts_twice(period: str) -> None:
+    made = meter(budget=Budget(**{period: 100}))
+    made.know_periods(of_period(period, 60))
+    made.session = 30
+    assert made.uses()[0].used == 90
+    # The account has 20 of this session's 30 by now, and 15 more of others.
+    made.know_periods(of_period(period, 95, 20))
+    assert made.uses()[0].used == 105
+    assert refusal(made) == ("over-budget", f"services.own.budget.{period}", False)
+    made.know_periods(PeriodSpending(counted=30))  # the next day
+    assert (made.uses()[0].used, refusal(made)) == (0, None)
+
+
+def test_an_account_that_nobody_can_read_is_no_empty_one() -> None:
+    """Attack: fill the disk that it is on."""
+    made = meter(budget=Budget(day=100))
+    unknown = ("spending-unknown", "services.own.budget.day", False)
+    assert refusal(made) == unknown
+    made.know_periods(PeriodSpending(known=False))
+    assert refusal(made) == unknown
+    made.know_periods(PeriodSpending())
+    assert refusal(made) is None
+    assert refusal(meter(budget=Budget(month=1))) is not None
+    assert refusal(meter(budget=Budget(session=1))) is None
+
+
+def test_a_person_is_asked_from_the_share_on_that_the_budget_names() -> None:
+    made = meter(budget=Budget(session=10, day=100, ask=80))
+    made.know_periods(PeriodSpending(day=70, today="2026-11-18"))
+    made.session = 7
+    assert made.soft_line() is None
+    made.session = 8
+    assert made.soft_line() == SoftLine("session", "services.own.budget.session", 8, 10, "")
+    made.change(ServiceLimits(budget=Budget(day=100, ask=75)), 0.0)
+    line = SoftLine("day", "services.own.budget.day", 75, 100, "2026-11-18")
+    assert made.soft_line() == line
+    made.change(ServiceLimits(budget=Budget(session=1)), 0.0)
+    assert made.soft_line() is None
+
+
+def test_money_that_nobody_can_count_is_refused() -> None:
+    """I10: it would be no budget at all."""
+    own = '[services.own]\nhosts = ["own.example"]\nallow = ["POST /**"]\n'
+    assert "how its answers" in messages(own + PRICED + 'budget = { day = "5 USD" }\n')
+    assert "no price of its models" in messages(MODEL + 'budget = { month = "5 USD" }\n')
+    assert "a share of session" in messages(MODEL + 'budget = { tokens = 5, ask = "50%" }\n')
+    found = loaded(MODEL + PRICED + 'budget = { session = "5 USD", ask = "50%" }\n')
+    limits = found.policy.services[0].limits
+    assert limits is not None
+    assert (limits.budget.session, limits.budget.ask) == (5_000_000_000, 50)
+    assert [each.model for each in found.policy.services[0].prices.models] == ["*"]
+
+
+def test_near_misses_in_money_are_told() -> None:
+    assert "a number and USD" in messages(MODEL + PRICED + 'budget = { day = "5 EUR" }')
+    assert "a text is expected" in messages(MODEL + PRICED + "budget = { day = 5 }")
+    assert "1% to 99%" in messages(MODEL + PRICED + 'budget = { day = "5 USD", ask = "100%" }')
+    assert "a table is expected" in messages(MODEL + 'prices = { m = "3 USD" }')
+    assert "a price has input" in messages(MODEL + 'prices = { m = { input = "3 USD" } }')
+
+
+def test_the_users_own_prices_come_between_the_policys_and_the_catalogues() -> None:
+    user = '[services.model.prices]\n"*" = { input = "1 USD", output = "1 USD" }\n'
+    user += 'm = { input = "2 USD", output = "2 USD" }\n'
+    found = loaded(MODEL + 'prices = { m = { input = "9 USD", output = "9 USD" } }', user=user)
+    prices = found.policy.services[0].prices
+    price = prices.find("m")
+    assert price is not None
+    assert price.price.input == 9_000_000_000
+    assert prices.find("other") is not None
+
+
+def test_money_is_shown_in_words() -> None:
+    text = MODEL + PRICED + 'budget = { day = "20 USD", ask = "75%" }'
+    found = loaded(text)
+    shown = {value.key: value.text for value in effective_values(found, found.policy)}
+    assert shown["services.model.budget.day"] == "20 USD"
+    assert shown["services.model.budget.ask"] == "75%"
+    assert shown["services.model.prices"] == "[*]"
+    told = json.loads(disclose(found.policy))["services"][0]["limits"]["budget"]
+    assert (told["day"], told["month"]) == ("20 USD", None)
+    assert "ask" not in told, "a sandbox need not know where the person is asked"
 
 
 # ── over all sandboxes ────────────────────────────────────────────────────────────────────────────

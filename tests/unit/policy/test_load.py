@@ -62,7 +62,17 @@ secret = "store:model"
 requests_per_second = 3
 concurrent_requests = 2
 bodies = { "POST /v1/messages" = "1MiB" }
-budget = { requests = 100, upload = "1MiB", download = "2MiB", tokens = 50000000 }
+[services.model.budget]
+requests = 100
+upload = "1MiB"
+download = "2MiB"
+tokens = 50000000
+session = "5 USD"
+day = "20USD"
+month = "99.50 USD"
+ask = "75%"
+[services.model.prices]
+m-1 = { input = "3 USD", output = "15 USD" }
 [services.thinker]
 secret = "store:thinker"
 features = ["web-search", "tool:shiny"]
@@ -181,7 +191,7 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
     assert billing.mcp is None
     assert model.limits == ServiceLimits(
         3, 2, ((AccessRule.parse("POST /v1/messages"), 2**20),),
-        Budget(100, 2**20, 2**21, 50_000_000),
+        Budget(100, 2**20, 2**21, 50_000_000, 5 * 10**9, 20 * 10**9, 99_500_000_000, 75),
     )  # fmt: skip
     assert (forge.limits, billing.limits) == (None, None)
     assert model.hosts[0].usage == (UsageFormat.OPENAI,)

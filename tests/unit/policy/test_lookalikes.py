@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyhole.policy.lookalikes import host_marks
+from keyhole.policy.lookalikes import host_marks, text_marks
 from tests.rigs.policies import loaded
 
 KNOWN = loaded(
@@ -39,3 +39,10 @@ def test_a_name_that_is_close_to_a_known_one_is_marked(host: str, like: str) -> 
 
 def test_letters_of_another_script_are_marked() -> None:
     assert host_marks("xn--exmple-cua.org", KNOWN) == ("the name has letters of another script",)
+
+
+def test_letters_from_right_to_left_are_marked() -> None:
+    assert text_marks("/v1/x", "refs/heads/\u05d0") == (
+        "letters that are written from right to left are shown as codes",
+    )
+    assert text_marks("/v1/x", "") == ()

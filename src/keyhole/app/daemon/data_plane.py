@@ -255,8 +255,8 @@ async def _serve(
         keeper.sign,
         reporter.asked,
         reporter.decided,
+        keeper.spent,
         keeper.consult,
-        keeper.remember_tool,
     )
     sessions = ServedSessions(
         context, keeper, metrics, part.common, controlled.closed, controlled.say

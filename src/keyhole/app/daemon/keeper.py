@@ -36,22 +36,23 @@ from keyhole.app.processes.messages import (
     KeeperAnswer,
     PolicyReloaded,
     SecretRotated,
+    SpendingChanged,
     pack_message,
     packed,
 )
 from keyhole.app.session.approval_command import run_approval_command
 from keyhole.app.session.command_answer import MAX_COMMANDS
 from keyhole.app.session.commit_signer import CommitSigner
+from keyhole.app.session.session_spending import SessionSpending
 from keyhole.app.session.source_watcher import INTERVAL, SourceListener, SourceWatcher
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.host_paths import HostPaths
 from keyhole.app.setup.provision_reader import ProvisionReader, ProvisionRequest
-from keyhole.app.setup.tool_store import ToolStore
+from keyhole.app.setup.spending_ledger import SpendingLedger
 from keyhole.judge.judge_process import JudgeSpawner
 from keyhole.model.errors import KeyholeError, Refused, ResourceUnusable
 from keyhole.model.secret import Secret
 from keyhole.model.text import visible
-from keyhole.policy.seen_tools import grants_tools, read_seen
 from keyhole.system.faults import mention
 from keyhole.vault.memory_guard import guard_memory
 from keyhole.vault.store import Store
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.processes.messages import KeeperMessage
+    from keyhole.policy.policy import Policy
 
 MAX_OPENINGS = 16
 """Sessions that are read at a time; others wait."""
@@ -113,6 +115,8 @@ class Keeper:
         self._opening: set[str] = set()
         self._followed: dict[str, SourceWatcher] = {}
         self._signers: dict[str, CommitSigner] = {}
+        self._ledger = SpendingLedger(provider.places.spending)
+        self._spending: dict[str, SessionSpending] = {}
         self._consulting: dict[str, int] = {}
         """Commands of `approvals.command` that run, by session."""
         self._forgotten = False
@@ -163,6 +167,7 @@ class Keeper:
                     self._opening.discard(asked["session"])
                     following = self._followed.pop(asked["session"], None)
                     self._signers.pop(asked["session"], None)
+                    self._spending.pop(asked["session"], None)
                 if following is not None:
                     self._forgotten = True
                     if not _in_background(following.close):
@@ -173,8 +178,8 @@ class Keeper:
                 self._in_thread(asked["number"], lambda: self._sign(asked))
             case "consult":
                 self._in_thread(asked["number"], lambda: self._consult(asked))
-            case "tools":
-                self._remember_tools(asked)
+            case "spent":
+                self._count_spent(str(asked["session"]), asked["said"])
             case "touch":
                 self._in_thread(asked["number"], lambda: self._touch(asked["reference"]))
 
@@ -201,6 +206,7 @@ class Keeper:
             self._opening.discard(session)
             if awaited:
                 self._followed[session] = SourceWatcher(self._provider, wanted, stock, told)
+                self._spending[session] = SessionSpending(self._ledger)
         if not awaited:  # the caller has left meanwhile
             stock.vault.close()
             raise Refused("the session has ended")
@@ -208,17 +214,6 @@ class Keeper:
 
     def _reload(self) -> object:
         return {session: following.reload() for session, following in self._sessions()}
-
-    def _remember_tools(self, asked: dict[str, Any]) -> None:
-        """Remember tools of an MCP server, for the policy of a session that is served."""
-        with self._lock:
-            following = self._followed.get(str(asked["session"]))
-        service = str(asked["service"])
-        if following is None or not grants_tools(following.policy, service):
-            return
-        with contextlib.suppress(OSError):
-            store = ToolStore(self._provider.places.tools)
-            store.note(following.examined.file.path, service, read_seen(asked["seen"]))
 
     def _sign(self, asked: dict[str, Any]) -> object:
         session = str(asked["session"])
@@ -255,6 +250,24 @@ class Keeper:
                 if not self._consulting[session]:
                     del self._consulting[session]
 
+    def _count_spent(self, session: str, said: dict[str, object]) -> None:
+        """Add what a session spent to the account. A report that finds no thread is made up for by
+        the next look."""
+        with self._lock:
+            following, spending = self._followed.get(session), self._spending.get(session)
+        if following is None or spending is None:
+            return
+        if spending.hear(following.policy, said):
+            self._settle_spending(session, spending, following.policy)
+
+    def _settle_spending(self, session: str, spending: SessionSpending, policy: Policy) -> None:
+        def work() -> None:
+            told = spending.settle(policy)
+            if told:
+                self._send(SpendingChanged(told, session))
+
+        _in_background(work)
+
     def _touch(self, reference: str) -> object:
         return [session for session, following in self._sessions() if following.touch(reference)]
 
@@ -276,11 +289,15 @@ class Keeper:
             self._send(KeeperAnswer(number, NOTHING, NO_THREAD))
 
     def _look(self) -> None:
-        for _, following in self._sessions():
+        stamp = self._ledger.stamp()
+        for session, following in self._sessions():
             # A failure of one session must not stop the sweep of the others, and is tried again
             # (I9).
             with contextlib.suppress(Exception):
                 following.look()
+                spending = self._spending.get(session)
+                if spending is not None and spending.is_behind(following.policy, stamp):
+                    self._settle_spending(session, spending, following.policy)
         self._spawner.reap_ended()
         begun = time.monotonic()
         if self._forgotten and begun >= self._next_sweep:

@@ -21,6 +21,7 @@ from keyhole.app.processes.messages import (
     KeeperAnswer,
     PolicyReloaded,
     SecretRotated,
+    SpendingChanged,
     unpack_keeper_message,
     unpacked,
 )
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from keyhole.app.processes.messages import KeeperMessage
     from keyhole.app.setup.trusted_roots import TrustedRoots
     from keyhole.control.values import AskView
-    from keyhole.policy.mcp_grant import SeenTool
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both again"
 
@@ -117,10 +117,9 @@ class KeeperClient:
         printed = unpacked(await self._ask("consult", session=session, ask=words), bytes)
         return read_printed_answer(printed)
 
-    def remember_tool(self, session: str, service: str, seen: SeenTool) -> None:
-        """Have a tool of a session's service remembered."""
-        row = [seen.name, seen.digest, seen.accepted]
-        self._send({"do": "tools", "session": session, "service": service, "seen": [row]})
+    def spent(self, session: str, service: str, amount: int) -> None:
+        """Report what a session's service has cost so far."""
+        self._send({"do": "spent", "session": session, "said": {service: amount}})
 
     async def start_judge(self) -> tuple[socket.socket, int]:
         """Start a judge that waits for its case. Raises OSError."""
@@ -182,6 +181,8 @@ class KeeperClient:
                 self._tell("reloaded", session, (self._sharing(unpacked(provision, Provision)),))
             case ChangeRefused(why, session):
                 self._tell("kept", session, (why,))
+            case SpendingChanged(spending, session):
+                self._tell("spending", session, (spending,))
 
     def _tell(self, what: str, session: str, values: tuple[Any, ...]) -> None:
         """Report a change. An error in one session must not lose the changes of others behind it

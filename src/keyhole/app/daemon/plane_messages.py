@@ -63,6 +63,8 @@ class SessionCounters(Struct, frozen=True):
     secrets: tuple[str, ...]
     grants: tuple[GrantView, ...]
     budgets: tuple[BudgetView, ...]
+    spent: int
+    unpriced: int
     frozen: bool
 
 
@@ -195,7 +197,7 @@ FIGURES = RecordShape(
         name: SESSION_VIEW.fields[name]
         for name in (
             "id", "expires", "connections", "requests", "denied", "up", "down", "stored",
-            "secrets", "grants", "budgets",
+            "secrets", "grants", "budgets", "spent", "unpriced",
         )
     }
     | {"frozen": FieldShape(BooleanShape(), "whether nothing passes until it is resumed")},

@@ -14,6 +14,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from keyhole.app.daemon.keeper_client import GONE
 from keyhole.app.daemon.plane_messages import (
     ANSWERS,
@@ -122,6 +124,8 @@ class ServedSession:
             secrets=tuple(sorted(provision.secrets)[:MAX_OF_SESSION]),
             grants=tuple(map(grant_view, live.handle.grants)) if live and not live.ending else (),
             budgets=budget_views(live.handle.budgets) if live else (),
+            spent=figures.spent if figures else 0,
+            unpriced=figures.unpriced if figures else 0,
             frozen=live is not None and live.frozen,
         )
 
@@ -453,6 +457,9 @@ class ServedSessions:
                 served.prepared = served.prepared.with_provision(heard[0])
             elif what == "rotated":
                 served.prepared = served.prepared.with_secret(*heard)
+            elif what == "spending":
+                provision = replace(served.prepared.provision, spending=heard[0])
+                served.prepared = served.prepared.with_provision(provision)
             return
         match what:
             case "rotated":
@@ -462,6 +469,8 @@ class ServedSessions:
                 served.live.reload(*heard)
             case "kept":
                 served.live.keep(*heard)
+            case "spending":
+                served.live.know_spending(*heard)
 
     def shut(self) -> None:
         """Close every door that is still open, at the end."""

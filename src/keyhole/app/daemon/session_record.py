@@ -79,4 +79,6 @@ class SessionRecord:
             grants=told.grants if self.state is SessionPhase.OPEN else (),
             budgets=told.budgets,
             worker=worker,
+            spent=told.spent,
+            unpriced=told.unpriced,
         )

@@ -22,7 +22,7 @@ from keyhole.control.open_asks import OpenAsks
 from keyhole.control.values import AnswerRequest, AnswerWord, AskStanding, WatchKind
 from keyhole.control.watchers import watching
 from keyhole.model.errors import Refused, ResourceUnusable
-from keyhole.model.text import visible
+from keyhole.model.text import in_order, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,10 @@ class AskWatch:
 
 
 def ask_view(ask: AskView) -> dict[str, Any]:
-    """A question for a page: texts of the sandbox with their hidden characters written out."""
+    """A question for a page: texts of the sandbox with hidden and reordering characters written
+    out."""
     shown: dict[str, Any] = msgspec.to_builtins(ask)
-    shown = {name: visible(each) if isinstance(each, str) else each for name, each in shown.items()}
+    shown = {
+        name: in_order(each) if isinstance(each, str) else each for name, each in shown.items()
+    }
     return shown | {"marks": [visible(mark) for mark in ask.marks], "words": ask_words(ask)}

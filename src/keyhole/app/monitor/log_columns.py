@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keyhole.audit.log_line import LogRecord
 
 MAX_EVENTS = 1_500_000
-"""Rows that are held, some 60 bytes each. Older events stay on disk, for `keyhole log`."""
+"""Rows that are held, some 80 bytes each. Older events stay on disk, for `keyhole log`."""
 
 PIECE = 1024 * 1024
 """Bytes of a file that are read at once."""
@@ -39,7 +39,7 @@ MAX_NAME = 255
 
 _OFFSET_BITS = 40
 _MAX_COUNT = 2**32 - 1
-_MAX_BYTES = 2**63 - 1
+_MAX_AMOUNT = 2**63 - 1
 _ALLOWED = "allow"
 
 
@@ -47,6 +47,9 @@ class _Details(Struct):
     service: str | int | float = ""
     up: int | str | float = 0
     down: int | str | float = 0
+    tokens: int | str | float = 0
+    nano_usd: int | str | float = 0
+    price: str | int | float = ""
 
 
 class _Aggregate(Struct):
@@ -117,6 +120,11 @@ class LogColumns:
         self.times = array("I")
         self.up = array("Q")
         self.down = array("Q")
+        self.tokens = array("Q")
+        self.money = array("Q")
+        """Billionths of a dollar."""
+        self.unpriced = array("B")
+        """Whether the tokens have no known price."""
         self._place = array("Q")
         self._length = array("I")
         self.sessions, self.hosts, self.services, self.kinds = Names(), Names(), Names(), Names()
@@ -239,14 +247,17 @@ class LogColumns:
         self.kind.append(self.kinds.number(found.kind))
         self.denied.append(found.verdict != _ALLOWED)
         self.times.append(times)
-        self.up.append(_bytes(details.up))
-        self.down.append(_bytes(details.down))
+        self.up.append(_amount(details.up))
+        self.down.append(_amount(details.down))
+        self.tokens.append(_amount(details.tokens))
+        self.money.append(_amount(details.nano_usd))
+        self.unpriced.append(details.price == "unknown")
         return True
 
     def _columns(self) -> tuple[array[Any], ...]:
         return (
             self.at, self._place, self._length, self.session, self.host, self.service, self.kind,
-            self.denied, self.times, self.up, self.down,
+            self.denied, self.times, self.up, self.down, self.tokens, self.money, self.unpriced,
         )  # fmt: skip
 
     def _sort(self, first: int) -> None:
@@ -269,5 +280,5 @@ def _service(line: _Line) -> str:
     return words[1].partition("[")[0] if words[0] == "services" and len(words) > 1 else ""
 
 
-def _bytes(value: str | int | float) -> int:
-    return min(max(value, 0), _MAX_BYTES) if type(value) is int else 0
+def _amount(value: str | int | float) -> int:
+    return min(max(value, 0), _MAX_AMOUNT) if type(value) is int else 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from keyhole.app.monitor.log_columns import LogColumns
-from keyhole.app.monitor.log_view import EventFilter, LogViews
+from keyhole.app.monitor.log_view import SEARCH_SECONDS, EventFilter, LogViews
 from keyhole.app.monitor.usage import UsageChart, sum_usage
 from keyhole.audit.log_directory import LogDirectory
 from keyhole.model.reasons import info_of, sentence_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from keyhole.app.monitor.log_view import LogView
     from keyhole.audit.log_line import LogRecord
 
 MAX_PAGE = 200
@@ -31,6 +32,9 @@ MAX_PAGE = 200
 
 MAX_FRESH = 50
 """New events that are shown as they come; of more, the newest."""
+
+TURN_SECONDS = 0.001
+"""Between two slices of a search: a lock that is taken again at once would be nobody else's."""
 
 MAX_CHOICES = 200
 """Names that a filter offers."""
@@ -82,20 +86,31 @@ class LogStore:
             return FreshEvents(columns.generation, total, self._events(columns, rows))
 
     def page(self, wanted: EventFilter, first: int | None, count: int) -> LogPage:
-        """`count` events from position `first` of the filter's view on; the newest for None."""
-        with self._lock:
-            columns = self._open()
-            if columns is None or self._views is None:
-                return LogPage(0, 0, 0, [])
-            view = self._views.of(wanted)
-            total = len(view.rows)
-            count = min(max(count, 1), MAX_PAGE)
-            first = max(0, total - count) if first is None else min(max(first, 0), total)
-            events = self._events(columns, view.rows[first : first + count])
-            return LogPage(
-                columns.generation, total, first, events,
-                view.unsearched, columns.unreadable, columns.partial,
-            )  # fmt: skip
+        """`count` events from position `first` of the filter's view on; the newest for None.
+
+        A search for a text may take seconds. It lets go of the lock between its slices, so that
+        what happens is still told as it happens.
+        """
+        until = time.monotonic() + SEARCH_SECONDS
+        while True:
+            with self._lock:
+                columns = self._open()
+                if columns is None or self._views is None:
+                    return LogPage(0, 0, 0, [])
+                view = self._views.of(wanted, until)
+                if not view.searching:
+                    return self._page(columns, view, first, count)
+            time.sleep(TURN_SECONDS)
+
+    def _page(self, columns: LogColumns, view: LogView, first: int | None, count: int) -> LogPage:
+        total = len(view.rows)
+        count = min(max(count, 1), MAX_PAGE)
+        first = max(0, total - count) if first is None else min(max(first, 0), total)
+        events = self._events(columns, view.rows[first : first + count])
+        return LogPage(
+            columns.generation, total, first, events,
+            view.unsearched, columns.unreadable, columns.partial,
+        )  # fmt: skip
 
     def usage(self, by: str, span: str) -> UsageChart:
         """Usage of the last hour, day or week, by service or session."""

@@ -1,7 +1,8 @@
 """The rows of the log that a filter passes, oldest first, kept and extended as the log grows.
 
 Time, session, host, service, kind and verdict are compared by columns. Text is looked for in the
-lines themselves, newest first, for a bounded time: a view says how far back it searched.
+lines themselves, newest first, for a bounded time: a view says how far back it searched. A search
+goes on in slices, between which others read the same columns.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class EventFilter(Struct, frozen=True):
     text: str = ""
 
 
+SLICE_SECONDS = 0.02
+"""How long a search goes on before others have their turn: nobody sees a delay of this length."""
+
+_ROWS_BETWEEN_LOOKS = 256
+"""Rows that are searched between two looks at the clock."""
+
+
 class LogView:
     """The rows of one filter."""
 
@@ -64,9 +72,29 @@ class LogView:
         self.unsearched = 0
         """Older rows that were not searched for the text, for want of time."""
         self._seen = 0
+        self._search: _TextSearch | None = None
 
-    def extend(self, columns: LogColumns) -> None:
-        """Add the rows that came since."""
+    @property
+    def searching(self) -> bool:
+        """Whether rows wait to be searched for the text."""
+        return self._search is not None
+
+    def extend(self, columns: LogColumns, until: float) -> None:
+        """Add the rows that came since, or search on for a moment. At `until`, of the monotonic
+        clock, a search is given up."""
+        if self._search is None:
+            self._begin(columns)
+        search = self._search
+        if search is None:
+            return
+        done = search.go_on(min(until, time.monotonic() + SLICE_SECONDS))
+        if done or time.monotonic() >= until:
+            search.close()
+            self._search = None
+            self.unsearched += search.left
+            self.rows = [*self.rows, *search.found]
+
+    def _begin(self, columns: LogColumns) -> None:
         first, end = self._seen, len(columns)
         if first == end:
             return
@@ -76,9 +104,14 @@ class LogView:
             return
         found = _matching(columns, self.wanted, first, end)
         if self.wanted.text:
-            found, left = _containing(columns, found, self.wanted.text)
-            self.unsearched += left
-        self.rows = [*self.rows, *found]
+            self._search = _TextSearch(columns, found, self.wanted.text)
+        else:
+            self.rows = [*self.rows, *found]
+
+    def close(self) -> None:
+        """Nobody asks for it any more."""
+        if self._search is not None:
+            self._search.close()
 
 
 class LogViews:
@@ -88,15 +121,19 @@ class LogViews:
         self._columns = columns
         self._kept: dict[EventFilter, LogView] = {}
 
-    def of(self, wanted: EventFilter) -> LogView:
-        """The view of a filter, up to the newest row."""
+    def of(self, wanted: EventFilter, until: float) -> LogView:
+        """The view of a filter, up to the newest row; one that is `searching` is to be asked for
+        again, until the time at which its search is given up."""
         view = self._kept.pop(wanted, None)
-        if view is None or view.generation != self._columns.generation:
+        if view is not None and view.generation != self._columns.generation:
+            view.close()
+            view = None
+        if view is None:
             view = LogView(self._columns, wanted)
-        view.extend(self._columns)
+        view.extend(self._columns, until)
         self._kept[wanted] = view  # the last asked for is the last to be dropped
         while len(self._kept) > MAX_VIEWS:
-            del self._kept[next(iter(self._kept))]
+            self._kept.pop(next(iter(self._kept))).close()
         return view
 
 
@@ -133,25 +170,42 @@ def _marked(names: Names, member: str, wanted: EventFilter) -> bytearray | None:
     return names.marked(lambda name: name.lower() == text)
 
 
-def _containing(columns: LogColumns, rows: Sequence[int], text: str) -> tuple[list[int], int]:
-    """The rows whose line has the text, and how many older ones were not read."""
-    text = text.lower()
-    needle = json.dumps(text)[1:-1].lower().encode("ascii")
-    windows = _Windows(columns, time.monotonic() + SEARCH_SECONDS)
-    found: list[int] = []
-    left = 0
-    try:
-        for number, row in enumerate(reversed(rows)):
-            try:
-                line = windows.line(row, needle)
-            except TimeoutError:
-                left = len(rows) - number
-                break
-            if line is not None and _says(parse_line(line), text):
-                found.append(row)
-    finally:
-        windows.close()
-    return found[::-1], left
+class _TextSearch:
+    """Looks for a text in the lines of some rows, from the newest on."""
+
+    def __init__(self, columns: LogColumns, rows: Sequence[int], text: str) -> None:
+        self._text = text.lower()
+        self._needle = json.dumps(self._text)[1:-1].lower().encode("ascii")
+        self._windows = _Windows(columns)
+        self._rows = rows
+        self._found: list[int] = []
+        self.left = len(rows)
+        """Rows that were not searched yet, all older than the others."""
+
+    @property
+    def found(self) -> list[int]:
+        """The rows that have it, the oldest first."""
+        return self._found[::-1]
+
+    def go_on(self, until: float) -> bool:
+        """Search until this time of the monotonic clock; returns whether all was searched."""
+        rows = self._rows
+        while self.left:
+            if not self.left % _ROWS_BETWEEN_LOOKS and time.monotonic() >= until:
+                return False
+            self.left -= 1
+            row = rows[self.left]
+            if not self._windows.covers(row) and time.monotonic() >= until:
+                self.left += 1
+                return False
+            line = self._windows.line(row, self._needle)
+            if line is not None and _says(parse_line(line), self._text):
+                self._found.append(row)
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        self._windows.close()
 
 
 def _says(record: LogRecord | None, text: str) -> bool:
@@ -166,14 +220,18 @@ class _Windows:
     """The parts of files that a search reads: one of each file, since the rows of sessions that ran
     at the same time alternate."""
 
-    def __init__(self, columns: LogColumns, deadline: float) -> None:
-        """Nothing is read after `deadline`, of the monotonic clock."""
+    def __init__(self, columns: LogColumns) -> None:
         self._columns = columns
-        self._deadline = deadline
         self._kept: dict[int, _Window] = {}
 
+    def covers(self, row: int) -> bool:
+        """Whether the line of a row was read."""
+        number, offset = self._columns.place(row)
+        window = self._kept.get(number)
+        return window is not None and window.covers(offset, offset + self._columns.length(row))
+
     def line(self, row: int, needle: bytes) -> bytes | None:
-        """The line of a row, if it may have the text. Raises TimeoutError."""
+        """The line of a row, if it may have the text."""
         number, offset = self._columns.place(row)
         window = self._kept.pop(number, None)
         if window is None:
@@ -183,8 +241,6 @@ class _Windows:
         self._kept[number] = window  # the last read is the last to be dropped
         end = offset + self._columns.length(row)
         if not window.covers(offset, end):
-            if time.monotonic() > self._deadline:
-                raise TimeoutError
             window.read(end)
         return window.line(offset, end, needle)
 

@@ -1,4 +1,4 @@
-"""Usage over time, summed from the columns of the log: requests, denials and bytes."""
+"""Usage over time, summed from the columns of the log: requests, denials, bytes, tokens, money."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ MAX_SERIES = 8
 REST = "all others"
 UNNAMED = "–"
 
-SPANS = {"hour": 3600, "day": 86400, "week": 7 * 86400}
+SPANS = {"hour": 3600, "day": 86400, "week": 7 * 86400, "month": 30 * 86400}
 """Seconds of a chart, by name."""
+
+MEASURES = ("requests", "denied", "bytes", "tokens", "money")
 
 
 class UsageSeries(Struct):
@@ -30,11 +32,30 @@ class UsageSeries(Struct):
     requests: list[int]
     denied: list[int]
     bytes: list[int]
+    tokens: list[int]
+    money: list[int]
+    """Billionths of a dollar."""
+    unpriced: int = 0
+    """Tokens of models whose price is not known: they are not in `money` unless a budget counts
+    them."""
+
+    @classmethod
+    def empty(cls, name: str) -> UsageSeries:
+        """A series of nothing."""
+        requests, denied, transferred, tokens, money = ([0] * STEPS for _ in MEASURES)
+        return cls(name, requests, denied, transferred, tokens, money)
 
     @property
     def weight(self) -> int:
         """By which the largest are found."""
         return sum(self.requests) + sum(self.denied)
+
+    def add(self, other: UsageSeries) -> None:
+        """Add another one's numbers."""
+        for measure in MEASURES:
+            own, more = getattr(self, measure), getattr(other, measure)
+            own[:] = map(int.__add__, own, more)
+        self.unpriced += other.unpriced
 
 
 class UsageChart(Struct, frozen=True):
@@ -46,7 +67,7 @@ class UsageChart(Struct, frozen=True):
 
 
 def sum_usage(columns: LogColumns, by: str, span: str, now: float) -> UsageChart:
-    """The usage of the last hour, day or week, by `service` or by `session`."""
+    """The usage of the last hour, day, week or month, by `service` or by `session`."""
     length = SPANS[span]
     step, start = length / STEPS, now - length
     by_session = by == "session"
@@ -60,13 +81,18 @@ def sum_usage(columns: LogColumns, by: str, span: str, now: float) -> UsageChart
             continue  # a clock that was set back
         series = found.get(keys[row])
         if series is None:
-            name = names.texts[keys[row]] or UNNAMED
-            series = found[keys[row]] = UsageSeries(name, [0] * STEPS, [0] * STEPS, [0] * STEPS)
+            series = UsageSeries.empty(names.texts[keys[row]] or UNNAMED)
+            found[keys[row]] = series
         if columns.denied[row]:
             series.denied[place] += columns.times[row]
         elif columns.kind[row] == request:
             series.requests[place] += columns.times[row]
         series.bytes[place] += columns.up[row] + columns.down[row]
+        tokens = columns.tokens[row]
+        if tokens:
+            series.tokens[place] += tokens
+            series.money[place] += columns.money[row]
+            series.unpriced += tokens if columns.unpriced[row] else 0
     return UsageChart(start, step, _largest(list(found.values())))
 
 
@@ -75,10 +101,7 @@ def _largest(found: list[UsageSeries]) -> list[UsageSeries]:
     shown, others = ordered[:MAX_SERIES], ordered[MAX_SERIES:]
     if not others:
         return shown
-    rest = UsageSeries(REST, [0] * STEPS, [0] * STEPS, [0] * STEPS)
+    rest = UsageSeries.empty(REST)
     for each in others:
-        for place in range(STEPS):
-            rest.requests[place] += each.requests[place]
-            rest.denied[place] += each.denied[place]
-            rest.bytes[place] += each.bytes[place]
+        rest.add(each)
     return [*shown, rest]

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from keyhole.app.processes.message_frames import frame_message
 from keyhole.model.secret import Secret, SecretRef
 from keyhole.model.text import visible
+from keyhole.policy.budget import PeriodSpending  # noqa: TC001 - read by its annotation
 
 Read = TypeVar("Read")
 
@@ -42,6 +43,13 @@ class ChangeRefused(Struct, frozen=True, tag=True):
     """Continue as before, although something has changed."""
 
     why: str
+    session: str = ""
+
+
+class SpendingChanged(Struct, frozen=True, tag=True):
+    """What all sessions have spent, by service."""
+
+    spending: dict[str, PeriodSpending]
     session: str = ""
 
 
@@ -128,6 +136,7 @@ RunMessage: TypeAlias = (
     SecretRotated
     | PolicyReloaded
     | ChangeRefused
+    | SpendingChanged
     | GrantHost
     | ResumeSession
     | ReportFigures
@@ -138,7 +147,9 @@ RunMessage: TypeAlias = (
     | WatchSession
     | CommandAnswered
 )
-KeeperMessage: TypeAlias = KeeperAnswer | SecretRotated | PolicyReloaded | ChangeRefused
+KeeperMessage: TypeAlias = (
+    KeeperAnswer | SecretRotated | PolicyReloaded | ChangeRefused | SpendingChanged
+)
 
 
 def pack_message(message: RunMessage | KeeperMessage) -> bytes:

@@ -29,6 +29,7 @@ from keyhole.app.processes.messages import (
     ReportFigures,
     ResumeSession,
     SecretRotated,
+    SpendingChanged,
     WatchSession,
     unpack_run_message,
     unpacked,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from keyhole.app.run.data_plane_opening import OpenedPlane, PlanePaths
     from keyhole.control.values import AskView
     from keyhole.gateway.session import Judge
-    from keyhole.policy.mcp_grant import SeenTool
 
 DESCRIPTORS = 20_000
 """Two descriptors for each of the gateway's connections, and some for everything else."""
@@ -124,8 +124,8 @@ class RunDataPlane:
             sign=self._sign,
             announce=reporter.asked,
             decided=reporter.decided,
+            spend=lambda _, service, spent: self._line.say(spent={service: spent}),
             consult=self._consult,
-            tools=self._tell_tool,
         )
         door = Door.of(sockets.door, sockets.inner_ports)
         self._live: LiveSession = LiveSession(context, prepared, door, self._say, self._closed)
@@ -151,6 +151,8 @@ class RunDataPlane:
                 self._live.rotate(reference, secret, hidden)
             case PolicyReloaded(provision):
                 self._live.reload(unpacked(provision, Provision))
+            case SpendingChanged(spending):
+                self._live.know_spending(spending)
             case ChangeRefused(why):
                 self._live.keep(why)
             case GrantHost(number, host, seconds, uses, by):
@@ -228,7 +230,8 @@ class RunDataPlane:
         grants = () if live.ending else map(grant_view, live.handle.grants)
         return {
             "figures": [
-                figures.connections, figures.requests, figures.denied, figures.up, figures.down
+                figures.connections, figures.requests, figures.denied, figures.up, figures.down,
+                figures.spent, figures.unpriced,
             ],
             "grants": [[each.host, each.expires, each.uses] for each in grants],
             "frozen": live.frozen,
@@ -259,10 +262,6 @@ class RunDataPlane:
             return read_printed_answer(await coming)
         finally:
             del self._consulted[number]
-
-    def _tell_tool(self, _: str, service: str, seen: SeenTool) -> None:
-        """Have a tool remembered by the process that may write files."""
-        self._line.say(tools=service, seen=[[seen.name, seen.digest, seen.accepted]])
 
     # ── judges, which another process starts ──────────────────────────────────────────────────────
 

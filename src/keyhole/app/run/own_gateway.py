@@ -29,6 +29,7 @@ from keyhole.app.processes.messages import (
     ReportFigures,
     ResumeSession,
     SecretRotated,
+    SpendingChanged,
     WatchSession,
     pack_message,
     packed,
@@ -36,10 +37,10 @@ from keyhole.app.processes.messages import (
 from keyhole.app.run.data_plane_process import ANSWER_SECONDS, data_plane_failure
 from keyhole.app.run.early_start import begin_session
 from keyhole.app.run.run_gateway import FINISH_SECONDS, RemoteGateway
+from keyhole.app.run.run_spending import RunSpending
 from keyhole.app.run.source_follower import SourceFollower, stored_secrets_in
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
-from keyhole.app.setup.tool_store import ToolStore
 from keyhole.audit.log_line import is_digest
 from keyhole.model.errors import (
     SANDBOX_LOST,
@@ -48,7 +49,6 @@ from keyhole.model.errors import (
     ResourceUnusable,
     SetupFailed,
 )
-from keyhole.policy.seen_tools import grants_tools, read_seen
 from keyhole.system import clock
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ class OwnGateway(RemoteGateway):
         self._follower: SourceFollower | None = None
         self._spawner: JudgeSpawner | None = None
         self._signer: CommitSigner | None = None
+        self._spending: RunSpending | None = None
         self._signing = 0
         self._why, self._why_closed = "", EndReason.LOST
         """Why this process ended the data plane, and what that means for the session."""
@@ -225,6 +226,12 @@ class OwnGateway(RemoteGateway):
 
         told = SourceListener(self._rotated, self._reloaded, self._refused)
         self._follower = SourceFollower(self._own_session.sources(), told, loop)
+        self._spending = RunSpending(
+            loop,
+            self._own_session.places.spending,
+            lambda: self.provision.policy,
+            lambda spent: self._plane.tell(pack_message(SpendingChanged(spent))),
+        )
 
     def note(self, what: str, **details: str | int) -> None:
         """Record it in this process's log."""
@@ -239,6 +246,8 @@ class OwnGateway(RemoteGateway):
         if self._pulse >= 0:
             os.close(self._pulse)
         head = await self._last_word(code)
+        if self._spending is not None:
+            self._spending.close()
         if self._spawner is not None:
             self._spawner.close()
         if self._signer is not None:
@@ -441,10 +450,10 @@ class OwnGateway(RemoteGateway):
                 self._start_consulting(number, ask)
             case {"asked": _} | {"decided": _} | {"unsent": _}:
                 self.hear_news(message)
-            case {"tools": str(service), "seen": list(seen)}:
-                self._remember_tools(service, seen)
             case {"judge": True}:
                 self._start_judge()
+            case {"spent": dict(said)} if self._spending is not None:
+                self._spending.heard(said)
             case {"closed": str(why)} if why in tuple(EndReason) and not self._shut.is_set():
                 self._figures = message
                 self._shut.set()
@@ -452,13 +461,6 @@ class OwnGateway(RemoteGateway):
                 self._retire()
             case _:
                 super()._heard(message)
-
-    def _remember_tools(self, service: str, seen: list[object]) -> None:
-        """Remember tools of an MCP server; a disk that is full costs a note in the next session."""
-        session = self._own_session
-        if grants_tools(self.provision.policy, service):
-            with contextlib.suppress(OSError):
-                ToolStore(session.places.tools).note(session.policy, service, read_seen(seen))
 
     def _start_signing(self, number: int, commit: str) -> None:
         """Sign a commit in a thread. Not in an executor, because the loop waits for its threads at

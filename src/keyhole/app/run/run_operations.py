@@ -229,7 +229,7 @@ class RunOperations:
             state = SessionPhase.FROZEN
         provision = gateway.provision
         stored = gateway.stored | stored_secrets_in(provision)
-        connections, requests, denied, up, down = _counts(said.get("figures"))
+        connections, requests, denied, up, down, spent, unpriced = _counts(said.get("figures"))
         return values.SessionView(
             id=record.session,
             state=state,
@@ -254,6 +254,8 @@ class RunOperations:
                 for name, used, limit in _rows(said.get("budgets"), 128)
             ),
             ports=self._ports() if gateway.is_open else (),
+            spent=spent,
+            unpriced=unpriced,
         )
 
     def _ports(self) -> tuple[values.PortView, ...]:
@@ -270,10 +272,10 @@ class RunOperations:
 # ── what the data plane says, as far as it can be believed ────────────────────────────────────────
 
 
-def _counts(said: object) -> tuple[int, int, int, int, int]:
+def _counts(said: object) -> tuple[int, int, int, int, int, int, int]:
     numbers = [_count(each) for each in said] if isinstance(said, list) else []
-    one, two, three, four, five = (*numbers, 0, 0, 0, 0, 0)[:5]
-    return one, two, three, four, five
+    one, two, three, four, five, six, seven = (*numbers, *[0] * 7)[:7]
+    return one, two, three, four, five, six, seven
 
 
 def _rows(said: object, longest: int) -> list[tuple[str, int, int]]:

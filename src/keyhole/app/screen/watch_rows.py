@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from keyhole.control.ask_words import ask_summary, ask_words
+from keyhole.control.budget_words import budget_words, spent_words
 from keyhole.control.values import AskStanding, SessionPhase
-from keyhole.model.text import visible
+from keyhole.model.quantity import show_size
+from keyhole.model.text import in_order, visible
 
 if TYPE_CHECKING:
     from keyhole.app.monitor.session_list import WatchedSession
@@ -58,7 +60,7 @@ def ask_details(ask: AskView, label: str) -> Text:
     rows: list[tuple[str, object]] = [
         ("session", f"{ask.session} ({visible(label)})"),
         ("wants to", ask_words(ask)),
-        ("rule", visible(ask.rule)),
+        ("rule", in_order(ask.rule)),
         ("waiting", ask.waiting),
     ]
     rows += [("look", visible(mark)) for mark in ask.marks]
@@ -143,13 +145,15 @@ def session_details(session: WatchedSession, now: float) -> Text:
         ("ends in", age(view.expires - now) if view.expires else ""),
         ("allowed", view.requests),
         ("denied", view.denied),
-        ("bytes", f"{view.up} up, {view.down} down"),
+        ("bytes", f"{show_size(view.up)} up, {show_size(view.down)} down"),
+        ("spent", "" if (spent := spent_words(view)) == "–" else spent),
         ("secrets", ", ".join(map(visible, view.secrets))),
     ]
     rows += [("granted", f"{visible(each.host)}, {each.uses} uses") for each in view.grants]
     made = _table(rows)
     for each in view.budgets:
-        made.append("\n").append_text(bar(each)).append(f" {each.used} of {each.limit}", "dim")
+        used, limit = budget_words(each)
+        made.append("\n").append_text(bar(each)).append(f" {used} of {limit}", "dim")
     return made
 
 

@@ -24,14 +24,14 @@ from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
 from keyhole.model.event import EventKind
 from keyhole.model.host import Host
-from keyhole.model.text import visible
+from keyhole.model.text import in_order
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.schema import AskKind
 from keyhole.policy.summary import summarise
 from keyhole.system import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from keyhole.app.session.lazy_audit_log import LazyAuditLog
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
     from keyhole.policy.asks import AskSubject
+    from keyhole.policy.budget import PeriodSpending
     from keyhole.policy.grants import Grant
-    from keyhole.policy.mcp_grant import SeenTool
 
 TICK = 1.0
 """Seconds between two checks of a session's age."""
@@ -79,10 +79,10 @@ class GatewayContext(Struct, frozen=True):
     """Told of a session's questions; None: nobody is ever asked."""
     decided: Callable[[str, Event], None] | None = None
     """Told of a session's decisions while a person watches."""
+    spend: Callable[[str, str, int], None] | None = None
+    """Told what a session's service has cost so far."""
     consult: Callable[[str, AskView], Awaitable[dict[str, Any]]] | None = None
     """Runs `approvals.command` outside the data plane, and returns its answer. Raises Refused."""
-    tools: Callable[[str, str, SeenTool], None] | None = None
-    """Has a tool of a session's service remembered for later sessions."""
 
 
 class IdleTimer:
@@ -135,6 +135,7 @@ class LiveSession:
         except BaseException:
             door.close()
             raise
+        self._handle.know_spending(prepared.provision.spending)
         policy = prepared.provision.policy
         if policy.learning:
             credentials = any(service.secret for service in policy.services)
@@ -197,6 +198,11 @@ class LiveSession:
                 self.record(session_event(what, grant=line))
         self._report("the policy has changed and holds from now on")
 
+    def know_spending(self, spending: Mapping[str, PeriodSpending]) -> None:
+        """What all sessions of the user have spent, by service."""
+        if self.ending is None:
+            self._handle.know_spending(spending)
+
     def keep(self, why: str) -> None:
         """Continue as before, although something changed that cannot be used."""
         if self.ending is None:
@@ -253,7 +259,7 @@ class LiveSession:
             prepared.quiet,
             partial(context.sign, prepared.id) if context.sign and policy.sandbox.sign else None,
             self._announce if context.announce is not None else None,
-            partial(context.tools, prepared.id) if context.tools is not None else None,
+            partial(context.spend, prepared.id) if context.spend is not None else None,
         )
 
     # ── asked of a person ─────────────────────────────────────────────────────────────────────────
@@ -348,14 +354,16 @@ class LiveSession:
 
 def _named(subject: AskSubject) -> str:
     """What is asked about, in a line for a person; what the sandbox chose is never first (I8)."""
-    where = visible(subject.host)
+    where = in_order(subject.host)
     match subject.kind:
         case AskKind.HOSTS:
             return f"a connection to {where}:{subject.port}"
         case AskKind.REQUESTS:
-            return f"a request to {where}, {visible(subject.rule)[:200]},"
+            return f"a request to {where}, {in_order(subject.rule)[:200]},"
+        case AskKind.BUDGETS:
+            return f"the budget {subject.rule}, of which {subject.path} are used,"
         case AskKind.PUSHES:
-            return f"a push to {where}, {visible(subject.path)}, {visible(subject.ref)[:200]},"
+            return f"a push to {where}, {in_order(subject.path)}, {in_order(subject.ref)[:200]},"
 
 
 def _lines(provision: Provision) -> set[str]:

@@ -70,11 +70,6 @@ class HostPaths(Struct, frozen=True):
         return self.state / "findings"
 
     @property
-    def tools(self) -> Path:
-        """Tools of MCP servers that were seen, a file for each policy."""
-        return self.state / "tools"
-
-    @property
     def notices(self) -> Path:
         """Which notices were said, a file for each project."""
         return self.state / "notices"
@@ -88,6 +83,11 @@ class HostPaths(Struct, frozen=True):
     def changes(self) -> Path:
         """Changes that are held for review, a directory for each project and policy."""
         return self.state / "changes"
+
+    @property
+    def spending(self) -> Path:
+        """The account of what sessions have spent."""
+        return self.state / "spending"
 
     @property
     def sandboxes(self) -> Path:

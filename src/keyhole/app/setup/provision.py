@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from keyhole.app.setup.trusted_roots import TrustedRoots
 from keyhole.model.secret import Secret
-from keyhole.policy.budget import GatewayLimits
+from keyhole.policy.budget import GatewayLimits, PeriodSpending
 from keyhole.policy.disclose import disclose
 from keyhole.policy.policy import Policy
 
@@ -38,6 +38,8 @@ class Provision(Struct, frozen=True):
     """Notes about the secrets for the person."""
     closed: tuple[str, ...] = ()
     """Services whose secret could not be read: requests to them are refused."""
+    spending: Mapping[str, PeriodSpending] = field(default_factory=dict)
+    """By service with a budget for a day or month: what was spent before the session."""
 
     @property
     def granted(self) -> str:

@@ -27,6 +27,8 @@ _TAG = "refs/tags/"
 
 def rule_for(ask: AskView) -> RuleAddition:
     """The rule that a question needs. Raises Refused if no policy can have it."""
+    if ask.kind == AskKind.BUDGETS:
+        raise Refused(f"a budget is raised in the policy by hand: {ask.rule}")
     if ask.kind == AskKind.HOSTS:
         return RuleAddition(("egress",), "allow", ask.rule)
     if "." in ask.service:

@@ -45,12 +45,12 @@ from keyhole.policy.signing import SIGNING_ADDRESS
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from keyhole.gateway.session import Figures
     from keyhole.model.host import Host
     from keyhole.policy.asks import AskSubject
-    from keyhole.policy.budget import BudgetUse
+    from keyhole.policy.budget import BudgetUse, PeriodSpending
     from keyhole.policy.grants import Grant
 
 ACCEPTS_PER_TICK = 16
@@ -142,6 +142,10 @@ class DoorHandle:
     def budgets(self) -> tuple[BudgetUse, ...]:
         """The use of each service's budget."""
         return self._state.budgets()
+
+    def know_spending(self, spending: Mapping[str, PeriodSpending]) -> None:
+        """What all sessions of the user have spent, by service."""
+        self._state.know_spending(spending)
 
     @property
     def kept(self) -> int:

@@ -178,8 +178,9 @@ class InspectedHost:
         return self.http is None or not set(self.protocols).isdisjoint(protocols)
 
     def usage(self, service: str) -> tuple[UsageFormat, ...]:
-        """How responses of a service report their tokens."""
-        return self._facts.rules[service].host.usage
+        """How responses of a service report their tokens; none where they may be encoded, because
+        nothing else reads them and no budget counts."""
+        return self._facts.rules[service].host.usage if self._facts.scanned else ()
 
     def origin_of(self, transfer: Transfer | None) -> Origin:
         """The server that a request goes to."""
@@ -200,4 +201,4 @@ def _signs(credential: Credential | None) -> bool:
 def _counts_tokens(rules: HostRules) -> bool:
     """Whether responses must not be encoded, because their tokens are counted."""
     limits = rules.service.limits
-    return bool(rules.host.usage and limits is not None and limits.budget.tokens)
+    return bool(rules.host.usage and limits is not None and limits.budget.counts_tokens)

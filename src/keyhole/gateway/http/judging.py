@@ -20,6 +20,7 @@ from keyhole.inject.canary import CanaryScanner
 from keyhole.model.decision import Decision, Reason, RequestDecision, Verdict
 from keyhole.model.errors import CredentialUnusable, RequestUnfit
 from keyhole.model.rule import WORDS
+from keyhole.policy.asks import budget_subject
 from keyhole.system.dialler import still_allowed
 
 if TYPE_CHECKING:
@@ -76,9 +77,12 @@ def judge_request(stream: Stream) -> None:
     _admit(stream, decision)
 
 
-def _admit(stream: Stream, decision: RequestDecision) -> None:
-    """Go on with a request that is allowed by a rule or by a person."""
+def _admit(stream: Stream, decision: RequestDecision, *, may_spend: bool = False) -> None:
+    """Go on with a request that is allowed by a rule or by a person. `may_spend` says that the
+    person lets it go on after the share of a budget."""
     authorizer, head = stream.host.authorizer, stream.head
+    if not may_spend and _asks_to_spend(stream, decision):
+        return
     limited = enter(stream, decision.service or "")
     if limited is not None:
         refuse_for_now(stream, *limited)
@@ -96,6 +100,31 @@ def _admit(stream: Stream, decision: RequestDecision) -> None:
 
 
 # ── a person is asked ─────────────────────────────────────────────────────────────────────────────
+
+
+def _asks_to_spend(stream: Stream, decision: RequestDecision) -> bool:
+    """Hold or refuse a request after the share of a budget from which on a person is asked; False:
+    it may go on."""
+    state, service = stream.connection.state, decision.service or ""
+    meter, asking = state.meters.get(service), state.asking
+    line = meter.soft_line() if meter is not None else None
+    if meter is None or line is None or meter.spent() is not None:
+        return False  # the hard line refuses by itself
+    if asking is None:
+        refuse_for_now(stream, Decision(reason=Reason.OVER_BUDGET, rule=line.rule), 0.0)
+        return True
+    connection = stream.connection
+    subject = budget_subject(connection.name, connection.destination.port, service, line)
+    known = asking.settled(subject)
+    if known is None:
+        hold_place(stream)
+        stream.move(_ASK)
+        stream.wait(_ask(stream, subject, decision))
+        return True
+    if not known.allowed:
+        refuse(stream, Decision(reason=known.reason, rule=line.rule))
+        return True
+    return False
 
 
 def _subject(stream: Stream, decision: RequestDecision) -> AskSubject | None:
@@ -119,19 +148,22 @@ def _answered(said: Decision, subject: AskSubject) -> RequestDecision:
     return RequestDecision(said.verdict, said.reason, said.rule, subject.service)
 
 
-async def _ask(stream: Stream, subject: AskSubject) -> None:
+async def _ask(stream: Stream, subject: AskSubject, before: RequestDecision | None = None) -> None:
+    """`before` is the decision on the request itself, where a budget is asked about."""
     connection = stream.connection
     asking = connection.state.asking
     if asking is None:
         return
     said = await asking.wait(subject, connection.channel.is_there)
     with connection.resuming(stream):
-        _go_on_answered(stream, _answered(said, subject))
+        _go_on_answered(stream, _answered(said, subject), subject, before)
 
 
-def _go_on_answered(stream: Stream, said: RequestDecision) -> None:
+def _go_on_answered(
+    stream: Stream, said: RequestDecision, subject: AskSubject, before: RequestDecision | None
+) -> None:
     """The policy may have changed meanwhile: the head is read and judged anew, and the answer is
-    for what no rule of the same service names."""
+    for what no rule of the same service names, or for its budget."""
     host = stream.connection.host
     if host is not stream.host:
         stream.host = host
@@ -142,12 +174,15 @@ def _go_on_answered(stream: Stream, said: RequestDecision) -> None:
         refuse(stream, barred, reason=barred.reason)
         return
     decision = host.authorizer.decide(stream.head)
+    spends = before is not None
     if decision.reason is Reason.NO_RULE and decision.service == said.service:
-        decision = said
-    if decision.allowed:
-        _admit(stream, decision)
-    else:
+        decision = said if before is None else before
+    if not decision.allowed:
         refuse(stream, decision)
+    elif spends and not said.allowed:
+        refuse(stream, Decision(reason=said.reason, rule=subject.rule))
+    else:
+        _admit(stream, decision, may_spend=spends and decision.service == said.service)
 
 
 def _authorize(stream: Stream, decision: RequestDecision) -> None:
@@ -241,7 +276,8 @@ def judge_again(stream: Stream, host: InspectedHost) -> None:
             return
         meter = join_meter(stream, outbound.service)
         if meter is not None and response.tally is None:
-            tally = tally_for(meter, host.usage(outbound.service))
+            service = outbound.service
+            tally = tally_for(meter, host.usage(service), stream.note_usage(service))
             if tally is not None:
                 tally.join(stream.uploaded)
                 response.tally = tally

@@ -34,7 +34,7 @@ def refuse(
     connection.note(Event(EventKind.REQUEST, Verdict.DENY, reason, rule, name, details))
     form = stream.host.authorizer.form(head)
     stream.end()
-    if reason != Reason.OVER_BUDGET:
+    if reason not in (Reason.OVER_BUDGET, Reason.SPENDING_UNKNOWN):
         connection.state.reports.request(word, name, head.path, reason)
     why = why or refusal_messages.request_why(word, name, head.path, reason)
     reply = refusal_messages.http_reply(reason, rule, why, retry_after=retry_after, form=form)
@@ -48,8 +48,7 @@ def refuse_for_now(stream: Stream, decision: Decision, wait: float) -> None:
         refuse(stream, decision, retry_after=1 + int(wait))
         return
     stream.connection.state.tell(decision.rule, 0, decision.reason)
-    why = f"{decision.rule} is used up in this session; asking again does not help"
-    refuse(stream, decision, why=why)
+    refuse(stream, decision, why=refusal_messages.budget_why(decision))
 
 
 def refuse_large(stream: Stream, decision: Decision) -> None:

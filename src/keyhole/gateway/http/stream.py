@@ -34,9 +34,10 @@ from keyhole.system.dialler import still_allowed
 from keyhole.wire.websocket import write_close
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from keyhole.gateway.bodies import Collected
+    from keyhole.gateway.budgets import UsageNote
     from keyhole.gateway.git.lfs import Transfer
     from keyhole.gateway.git.push_report import ReportCallback
     from keyhole.gateway.git.quarantine import Quarantine
@@ -192,7 +193,9 @@ class Stream(Struct, eq=False):
         if self._spool is not None:
             outbound.head.length = self._spool.size
         meter = self.meter
-        tally = tally_for(meter, host.usage(request.service)) if meter is not None else None
+        tally = None
+        if meter is not None:
+            tally = tally_for(meter, host.usage(request.service), self.note_usage(request.service))
         response = self.response = Response(
             self, self.number, self.connection, outbound, request.decision, tally
         )
@@ -381,6 +384,11 @@ class Stream(Struct, eq=False):
             self.flush_request()
         else:
             self.connection.read_on(self)
+
+    def note_usage(self, service: str) -> Callable[[UsageNote], None]:
+        """Records what a response of this service used."""
+        connection = self.connection
+        return partial(connection.state.note_usage, connection.name, service)
 
     def count_up(self, amount: int) -> None:
         """Count bytes sent. Raises OverLimit."""

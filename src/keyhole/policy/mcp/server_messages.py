@@ -32,7 +32,7 @@ from keyhole.policy.mcp.raw_messages import (
     read_value,
     write_part,
 )
-from keyhole.policy.mcp_grant import REQUEST_METHODS, SeenTool
+from keyhole.policy.mcp_grant import REQUEST_METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,8 @@ class ServerNote(Struct, frozen=True):
     reason: Reason
     key: str
     what: str
-    seen: SeenTool | None = None
+    tool: str = ""
+    digest: str = ""
 
 
 def error_of(given: object, why: str) -> dict[str, object]:
@@ -239,8 +240,7 @@ class ServerFilter:
         if state is PinState.FIRST:
             reason = Reason.TOOL_SEEN
         what = _STATES[state].format(_shown(name))
-        seen = SeenTool(name, digest, not refused)
-        self._note(ServerNote(reason, "pin" if refused else "tools", what, seen))
+        self._note(ServerNote(reason, "pin" if refused else "tools", what, name, digest))
         return not refused
 
 

@@ -53,7 +53,7 @@ class SlowPlane:
         self.asked.set()
         await self.go_on.wait()
         figures = SessionCounters(
-            self.id or words["session"], None, 0, 0, 0, 0, 0, (), (), (), (), frozen=False
+            self.id or words["session"], None, 0, 0, 0, 0, 0, (), (), (), (), 0, 0, frozen=False
         )
         return SessionProvisioned("", (), figures)
 

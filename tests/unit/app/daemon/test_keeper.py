@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -25,8 +26,6 @@ from keyhole.app.setup.host_paths import HostPaths
 from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
     from keyhole.app.setup.provision_reader import (
@@ -85,6 +84,7 @@ class SlowProvider:
 
     def __init__(self) -> None:
         self.asked, self.go_on, self.closed = (threading.Event() for _ in range(3))
+        self.places = SimpleNamespace(spending=Path("/nowhere"))
 
     def provide(self, wanted: ProvisionRequest) -> SourcedProvision:
         self.asked.set()

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
+from keyhole.app.monitor import log_view
 from keyhole.app.monitor.log_store import MAX_FRESH, MAX_PAGE, LogStore
 from keyhole.app.monitor.log_view import EventFilter
 from keyhole.model.decision import Verdict
@@ -11,6 +14,8 @@ from tests.rigs.audit.writing import NOON
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_log_that_does_not_exist_yet_is_empty_and_found_later(tmp_path: Path) -> None:
@@ -68,3 +73,32 @@ def test_an_event_says_what_explains_it(tmp_path: Path) -> None:
     assert third["why"] == (
         "keyhole why GET 'https://api.example/a b;rm -rf $HOME'\"'\"''"
     )  # pasted into a shell, it is one word
+
+
+def test_a_search_of_seconds_holds_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others see what happens while somebody searches. Control: in one slice, they wait."""
+    write_lines(tmp_path / "a.jsonl", [(NOON + n, request(f"/{n}")) for n in range(1000)])
+
+    def slowly(*_: object) -> bool:
+        time.sleep(0.0005)
+        return False
+
+    monkeypatch.setattr(log_view, "_says", slowly)
+    monkeypatch.setattr(log_view, "_ROWS_BETWEEN_LOOKS", 8)
+
+    def longest_wait() -> float:
+        store, waits = LogStore(tmp_path), []
+        store.refresh()
+        search = threading.Thread(target=store.page, args=(EventFilter(text="rule"), None, 10))
+        search.start()
+        while search.is_alive():
+            began = time.monotonic()
+            store.fresh(0)
+            waits.append(time.monotonic() - began)
+        return max(waits)
+
+    sliced = longest_wait()
+    monkeypatch.setattr(log_view, "SLICE_SECONDS", 10.0)
+    assert sliced < longest_wait() / 2

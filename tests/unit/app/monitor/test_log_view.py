@@ -8,7 +8,7 @@ import pytest
 
 from keyhole.app.monitor import log_view
 from keyhole.app.monitor.log_columns import LogColumns
-from keyhole.app.monitor.log_view import EventFilter, LogViews
+from keyhole.app.monitor.log_view import EventFilter, LogView, LogViews
 from keyhole.audit.log_directory import LogDirectory
 from tests.rigs.audit.million import refusal, request, write_lines
 from tests.rigs.audit.writing import NOON
@@ -22,6 +22,14 @@ EVENTS = [
     request("/v1/second", "www.api.example", "web"),
     refusal("bidi\u202e.example"),
 ]
+
+
+def whole(views: LogViews, wanted: EventFilter) -> LogView:
+    """The view when its search is over."""
+    until = time.monotonic() + log_view.SEARCH_SECONDS
+    while (view := views.of(wanted, until)).searching:
+        pass
+    return view
 
 
 @pytest.fixture
@@ -55,25 +63,24 @@ def columns(tmp_path: Path) -> LogColumns:
 def test_a_view_has_the_rows_that_pass(
     columns: LogColumns, wanted: EventFilter, rows: list[int]
 ) -> None:
-    assert list(LogViews(columns).of(wanted).rows) == rows
+    assert list(whole(LogViews(columns), wanted).rows) == rows
 
 
 def test_a_view_grows_with_the_log(columns: LogColumns, tmp_path: Path) -> None:
     views = LogViews(columns)
     denied, found = EventFilter(verdict="deny"), EventFilter(text="second")
-    before = [list(views.of(each).rows) for each in (EventFilter(), denied, found)]
+    before = [list(whole(views, each).rows) for each in (EventFilter(), denied, found)]
     more = [(NOON + 9, refusal()), (NOON + 10, request("/second/again"))]
     write_lines(tmp_path / "b.jsonl", more)
     columns.refresh()
-    after = [list(views.of(each).rows) for each in (EventFilter(), denied, found)]
+    after = [list(whole(views, each).rows) for each in (EventFilter(), denied, found)]
     assert after == [[*before[0], 4, 5], [*before[1], 4], [*before[2], 5]]
 
 
 def test_a_search_ends_in_time_and_says_how_many_it_left_out(
-    columns: LogColumns, monkeypatch: pytest.MonkeyPatch
+    columns: LogColumns,
 ) -> None:
-    monkeypatch.setattr(log_view, "SEARCH_SECONDS", -1.0)
-    view = LogViews(columns).of(EventFilter(text="second"))
+    view = LogViews(columns).of(EventFilter(text="second"), time.monotonic() - 1)
     assert (list(view.rows), view.unsearched) == ([], 4)
 
 
@@ -84,7 +91,7 @@ def test_a_search_reads_lines_across_the_edge_of_its_window(
     write_lines(tmp_path / "a.jsonl", [(NOON + n, request(f"/item/{n}/")) for n in range(50)])
     columns = LogColumns(LogDirectory.open(tmp_path))
     columns.refresh()
-    assert list(LogViews(columns).of(EventFilter(text="/item/")).rows) == list(range(50))
+    assert list(whole(LogViews(columns), EventFilter(text="/item/")).rows) == list(range(50))
 
 
 def test_a_search_of_alternating_files_reads_each_byte_once(
@@ -110,13 +117,13 @@ def test_a_search_of_alternating_files_reads_each_byte_once(
         return pread(descriptor, length, offset)
 
     monkeypatch.setattr(os, "pread", counted)
-    view = LogViews(columns).of(EventFilter(text="/item/"))
+    view = whole(LogViews(columns), EventFilter(text="/item/"))
     assert list(view.rows) == list(range(3 * count))
     size = sum((tmp_path / name).stat().st_size for name in names)
     assert len(reads) < 1.5 * size / window + len(names)
     monkeypatch.setattr(log_view, "MAX_WINDOWS", 1)  # control: as slow as one window is
     reads.clear()
-    assert len(LogViews(columns).of(EventFilter(text="/item/")).rows) == 3 * count
+    assert len(whole(LogViews(columns), EventFilter(text="/item/")).rows) == 3 * count
     assert len(reads) == 3 * count
 
 
@@ -128,15 +135,15 @@ def test_a_search_that_has_no_more_time_reads_nothing_more(
     write_lines(tmp_path / "a.jsonl", [(NOON + n, request(f"/item/{n}/")) for n in range(50)])
     columns = LogColumns(LogDirectory.open(tmp_path))
     columns.refresh()
-    times = iter([0.0, 0.0])
+    times = iter([0.0, 0.0, 0.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(times, 10.0))
-    view = LogViews(columns).of(EventFilter(text="/item/"))
+    view = LogViews(columns).of(EventFilter(text="/item/"), 5.0)
     assert 0 < len(view.rows) < 20
     assert view.unsearched == 50 - len(view.rows)
 
 
 def test_few_views_are_kept(columns: LogColumns) -> None:
     views = LogViews(columns)
-    kept = [views.of(EventFilter(text=str(number))) for number in range(log_view.MAX_VIEWS + 1)]
-    assert views.of(kept[-1].wanted) is kept[-1]
-    assert views.of(kept[0].wanted) is not kept[0]
+    kept = [whole(views, EventFilter(text=str(number))) for number in range(log_view.MAX_VIEWS + 1)]
+    assert whole(views, kept[-1].wanted) is kept[-1]
+    assert whole(views, kept[0].wanted) is not kept[0]

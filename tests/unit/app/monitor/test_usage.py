@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.monitor.log_columns import LogColumns
 from keyhole.app.monitor.usage import MAX_SERIES, REST, STEPS, sum_usage
 from keyhole.audit.log_directory import LogDirectory
-from tests.rigs.audit.million import closed, refusal, request, write_lines
+from tests.rigs.audit.million import closed, refusal, request, used, write_lines
 from tests.rigs.audit.writing import NOON
 
 if TYPE_CHECKING:
@@ -47,3 +47,14 @@ def test_small_series_are_summed_as_one(tmp_path: Path) -> None:
 def test_usage_can_be_by_session(tmp_path: Path) -> None:
     chart = sum_usage(_columns(tmp_path, [(NOON - 5, request())]), "session", "week", NOON)
     assert [each.name for each in chart.series] == ["5e55104d0123"]
+
+
+def test_tokens_and_money_are_summed_and_what_has_no_price_says_so(tmp_path: Path) -> None:
+    events = [
+        (NOON - 3, used(1000, 5_000_000)),
+        (NOON - 2, used(500, 0, known=False)),
+        (NOON - 1, request()),
+    ]
+    (api,) = sum_usage(_columns(tmp_path, events), "service", "month", NOON).series
+    assert (sum(api.tokens), sum(api.money), api.unpriced) == (1500, 5_000_000, 500)
+    assert (sum(api.requests), sum(api.denied)) == (1, 0)

@@ -81,6 +81,9 @@ class FakeHandle:
     def figures(self) -> Figures:
         return Figures(0, 0, 0, 0, 0, self.credentialed)
 
+    def know_spending(self, spending: object) -> None:
+        assert spending == {}
+
     def close(self) -> None:
         self.closed = True
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,14 +13,12 @@ from keyhole.http.response import parse_response
 from keyhole.inject.token_usage import UsageFormat
 from keyhole.model.decision import Reason
 from keyhole.model.reasons import REASONS, GrpcStatus
+from keyhole.policy.budget import Meter, ServiceLimits
 from tests.rigs.gateway.conversation import Conversation
 from tests.rigs.gateway.http2 import Http2Talk
 from tests.rigs.gateway.stage import AMPLE, SECRET, STAND_IN, service
 from tests.rigs.gateway.talk import head
 from tests.rigs.http.http2 import data, headers, post, rst, settings, status
-
-if TYPE_CHECKING:
-    from keyhole.policy.budget import Meter
 
 GRPC = ("content-type", "application/grpc")
 CALLS = service("own", "ok.example", allow="GRPC a.B/*", more='deny = ["GRPC a.B/Drop"]')
@@ -291,8 +287,8 @@ def test_tokens_of_a_call_are_charged_by_its_bytes_whatever_it_says() -> None:
     report = b'{"usage": {"total_tokens": 1, "prompt_tokens": 1, "completion_tokens": 0}}'
     charged = {}
     for media in ("application/grpc", "application/json"):
-        meter = SimpleNamespace(tokens=0)
-        tally = Tally(cast("Meter", meter), (UsageFormat.OPENAI,))
+        meter = Meter("own", ServiceLimits(), 0.0)
+        tally = Tally(meter, (UsageFormat.OPENAI,))
         tally.sent = True
         known = b"HTTP/1.1 200 OK\r\nContent-Type: " + media.encode()
         tally.begin(parse_response(known, "POST", {}))

@@ -36,6 +36,19 @@ export function size(bytes) {
   return `${bytes.toFixed(unit && bytes < 9.95 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
+// Billionths of a dollar as a person reads them: in cents, and small amounts in parts of one.
+export function money(nano) {
+  const amount = nano / 1e9;
+  if (!nano || amount >= 0.1) return `${amount.toFixed(2)} USD`;
+  return amount >= 1e-6 ? `${amount.toFixed(6)} USD` : "<0.000001 USD";
+}
+
+const MONEY = /\.budget\.(session|day|month)$/;
+const BYTES = /\.budget\.(upload|download)$/;
+
+// How an amount of this budget is shown: its name tells the unit.
+export const unit = (name) => (MONEY.test(name) ? money : BYTES.test(name) ? size : number);
+
 export const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
 
 export function clock(at) {

@@ -1,7 +1,7 @@
 // Sessions, what waits for an answer, and decisions as they are made.
 
 import { post } from "./api.js";
-import { age, confirm, el, number, say, show, size } from "./dom.js";
+import { age, confirm, el, money, number, say, show, size, unit } from "./dom.js";
 import { row } from "./events.js";
 
 const ACTS = {
@@ -71,7 +71,9 @@ function drawAsks({ asks, more, sessions }) {
 }
 
 function askCard(ask, label) {
-  const buttons = ANSWERS.map(([answer, seconds, text, kind]) => el("button", {
+  // A budget is raised by hand, in the policy.
+  const answers = ANSWERS.filter(([answer]) => answer !== "always" || ask.kind !== "budgets");
+  const buttons = answers.map(([answer, seconds, text, kind]) => el("button", {
     type: "button", class: kind, disabled: true, "aria-label": `${text}: ${ask.words}`,
     onclick: () => (answer === "always" ? always(ask, buttons) : reply(ask, answer, seconds, buttons)),
   }, text));
@@ -128,6 +130,7 @@ function card(session) {
       ["allowed", number(session.requests)], ["denied", number(session.denied)],
       ["connections", number(session.connections)],
       ["bytes", `${size(session.up)} up, ${size(session.down)} down`],
+      ["spent", spent(session)],
       ["secrets", session.secrets.join(", ")],
       ["granted", session.grants.map((each) => `${each.host} (${each.uses} uses)`).join(", ")],
     ].filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
@@ -137,8 +140,15 @@ function card(session) {
       session.state === "frozen" ? button(session, "resume") : "", button(session, "stop")));
 }
 
+// What has no known price says so.
+function spent({ spent: known, unpriced }) {
+  const words = known ? [money(known)] : [];
+  if (unpriced) words.push(`${number(unpriced)} tokens without a known price`);
+  return words.join(", and ");
+}
+
 function budget({ name, used, limit }) {
-  const amount = /\.?(upload|download)$/.test(name) ? size : number;
+  const amount = unit(name);
   const text = `${name}: ${amount(used)} of ${amount(limit)}`;
   return el("div", {}, el("small", { class: used >= limit ? "deny" : "quiet" }, text),
     el("progress", { max: String(Math.max(limit, 1)), value: String(Math.min(used, limit)), "aria-label": text }));
