@@ -57,6 +57,7 @@ from keyhole.judge.judge_pool import JudgePool, share_of_judges
 from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 from keyhole.policy.budget import GatewayLimits
+from keyhole.policy.graphql.judge import prepare_graphql
 from keyhole.system.faults import describe_loop_fault
 from keyhole.system.resolver import SystemResolver, share_of_lookups
 from keyhole.vault.memory_guard import MemoryGuard, holds_memory
@@ -199,6 +200,7 @@ def main() -> None:
     places = HostPaths(*(Path(told[name]) for name in ("home", "config", "state", "runtime")))
     limits, workers = convert(told["limits"], GatewayLimits), int(told["workers"])
     common = CommonLimits(controlled.lack if workers > 1 else None)
+    prepare_graphql()
     try:
         # Before there is another thread, which would stay unconfined.
         protections = _lock_down(places)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyhole.model.errors import ResponseUnfit
-from keyhole.policy.graphql.answer import MAX_ANSWER
+from keyhole.policy.graphql.answer import MAX_ANSWER, MAX_OBJECTS
 from tests.rigs.git.github import SECRET
 from tests.rigs.git.github_escapes import WIDGETS
 from tests.rigs.git.judged import JudgedForge
@@ -79,6 +79,8 @@ def test_an_answer_is_bounded() -> None:
     """I9."""
     with pytest.raises(ResponseUnfit, match="more than"):
         read(b" " * (MAX_ANSWER + 1))
+    with pytest.raises(ResponseUnfit, match="objects"):
+        read(b"{" * (MAX_OBJECTS + 1))
 
 
 def test_values_of_another_shape_become_null() -> None:
