@@ -120,8 +120,11 @@ class ControlProcessLink:
     def tell_watchers(self, kind: str, value: object) -> None:
         """Report a question or a decision to those who watch; questions are few, and decisions may
         be dropped."""
-        if kind == "asked" or len(self._unsent) < MAX_UNSENT:
+        if kind == "asked":
             self._send({kind: value})
+        elif len(self._unsent) < MAX_UNSENT:
+            # Each call would wake the control process: 200 a second cost a tenth of the requests.
+            self._unsent.send_later(frame_message(json.dumps({kind: value}).encode()))
 
     def lack(self) -> None:
         """Report that a limit of all workers together refused."""
