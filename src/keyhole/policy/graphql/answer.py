@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from graphql import GraphQLObjectType
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import ResponseUnfit
@@ -110,8 +111,11 @@ class GraphqlAnswer(AnswerRewriter):
     def _object(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(value, dict):
             return None
-        said = value.pop(TYPE, None)
-        name = said if selection.cases or said else selection.type.name
+        name, said = selection.type.name, value.pop(TYPE, None)
+        if not isinstance(selection.type, GraphQLObjectType):
+            if not isinstance(said, str):
+                return _FOREIGN  # it was asked for, and nothing else tells what this is
+            name = said
         if self._table.scope(name) is not None:
             within = self._repository(value)
             if within is None:

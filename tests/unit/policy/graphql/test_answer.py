@@ -88,6 +88,19 @@ def test_values_of_another_shape_become_null() -> None:
     assert read({"data": 3}) == {"data": None}
 
 
+def test_an_object_that_does_not_tell_its_type_is_not_passed() -> None:
+    """I3: its fields could be of any. The control: one that does."""
+    query = f"{{ {WIDGETS} {{ issueOrPullRequest(number:1) {{ ... on Issue {{ title }} }} }} }}"
+    inner: dict[str, Any] = {"title": "t", "keyhole_in": {"keyhole_name": "acme/widgets"}}
+    for kind, passed in ((None, None), ({}, None), ("Issue", {"title": "t"})):
+        found = {
+            "keyhole_name": "acme/widgets",
+            "issueOrPullRequest": {**inner, "keyhole_type": kind},
+        }
+        read_one = read({"data": {"repository": found}}, query=query)
+        assert read_one["data"]["repository"]["issueOrPullRequest"] == passed
+
+
 def test_results_of_a_search_elsewhere_are_left_out() -> None:
     """I3: also as edges, and those of a type that is not in the table."""
     behind = JudgedForge()
