@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from keyhole.model.path import RequestPath
+    from keyhole.policy.mcp_grant import SeenTool
     from keyhole.policy.policy import ServiceHost
     from keyhole.wire.strict_json import JsonValue
 
@@ -111,6 +112,8 @@ class BodyNote(Struct, frozen=True):
 
     decision: RequestDecision
     what: str
+    seen: SeenTool | None = None
+    """A tool of an MCP server that is remembered for later sessions."""
 
 
 class BodyJudge(ABC):

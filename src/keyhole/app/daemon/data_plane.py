@@ -262,6 +262,7 @@ async def _serve(
         reporter.decided,
         keeper.spent,
         keeper.consult,
+        keeper.remember_tool,
     )
     sessions = ServedSessions(
         context, keeper, metrics, part.common, controlled.closed, controlled.say
