@@ -27,6 +27,7 @@ from benchmarks import (
     sessions,
     startup,
     tunnel,
+    watched,
     workers,
 )
 
@@ -51,6 +52,7 @@ MEASUREMENTS: tuple[tuple[str, Callable[[], list[Row]]], ...] = (
     ("A container's traffic, against Envoy on the bridge", containers.measure_traffic),
     ("Two hundred sandboxes on one gateway", sandbox.measure_many),
     ("Five hundred sessions on a gateway that stays up", sessions.measure),
+    ("A thousand questions and a person who watches, against none", watched.measure),
     ("Two workers, against one", workers.measure),
 )
 

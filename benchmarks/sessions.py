@@ -113,7 +113,11 @@ def _requests(tenants: Peer, one: Daemon, many: Daemon, active: list[int]) -> li
 
 
 def load(
-    tenants: Peer, daemon: Daemon, numbers: list[int], connections: int
+    tenants: Peer,
+    daemon: Daemon,
+    numbers: list[int],
+    connections: int,
+    used: Callable[[Daemon], float] = lambda daemon: daemon.used()[0],
 ) -> tuple[float, float]:
     """The gateway's CPU-seconds for a request, and requests a second.
 
@@ -133,10 +137,10 @@ def load(
     thread = threading.Thread(target=ask)
     thread.start()
     while thread.is_alive():
-        samples.append((time.monotonic(), daemon.used()[0]))
+        samples.append((time.monotonic(), used(daemon)))
         thread.join(0.05)
     answered, begun, ended = served
-    inside = [(at, used) for at, used in samples if begun <= at <= ended]
+    inside = [(at, taken) for at, taken in samples if begun <= at <= ended]
     (first, before), (last, after) = inside[0], inside[-1]
     rate = answered / (ended - begun)
     return (after - before) / (rate * (last - first)), rate

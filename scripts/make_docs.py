@@ -541,6 +541,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/troubleshooting.md": {},
     "docs/reasons.md": {"reasons": reason_table},
     "docs/git.md": {},
+    "docs/mcp.md": {},
     "docs/policy.md": {"certificates": certificate_table, "stubs": stub_table},
     "docs/policy-reference.md": {
         "slots": slot_table,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import random
 import re
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from keyhole.app.screen.watch_source import WatchSource
 from keyhole.app.setup.host_paths import HostPaths
 from scripts.make_docs import ROOT
 from tests.rigs.asking import HOST, PORT, asked_host
+from tests.rigs.audit.million import closed, refusal, request, used, write_lines
 from tests.rigs.chromium import chromium
 from tests.rigs.sandbox.people import open_ground, this_person
 from tests.rigs.sandbox.projects import Project, line_of
@@ -75,6 +78,29 @@ def _draw_web(project: Project) -> None:
             (PLACE / "web-log.png").write_bytes(page.picture())
 
 
+def _draw_usage(project: Project) -> None:
+    """A day of made-up requests of a made-up model."""
+    now, chance = time.time(), random.Random(1)  # noqa: S311 - a picture
+    made = (request(), refusal(), closed(9_000, 120_000))
+    events = [(now - chance.randint(60, 80_000), chance.choice(made)) for _ in range(200)]
+    for _ in range(120):
+        tokens = chance.randint(1_000, 90_000)
+        events.append((now - chance.randint(60, 80_000), used(tokens, tokens * 3_000)))
+    events.sort(key=lambda each: each[0])
+    write_lines(project.home / "state/keyhole/audit/a.jsonl", events)
+    with (
+        tempfile.TemporaryDirectory() as profile,
+        chromium(Path(profile)) as browser,
+        WebProcess.start(project) as web,
+    ):
+        page = web.open(browser)
+        page.resize(860, 700)
+        page.run("location.hash = 'usage'")
+        until(lambda: page.run("document.querySelectorAll('main figure').length === 5"))
+        page.run("document.querySelectorAll('main section')[4].scrollIntoView()")
+        (PLACE / "web-usage.png").write_bytes(page.picture())
+
+
 async def _draw_watch(project: Project) -> None:
     state = Path(project.env["XDG_STATE_HOME"]) / "keyhole"
     paths = HostPaths(project.home, project.home / "config/keyhole", state, state / "run")
@@ -98,6 +124,8 @@ def _alone(picture: str) -> str:
 
 def main() -> None:
     """Draw all."""
+    with _project() as project:
+        _draw_usage(project)
     with _project() as project:
         _draw_web(project)
         asyncio.run(_draw_watch(project))

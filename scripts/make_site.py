@@ -42,6 +42,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/policy-reference.md": "Keys of a policy",
         "docs/agents.md": "Agents",
         "docs/approvals.md": "Approvals",
+        "docs/mcp.md": "MCP servers",
         "docs/services.md": "Services",
         "docs/git.md": "Git",
         "docs/github.md": "GitHub",

@@ -33,15 +33,21 @@ class Daemon:
     """One gateway and the sessions that this process holds at it."""
 
     def __init__(
-        self, directory: Path, core: int | None, port: int, authority: str, workers: int = 1
+        self,
+        directory: Path,
+        core: int | None,
+        port: int,
+        authority: str,
+        workers: int = 1,
+        more: str = "",
     ) -> None:
-        """On one core, or on any of them."""
+        """On one core, or on any of them. `more` is the rest of the policy."""
         directory.mkdir(mode=0o700)
         state, runtime = directory / "state" / "keyhole", directory / "run"
         runtime.mkdir(mode=0o700)
         places = HostPaths(directory, directory / "config", state, runtime / "keyhole")
         self.client = ControlClient(places.runtime)
-        self._opening = _accepted(directory, places, port, authority)
+        self._opening = _accepted(directory, places, port, authority, more)
         self._lines: list[socket.socket] = []
         env = {
             "PATH": os.environ["PATH"],
@@ -98,6 +104,10 @@ class Daemon:
         gateway = sum(map(cpu_seconds, (self._process.pid, *self.workers)))
         return gateway, cpu_seconds(self.keeper)
 
+    def served(self) -> float:
+        """Processor time of the data plane alone, until now."""
+        return sum(map(cpu_seconds, self.workers))
+
     def open(self, tenants: Peer, number: int) -> None:
         """A session whose door is in the namespace of that number, which is made."""
         opened = self.client.open_session(self._opening)
@@ -112,7 +122,9 @@ class Daemon:
         tenants.ask("trust", number=number, authority=opened.ca)
 
 
-def _accepted(directory: Path, places: HostPaths, port: int, authority: str) -> SessionRequest:
+def _accepted(
+    directory: Path, places: HostPaths, port: int, authority: str, more: str
+) -> SessionRequest:
     """A policy with one service, as a person has accepted it."""
     (directory / "origin.pem").write_text(authority)
     secret = directory / "secret"
@@ -132,7 +144,7 @@ allow = [{allow}]
 ca_file = "~/origin.pem"
 [upstream.connect]
 "{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
-""")
+{more}""")
     file = open_policy(path, places, FileCatalogue())
     examined = examine_policy(file, directory, os.environ["PATH"])
     AcceptanceStore(places.trust).accept(examined)

@@ -28,6 +28,7 @@ from keyhole.sandbox.programs import find_programs
 
 _NEW_NET = 0x40000000
 _RESOLVER = "198.51.100.53"
+_NOT_TLS = 9000
 _REQUEST = duties.steady(duties.SMALL)
 
 
@@ -68,6 +69,7 @@ class Tenants:
         self._nft = str(find_programs().nft)
         self._spaces: dict[int, int] = {}
         self._trust: dict[int, ssl.SSLContext] = {}
+        self._held: list[socket.socket] = []
 
     def make(self, number: int) -> list[socket.socket]:
         """A namespace with this number, and its door."""
@@ -93,6 +95,13 @@ class Tenants:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self._load(numbers, connections, warm, window))
 
+    def hold(self, number: int, count: int) -> None:
+        """Connect to so many hosts that no rule names, and leave the connections open."""
+        for each in range(count):
+            sock = self._connect(number, f"h{each}.example", _NOT_TLS)
+            sock.send(b"x")
+            self._held.append(sock)
+
     async def _load(
         self, numbers: list[int], connections: int, warm: float, window: float
     ) -> list[float]:
@@ -117,12 +126,14 @@ class Tenants:
         await asyncio.sleep(0.05)  # so that the loop sees them go
         return [answered, begun, ended]
 
-    def _connect(self, number: int) -> socket.socket:
+    def _connect(
+        self, number: int, host: str = duties.HOST, port: int = duties.PORT
+    ) -> socket.socket:
         if self._libc.setns(self._spaces[number], _NEW_NET):
             raise OSError(ctypes.get_errno(), "setns")
-        question = dns.message.make_query(duties.HOST, "A")
+        question = dns.message.make_query(host, "A")
         reply = dns.query.udp(question, _RESOLVER, timeout=20)
-        sock = socket.create_connection((str(reply.answer[0][0]), duties.PORT), 20)
+        sock = socket.create_connection((str(reply.answer[0][0]), port), 20)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         return sock
@@ -133,7 +144,7 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     tenants = Tenants()
-    own = (tenants.make, tenants.trust, tenants.load)
+    own = (tenants.make, tenants.trust, tenants.load, tenants.hold)
     serve(socket.socket(fileno=int(sys.argv[1])), {f.__name__: f for f in own})
 
 

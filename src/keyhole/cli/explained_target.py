@@ -15,6 +15,7 @@ from keyhole.cli.verb_context import environment
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Unparsable
 from keyhole.model.text import visible
+from keyhole.policy.body import MAX_JUDGED
 from keyhole.policy.explain import Explanation, explain, host_fix, named_by_preset
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.target import LiteralTarget, RequestTarget, parse_target
@@ -34,6 +35,23 @@ def read_target(words: list[str], method: str = "GET") -> Target:
     except Unparsable as error:
         hint = f" ({error.hint})" if error.hint else ""
         raise CliError(f"{visible(' '.join(words))}: {visible(error.message + hint)}") from None
+
+
+def read_body(given: str) -> bytes:
+    """The body that `--data` names: a text, `@FILE`, or `-` for standard input."""
+    try:
+        if given == "-":
+            data = sys.stdin.buffer.read(MAX_JUDGED + 1)
+        elif given.startswith("@"):
+            with open(given[1:], "rb") as file:
+                data = file.read(MAX_JUDGED + 1)
+        else:
+            data = given.encode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise CliError(f"{visible(given[1:])}: {error.strerror}") from None
+    if len(data) > MAX_JUDGED:
+        raise CliError(f"a body that is judged has at most {MAX_JUDGED} bytes")
+    return data
 
 
 def explain_target(target: Target, file: PolicyFile, places: HostPaths) -> Explanation:

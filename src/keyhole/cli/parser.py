@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "policy": "print the JSON Schema of a policy, or accept a policy",
         "agents": "list the agents that `keyhole run NAME` knows, and which are ready here",
         "services": "list the services catalogue, or show one entry",
+        "tools": "list tools of MCP servers that sandboxes were shown, and accept changed ones",
     },
     "secrets": {
         "secret": "keep, list, test, replace and forget secrets",

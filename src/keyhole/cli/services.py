@@ -94,6 +94,8 @@ def _show(template: ServiceTemplate) -> None:
         _rows("+pull-requests", [r.text for r in entry.api_write])
         _rows("guarded", [r.text for r in entry.deny])
         _rows("with a body", [r.text for r in entry.bodies])
+        _rows("features", ["closed unless named in `features`:"] if _features(entry) else [])
+        _rows("", _features(entry))
     prices = template.prices
     if prices.models:
         print(f"\n  prices of a million tokens, as {prices.source} said on {prices.day}")
@@ -106,6 +108,12 @@ def _price(each: ModelPrice) -> str:
     words = f"{format_money(price.input)} in, {format_money(price.output)} out"
     words += f", {format_money(price.cached)} from the cache"
     return words + (f"; more above {each.long_from} tokens" if each.long_from else "")
+
+
+def _features(entry: HostTemplate) -> list[str]:
+    """The words that open what the provider of a model does by itself."""
+    apis = (judged.api for judged in entry.judged)
+    return sorted({word for api in apis if api is not None for word in api.features})
 
 
 def _rows(name: str, texts: list[str]) -> None:
@@ -143,6 +151,7 @@ def _as_json(template: ServiceTemplate) -> dict[str, Any]:
                 "api_write": [r.text for r in entry.api_write],
                 "deny": [r.text for r in entry.deny],
                 "bodies": [r.text for r in entry.bodies],
+                "features": _features(entry),
             }
             for entry in template.hosts
         ],

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
-from keyhole.cli.explained_target import explain_target, read_target, saving_command
+from keyhole.cli.explained_target import explain_target, read_body, read_target, saving_command
 from keyhole.cli.flags import add_json_flag, add_policy_flag
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.text import visible
+from keyhole.policy.explain import explain_body
+from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.target import RequestTarget
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +38,12 @@ def add_arguments(parser: Parser) -> None:
         default="GET",
         help="method as a rule names it: POST, GET+body, WEBSOCKET, GRPC (default: GET)",
     )
+    parser.add_argument(
+        "-d",
+        "--data",
+        metavar="BODY",
+        help="the request's JSON body: a text, @FILE, or - for standard input; makes it a POST",
+    )
     add_policy_flag(parser)
     add_json_flag(parser)
     parser.split = _end_flags_at_git
@@ -50,14 +60,20 @@ def run(options: argparse.Namespace) -> int:
     """Explain one target."""
     places = find_host_paths()
     subject = " ".join(options.target)
-    target = read_target(options.target, options.method)
+    posts = options.data is not None and options.method == "GET"
+    target = read_target(options.target, "POST" if posts else options.method)
     file = read_policy(options.policy, places, FileCatalogue())
-    found = explain_target(target, file, places)
+    if options.data is None:
+        found = explain_target(target, file, places)
+    elif isinstance(target, RequestTarget):
+        found = explain_body(Rulebook(file.loaded.policy), target, read_body(options.data))
+    else:
+        raise CliError("--data is for a URL")
     if options.json:
         _print_json(subject, found, file.loaded)
     else:
         _print(subject, found, file.loaded)
-        if found.fix:
+        if found.fix and options.data is None:
             print("  or let Keyhole write it:")
             command = saving_command(options.target, target, options.policy)
             print(f"    {visible(command)}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from keyhole.inject.credential import Credential
     from keyhole.model.host import Host
     from keyhole.policy.budget import BudgetUse, PeriodSpending
+    from keyhole.policy.mcp_grant import SeenTool
     from keyhole.policy.push_trial import PushCase, PushFinding, UpstreamQuestion
     from keyhole.policy.rulebook import HostRules, Rulebook
 
@@ -129,6 +130,8 @@ class Session(Struct, frozen=True):
     spend: Callable[[str, int], None] | None = None
     """Told what a service has cost in this session so far, in billionths of a dollar, by the name
     of the service."""
+    tools: Callable[[str, SeenTool], None] | None = None
+    """Told of tools of a service that are to be remembered; None: none is."""
 
 
 class Figures(Struct, frozen=True):

@@ -15,13 +15,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
+from keyhole.model.errors import Malformed
+from keyhole.wire.strict_json import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from keyhole.model.path import RequestPath
+    from keyhole.policy.mcp_grant import SeenTool
     from keyhole.policy.policy import ServiceHost
     from keyhole.wire.strict_json import JsonValue
 
@@ -108,6 +112,8 @@ class BodyNote(Struct, frozen=True):
 
     decision: RequestDecision
     what: str
+    seen: SeenTool | None = None
+    """A tool of an MCP server that is remembered for later sessions."""
 
 
 class BodyJudge(ABC):
@@ -161,6 +167,14 @@ class BodyJudge(ABC):
         """The same as `judge_message` for a long message."""
         yield
         return self.judge_message(facts)
+
+
+def read_facts(facts: BodyFacts, body: bytes) -> BodyFacts:
+    """The facts with a short body, and its value."""
+    try:
+        return replace(facts, body=body, size=len(body), json=read_json(body), flaw="")
+    except Malformed as error:
+        return replace(facts, body=body, size=len(body), flaw=error.why)
 
 
 def refuse_unjudged(facts: BodyFacts, hint: str = "") -> BodyJudgement:

@@ -23,6 +23,9 @@ Its keys, of which one may be added under the same version but none changes its 
   `git`      null, or `forge`, `repos`, `push`, `tags`, `protect` (null: the default branch),
              `create`, `force`, `delete`, `deny_paths`, `push_options`, `api`, as in
              keyhole.toml
+  `model`    null, or what the provider of a model may do by itself when a body asks for it:
+             `features` are open, `closed` are refused, as is what is named nowhere; `models` are
+             patterns of the models that may be used (empty: any), `max_tokens` the longest answer
   `limits`   null, or `requests_per_second`, `concurrent_requests`, `bodies` and `budget` of this
              service, as in keyhole.toml; null: no other bound than the session's
 `ports`      `published`: ports inside that the person can open in a browser of the host, under
@@ -109,7 +112,17 @@ def _service(service: Service) -> dict[str, object]:
         "http": service.http.value if service.http else None,
         "git": _git(service.git) if service.git else None,
         "mcp": _mcp(service.mcp) if service.mcp else None,
+        "model": _model(service) if service.known_features else None,
         "limits": _limits(service.limits) if service.limits else None,
+    }
+
+
+def _model(service: Service) -> dict[str, object]:
+    return {
+        "features": list(service.features),
+        "closed": list(service.closed_features),
+        "models": list(service.models),
+        "max_tokens": service.max_tokens,
     }
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from keyhole.inject.injection import BasicInjection
 from keyhole.inject.service_hosts import SERVICE_HOSTS
-from keyhole.model.decision import Decision, Reason, Route, Verdict
+from keyhole.model.decision import Decision, Reason, RequestDecision, Route, Verdict
 from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath, glob_text
@@ -17,6 +17,7 @@ from keyhole.model.reasons import info_of, sentence_of
 from keyhole.model.ref import Ref, RefKind, short_ref
 from keyhole.model.rule import GRPC, METHODS, WEBSOCKET, WORDS, rule_text
 from keyhole.model.toml import parse_toml, toml_string
+from keyhole.policy.body import BodyFacts, read_facts
 from keyhole.policy.edit import RuleAddition
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import (
@@ -26,6 +27,7 @@ from keyhole.policy.forge import (
     find_git_request,
     repository_at,
 )
+from keyhole.policy.judges import make_judge
 from keyhole.policy.ports import LEAST_PORT
 from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update
 from keyhole.policy.request import decide_request
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keyhole.model.repository import Repository
+    from keyhole.policy.body import BodyJudge
     from keyhole.policy.policy import GitGrant, Service, ServiceHost
+    from keyhole.policy.request import RequestFacts
     from keyhole.policy.rulebook import Rulebook
 
 
@@ -99,6 +103,9 @@ _FIXED_BY_ALLOW = frozenset(
 )
 """Refusals that a rule in the service's `allow` lifts."""
 
+_FIXED_BY_WORD = frozenset({Reason.FEATURE_CLOSED})
+"""Refusals of a body that a word in the service's `features` lifts; the rule ends with it."""
+
 LOCALHOST = "localhost"
 
 USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
@@ -122,6 +129,40 @@ def explain(book: Rulebook, target: Target) -> Explanation:
     if isinstance(target, RequestTarget):
         return _request(book, target)
     return _push(book, target)
+
+
+def explain_body(book: Rulebook, target: RequestTarget, body: bytes) -> Explanation:
+    """Explain a request together with its JSON body."""
+    found = explain(book, target)
+    if not found.decision.allowed or found.route is not Route.INSPECT:
+        return found
+    service, host = _service_at(book, target.host, target.port, found.service)
+    request, by = target.request, found.decision
+    decision = RequestDecision(by.verdict, by.reason, by.rule, service.name)
+    judging = _judging(service, host, request, decision)
+    if judging is None:
+        return replace(found, caveats=(*found.caveats, "its body is not judged"))
+    judge, path = judging
+    facts = BodyFacts(host, request.method, path, decision, request.query)
+    ask = judge.judge_message if request.method == WEBSOCKET else judge.judge
+    said = ask(read_facts(facts, body))
+    found = replace(found, caveats=())
+    if said.allowed:
+        return replace(found, said="inspected and allowed, with this body")
+    word = said.decision.rule.split(".", 2)[2:] if said.decision.reason in _FIXED_BY_WORD else []
+    fix = SuggestedFix(service.rule, "features", f"[{toml_string(word[0])}]") if word else None
+    return replace(found, decision=said.decision, said=said.why, injected=(), fix=fix)
+
+
+def _judging(
+    service: Service, host: ServiceHost, request: RequestFacts, decision: RequestDecision
+) -> tuple[BodyJudge, RequestPath] | None:
+    """The judge of an allowed request's body, if there is one."""
+    judge = make_judge(service)
+    path = RequestPath.parse(request.path, opaque_slash=host.encoded_slash)
+    if judge is None or not judge.wants(host, request.method, path, decision):
+        return None
+    return judge, path
 
 
 def _localhost(book: Rulebook, port: int) -> Explanation:
@@ -190,6 +231,8 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         said = "inspected and allowed"
         injected = _written(service, entry, git=git)
         caveats = _version(book, target.host, target.port)
+        if _judging(service, entry, request, decision) is not None:
+            caveats += ("its body is judged, too: --data @FILE tries one",)
         return Explanation(decision, said, Route.INSPECT, service.name, injected, caveats)
     fix = None
     if decision.reason is Reason.NO_RULE and service.git and request.method in METHODS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.repository import Forge
 from keyhole.policy.body import BodyJudge
 from keyhole.policy.forge import find_resource, is_graphql
-from keyhole.policy.forge_writes import find_write, judge_write
+from keyhole.policy.forge_writes import MOVING, find_write, judge_write
 
 if TYPE_CHECKING:
     from keyhole.model.decision import RequestDecision
@@ -44,6 +44,9 @@ class ForgeBodies(BodyJudge):
         """As `BodyJudge`."""
         endpoint = self._endpoint(facts.word, facts.path)
         if endpoint is not None:
+            if self._graphql is not None and endpoint in MOVING:
+                # A merge is judged by the branches that were read before.
+                self._graphql.ids.forget_branches()
             return judge_write(self._service, self._git.forge, endpoint, facts)
         if self._graphql is None:
             from keyhole.policy.graphql.judge import GraphqlJudge

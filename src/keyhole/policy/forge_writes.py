@@ -82,6 +82,9 @@ _NEEDED = {
 }
 """Fields without which an endpoint does something else, or cannot be judged."""
 
+MOVING = frozenset({"PATCH pulls/*"})
+"""Endpoints that may change the branch that a pull request goes to."""
+
 _COMMENTING = frozenset({"COMMENT", "REQUEST_CHANGES"})
 _BEFORE_COMMANDS = " \t>*+-`"
 

@@ -21,6 +21,9 @@ MAX_NAME = 1024
 """Characters of a name, URI or argument that is compared with a pattern: more than any server has,
 and less than the reader of large bodies keeps of a text."""
 
+MAX_TOOLS = 1024
+"""Tools of one server that are remembered; the largest servers have a few hundred."""
+
 MAX_CONDITIONS = 16
 """Arguments that one entry of `tools` can constrain, and values of each."""
 
@@ -97,6 +100,16 @@ def _is_one_of(value: object, permitted: tuple[Scalar, ...]) -> bool:
 def _show(values: tuple[Scalar, ...]) -> str:
     texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
     return " or ".join(texts)
+
+
+class SeenTool(Struct, frozen=True):
+    """A tool in a list of a server, with the digest of what a model sees of it."""
+
+    name: str
+    digest: str
+    accepted: bool
+    """Whether it counts as accepted from now on: the first list of a service, and every one where
+    the policy does not pin."""
 
 
 class ResourceGrant(Struct, frozen=True):

@@ -169,6 +169,17 @@ class Service(Struct, frozen=True):
         return tuple(str(p) for host in written for p in host.patterns)
 
     @property
+    def known_features(self) -> tuple[str, ...]:
+        """What its provider could do by itself, as far as the catalogue knows."""
+        apis = (judged.api for host in self.hosts for judged in host.judged)
+        return tuple(sorted({word for api in apis if api is not None for word in api.features}))
+
+    @property
+    def closed_features(self) -> tuple[str, ...]:
+        """Those of them that the policy leaves closed."""
+        return tuple(word for word in self.known_features if word not in self.features)
+
+    @property
     def rule(self) -> str:
         """The rule's id of the service as a whole."""
         return f"services.{self.name}"

@@ -431,7 +431,7 @@ def _check_features(words: ServiceSettings, service: Service) -> None:
         if key in words.attempted and not apis:
             words.fault(key, f"'{key}' is for services of models that the catalogue knows")
             return
-    known = sorted({word for api in apis for word in api.features})
+    known = list(service.known_features)
     kinds = {kind for api in apis for kind in api.kinds}
     for index, word in enumerate(service.features):
         if word not in known and word.partition(":")[0] not in kinds:

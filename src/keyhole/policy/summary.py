@@ -181,6 +181,7 @@ def _service(service: Service, known: tuple[ServiceTemplate, ...]) -> list[Grant
         lines.append(GrantLine(subject, f"keeps the client's {kept}", "it says itself who asks"))
     lines += _git(subject, service, known)
     lines += _mcp(subject, service.mcp) if service.mcp else []
+    lines += _model(subject, service) if service.known_features else []
     lines += _requests(subject, service, known)
     return lines
 
@@ -229,6 +230,21 @@ def _git(subject: str, service: Service, known: tuple[ServiceTemplate, ...]) -> 
             GrantLine(subject, f"push options {options}", "a forge obeys them: some merge")
         )
     lines.append(GrantLine(subject, f"API {git.api}"))
+    return lines
+
+
+def _model(subject: str, service: Service) -> list[GrantLine]:
+    """What the provider of a model may do by itself."""
+    lines = []
+    if service.features:
+        words = _list(service.features)
+        lines.append(GrantLine(subject, f"opens {words}", "the provider does it by itself"))
+    if service.closed_features:
+        lines.append(GrantLine(subject, f"keeps closed {', '.join(service.closed_features)}"))
+    if service.models:
+        lines.append(GrantLine(subject, f"models {_list(service.models)}"))
+    if service.max_tokens:
+        lines.append(GrantLine(subject, f"answers of {service.max_tokens} tokens at most"))
     return lines
 
 

@@ -307,7 +307,7 @@ class GithubForge:
             "nodes": lambda _i, ids: [self._nodes.get(each) for each in ids],
             "search": self._search,
             "organization": lambda _i, login: self.acme,
-            "user": lambda _i, login: self.eve,
+            "user": lambda _i, login: self.ann if login == "ann" else self.eve,
             "repositoryOwner": lambda _i, login: self.acme,
             "resource": lambda _i, url: self.vault,
             "rateLimit": {"limit": 5000, "cost": 1, "remaining": 4999},

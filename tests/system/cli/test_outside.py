@@ -728,3 +728,22 @@ def test_gh_shows_its_user_why_a_request_was_refused(keyhole: Keyhole) -> None:
     ran = keyhole(*words)
     assert ran.code == 1
     assert re.search(r"^gh: keyhole: .*`keyhole why .*` says which rule \(HTTP 403\)$", ran.err)
+
+
+def test_why_judges_a_body_and_says_the_word_that_opens_it(keyhole: Keyhole) -> None:
+    """I3, with its control: the word in the policy, and the same body passes."""
+    keyhole.policy('[services.anthropic]\nsecret = "store:anthropic"\n')
+    body = '{"model": "m", "max_tokens": 1, "tools": [{"type": "web_search_20250305"}]}'
+    (keyhole.project / "body.json").write_text(body)
+    url = "https://api.anthropic.com/v1/messages"
+    for given in ("@body.json", body):
+        asked = keyhole("why", url, "--data", given)
+        assert asked.code == 1
+        assert 'features = ["web-search"]' in asked.out
+    assert "keeps closed" in keyhole("check").out
+    assert "web-search" in keyhole("services", "show", "anthropic").out
+    keyhole.policy('[services.anthropic]\nsecret = "store:anthropic"\nfeatures = ["web-search"]\n')
+    assert keyhole("why", url, "--data", body).code == 0
+    missing = keyhole("why", url, "--data", "@nowhere.json")
+    assert (missing.code, "nowhere.json: No such file" in missing.err) == (2, True)
+    assert keyhole("why", "api.anthropic.com", "--data", body).code == 2

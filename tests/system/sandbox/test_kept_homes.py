@@ -66,6 +66,7 @@ def test_a_home_stays_if_the_policy_says_so_and_else_does_not(
     assert not (kept.home / "history").exists()
 
 
+@pytest.mark.by_turns
 def test_a_cache_stays_with_a_fresh_home_and_another_project_does_not_see_it(
     new_project: Callable[..., Project],
 ) -> None:
@@ -148,6 +149,7 @@ def test_what_was_left_in_the_home_leads_no_mount_and_no_file_elsewhere(
     assert sorted(str(each) for each in victim.rglob("*")) == before
 
 
+@pytest.mark.by_turns
 def test_an_agent_keeps_its_home_and_its_own_changes(new_project: Callable[..., Project]) -> None:
     project = new_project()
     path = claude(project)
@@ -176,6 +178,7 @@ def test_an_agent_keeps_its_home_and_its_own_changes(new_project: Callable[..., 
     assert third == first
 
 
+@pytest.mark.by_turns
 def test_two_runs_share_a_home_which_is_not_removed_while_they_use_it(
     new_project: Callable[..., Project],
 ) -> None:
@@ -199,6 +202,7 @@ def test_two_runs_share_a_home_which_is_not_removed_while_they_use_it(
     assert project.shell("ls -A ~").out == ""
 
 
+@pytest.mark.by_turns
 def test_a_home_over_its_limit_starts_nothing_until_it_is_reset(
     new_project: Callable[..., Project],
 ) -> None:

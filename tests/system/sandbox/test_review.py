@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 POLICY = '[sandbox]\nchanges = "review"\n'
 TOKEN = "ghp_" + "q7RtZ2mW9xKc4VbN8sLd1FhJ6pGy3TaE5uXo"
@@ -63,6 +63,7 @@ def files(project: Project) -> dict[str, str]:
 BEFORE = {"a": "one\n", "d/e": "two\n"}
 
 
+@pytest.mark.by_turns("both")
 def test_nothing_changes_until_it_is_applied_and_an_undo_restores_it(project: Project) -> None:
     """Control: with --changes direct the same command changes the files at once."""
     script = "echo more >> a; rm -r d; mkdir n; echo new > n/x"
@@ -123,6 +124,7 @@ def test_a_file_that_changed_on_both_sides_is_never_overwritten(project: Project
     assert files(project)["a"] == "person\n"
 
 
+@pytest.mark.by_turns("both")
 def test_masks_and_protected_files_stay_covered_in_a_view(project: Project) -> None:
     """I1, I11: a credential is empty inside, and git's config of the host does not change.
 
@@ -215,6 +217,7 @@ open("n/m/closed", "w").close(); os.chmod("n/m", 0); os.chmod("n", 0o500)
 """
 
 
+@pytest.mark.by_turns("both")
 def test_hostile_entries_lead_nothing_out_and_fake_no_output(project: Project) -> None:
     """I8, I9, I11: links out, pipes and sparse files are held back, marks of overlayfs cannot be
     forged, names are escaped. Control: plain entries are applied."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.path import RequestPath
+from keyhole.policy.disclose import disclose
+from keyhole.policy.explain import Explanation, explain, explain_body
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.model_features import fold_name
+from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.summary import summarise
+from keyhole.policy.target import RequestTarget, parse_target
 from tests.rigs.models.requests import facts_of, judge_of, judged, model_service
+from tests.rigs.policies import book
 
 if TYPE_CHECKING:
     from keyhole.wire.strict_json import JsonValue
@@ -530,3 +538,61 @@ def test_a_policy_that_names_what_does_not_exist_is_refused(name: str, more: str
     with pytest.raises(PolicyFaults) as faults:
         model_service(name, more)
     assert why in str([fault.message for fault in faults.value.faults])
+
+
+# ── what a person and the agent are told ──────────────────────────────────────────────────────────
+
+
+def test_why_explains_a_body() -> None:
+    rules = book('[services.thinker]\nsecret = "store:x"\nmodels = ["small"]')
+    url = "https://api.thinker.example/v1/think"
+
+    def ask(body: bytes, method: str = "POST", target: str = url) -> Explanation:
+        found = parse_target((target,), method)
+        assert isinstance(found, RequestTarget)
+        return explain_body(rules, found, body)
+
+    good = ask(b'{"model": "small"}')
+    assert (good.decision.allowed, good.said) == (True, "inspected and allowed, with this body")
+    closed = ask(b'{"model": "small", "tools": [{"type": "web_search"}]}')
+    assert closed.decision.reason is Reason.FEATURE_CLOSED
+    assert str(closed.fix) == '[services.thinker]\nfeatures = ["web-search"]'
+    assert ask(b'{"model": "large"}').fix is None
+    assert ask(b"{").decision.reason is Reason.BODY_UNJUDGED
+    assert ask(b"{}", "GET").decision.reason is Reason.NO_RULE
+    named = book('[services.thinker]\nsecret = "store:x"\nallow = ["POST /v1/draw"]')
+    draw = parse_target(("https://api.thinker.example/v1/draw",), "POST")
+    assert isinstance(draw, RequestTarget)
+    assert explain_body(named, draw, b"x").caveats == ("its body is not judged",)
+
+
+def test_why_says_that_a_body_is_judged_too() -> None:
+    rules = book('[services.thinker]\nsecret = "store:x"')
+    found = explain(rules, parse_target(("https://api.thinker.example/v1/think",), "POST"))
+    assert any("--data" in caveat for caveat in found.caveats)
+
+
+def test_why_explains_a_message_of_a_websocket() -> None:
+    service = model_service("openai")
+    rules = Rulebook(replace(book("").policy, services=(service,)))
+    target = parse_target(("wss://api.openai.com/v1/responses",), "GET")
+    assert isinstance(target, RequestTarget)
+    said = explain_body(rules, target, b'{"type": "response.create", "tools": [{"type": "mcp"}]}')
+    assert "remote-mcp" in said.said
+
+
+def test_the_agent_and_the_person_read_what_is_open_and_closed() -> None:
+    policy = book(
+        '[services.thinker]\nsecret = "store:x"\nfeatures = ["tool:y"]\n'
+        'models = ["small"]\nmax_tokens = 9'
+    ).policy
+    told = json.loads(disclose(policy))["services"][0]["model"]
+    assert told == {
+        "features": ["tool:y"], "closed": ["web-search"], "models": ["small"], "max_tokens": 9
+    }  # fmt: skip
+    lines = [line.text for line in summarise(policy) if line.subject == "thinker"]
+    for words in ("opens tool:y", "keeps closed web-search", "models small", "answers of 9 tokens"):
+        assert any(line.startswith(words) for line in lines)
+    whole = book('[services.thinker]\nsecret = "store:x"\nfeatures = ["web-search"]').policy
+    assert not any("keeps closed" in line.text for line in summarise(whole))
+    assert json.loads(disclose(book("").policy))["services"] == []

@@ -57,6 +57,7 @@ from keyhole.judge.judge_pool import JudgePool, share_of_judges
 from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 from keyhole.policy.budget import GatewayLimits
+from keyhole.policy.graphql.judge import prepare_graphql
 from keyhole.system.faults import describe_loop_fault
 from keyhole.system.resolver import SystemResolver, share_of_lookups
 from keyhole.vault.memory_guard import MemoryGuard, holds_memory
@@ -119,8 +120,11 @@ class ControlProcessLink:
     def tell_watchers(self, kind: str, value: object) -> None:
         """Report a question or a decision to those who watch; questions are few, and decisions may
         be dropped."""
-        if kind == "asked" or len(self._unsent) < MAX_UNSENT:
+        if kind == "asked":
             self._send({kind: value})
+        elif len(self._unsent) < MAX_UNSENT:
+            # Each call would wake the control process: 200 a second cost a tenth of the requests.
+            self._unsent.send_later(frame_message(json.dumps({kind: value}).encode()))
 
     def lack(self) -> None:
         """Report that a limit of all workers together refused."""
@@ -199,6 +203,7 @@ def main() -> None:
     places = HostPaths(*(Path(told[name]) for name in ("home", "config", "state", "runtime")))
     limits, workers = convert(told["limits"], GatewayLimits), int(told["workers"])
     common = CommonLimits(controlled.lack if workers > 1 else None)
+    prepare_graphql()
     try:
         # Before there is another thread, which would stay unconfined.
         protections = _lock_down(places)
@@ -257,6 +262,7 @@ async def _serve(
         reporter.decided,
         keeper.spent,
         keeper.consult,
+        keeper.remember_tool,
     )
     sessions = ServedSessions(
         context, keeper, metrics, part.common, controlled.closed, controlled.say

@@ -49,10 +49,12 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.host_paths import HostPaths
 from keyhole.app.setup.provision_reader import ProvisionReader, ProvisionRequest
 from keyhole.app.setup.spending_ledger import SpendingLedger
+from keyhole.app.setup.tool_store import ToolStore
 from keyhole.judge.judge_process import JudgeSpawner
 from keyhole.model.errors import KeyholeError, Refused, ResourceUnusable
 from keyhole.model.secret import Secret
 from keyhole.model.text import visible
+from keyhole.policy.seen_tools import grants_tools, read_seen
 from keyhole.system.faults import mention
 from keyhole.vault.memory_guard import guard_memory
 from keyhole.vault.store import Store
@@ -180,6 +182,8 @@ class Keeper:
                 self._in_thread(asked["number"], lambda: self._consult(asked))
             case "spent":
                 self._count_spent(str(asked["session"]), asked["said"])
+            case "tools":
+                self._remember_tools(asked)
             case "touch":
                 self._in_thread(asked["number"], lambda: self._touch(asked["reference"]))
 
@@ -214,6 +218,17 @@ class Keeper:
 
     def _reload(self) -> object:
         return {session: following.reload() for session, following in self._sessions()}
+
+    def _remember_tools(self, asked: dict[str, Any]) -> None:
+        """Remember tools of an MCP server, for the policy of a session that is served."""
+        with self._lock:
+            following = self._followed.get(str(asked["session"]))
+        service = str(asked["service"])
+        if following is None or not grants_tools(following.policy, service):
+            return
+        with contextlib.suppress(OSError):
+            store = ToolStore(self._provider.places.tools)
+            store.note(following.examined.file.path, service, read_seen(asked["seen"]))
 
     def _sign(self, asked: dict[str, Any]) -> object:
         session = str(asked["session"])

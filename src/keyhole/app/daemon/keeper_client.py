@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from keyhole.app.processes.messages import KeeperMessage
     from keyhole.app.setup.trusted_roots import TrustedRoots
     from keyhole.control.values import AskView
+    from keyhole.policy.mcp_grant import SeenTool
 
 GONE = "the gateway's keeper has ended; `keyhole down` and `keyhole up` start both again"
 
@@ -120,6 +121,11 @@ class KeeperClient:
     def spent(self, session: str, service: str, amount: int) -> None:
         """Report what a session's service has cost so far."""
         self._send({"do": "spent", "session": session, "said": {service: amount}})
+
+    def remember_tool(self, session: str, service: str, seen: SeenTool) -> None:
+        """Have a tool of a session's service remembered."""
+        row = [seen.name, seen.digest, seen.accepted]
+        self._send({"do": "tools", "session": session, "service": service, "seen": [row]})
 
     async def start_judge(self) -> tuple[socket.socket, int]:
         """Start a judge that waits for its case. Raises OSError."""

@@ -74,7 +74,7 @@ def sum_usage(columns: LogColumns, by: str, span: str, now: float) -> UsageChart
     names = columns.sessions if by_session else columns.services
     keys = columns.session if by_session else columns.service
     found: dict[int, UsageSeries] = {}
-    request = columns.kinds.number("request")
+    request, asked = columns.kinds.number("request"), columns.kinds.number("ask")
     for row in range(bisect_left(columns.at, start), len(columns)):
         place = int((columns.at[row] - start) / step)
         if not 0 <= place < STEPS:
@@ -83,6 +83,8 @@ def sum_usage(columns: LogColumns, by: str, span: str, now: float) -> UsageChart
         if series is None:
             series = UsageSeries.empty(names.texts[keys[row]] or UNNAMED)
             found[keys[row]] = series
+        if columns.kind[row] == asked:
+            continue  # what becomes of it is an event of its own
         if columns.denied[row]:
             series.denied[place] += columns.times[row]
         elif columns.kind[row] == request:

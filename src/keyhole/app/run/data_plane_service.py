@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from keyhole.app.run.data_plane_opening import OpenedPlane, PlanePaths
     from keyhole.control.values import AskView
     from keyhole.gateway.session import Judge
+    from keyhole.policy.mcp_grant import SeenTool
 
 DESCRIPTORS = 20_000
 """Two descriptors for each of the gateway's connections, and some for everything else."""
@@ -126,6 +127,7 @@ class RunDataPlane:
             decided=reporter.decided,
             spend=lambda _, service, spent: self._line.say(spent={service: spent}),
             consult=self._consult,
+            tools=self._tell_tool,
         )
         door = Door.of(sockets.door, sockets.inner_ports)
         self._live: LiveSession = LiveSession(context, prepared, door, self._say, self._closed)
@@ -262,6 +264,10 @@ class RunDataPlane:
             return read_printed_answer(await coming)
         finally:
             del self._consulted[number]
+
+    def _tell_tool(self, _: str, service: str, seen: SeenTool) -> None:
+        """Have a tool remembered by the process that may write files."""
+        self._line.say(tools=service, seen=[[seen.name, seen.digest, seen.accepted]])
 
     # ── judges, which another process starts ──────────────────────────────────────────────────────
 

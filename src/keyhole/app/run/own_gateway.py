@@ -41,6 +41,7 @@ from keyhole.app.run.run_spending import RunSpending
 from keyhole.app.run.source_follower import SourceFollower, stored_secrets_in
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
+from keyhole.app.setup.tool_store import ToolStore
 from keyhole.audit.log_line import is_digest
 from keyhole.model.errors import (
     SANDBOX_LOST,
@@ -49,6 +50,7 @@ from keyhole.model.errors import (
     ResourceUnusable,
     SetupFailed,
 )
+from keyhole.policy.seen_tools import grants_tools, read_seen
 from keyhole.system import clock
 
 if TYPE_CHECKING:
@@ -450,6 +452,8 @@ class OwnGateway(RemoteGateway):
                 self._start_consulting(number, ask)
             case {"asked": _} | {"decided": _} | {"unsent": _}:
                 self.hear_news(message)
+            case {"tools": str(service), "seen": list(seen)}:
+                self._remember_tools(service, seen)
             case {"judge": True}:
                 self._start_judge()
             case {"spent": dict(said)} if self._spending is not None:
@@ -461,6 +465,13 @@ class OwnGateway(RemoteGateway):
                 self._retire()
             case _:
                 super()._heard(message)
+
+    def _remember_tools(self, service: str, seen: list[object]) -> None:
+        """Remember tools of an MCP server; a disk that is full costs a note in the next session."""
+        session = self._own_session
+        if grants_tools(self.provision.policy, service):
+            with contextlib.suppress(OSError):
+                ToolStore(session.places.tools).note(session.policy, service, read_seen(seen))
 
     def _start_signing(self, number: int, commit: str) -> None:
         """Sign a commit in a thread. Not in an executor, because the loop waits for its threads at

@@ -177,6 +177,8 @@ class WatchApp(App[None]):
             self.look()  # the filter was changed meanwhile
             return
         self._state = state
+        if not self.screen_stack:
+            return  # the program ends
         with contextlib.suppress(NoMatches):  # the screen is being closed
             self._draw_all(state)
 

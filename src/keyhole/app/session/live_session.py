@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from keyhole.policy.asks import AskSubject
     from keyhole.policy.budget import PeriodSpending
     from keyhole.policy.grants import Grant
+    from keyhole.policy.mcp_grant import SeenTool
 
 TICK = 1.0
 """Seconds between two checks of a session's age."""
@@ -83,6 +84,8 @@ class GatewayContext(Struct, frozen=True):
     """Told what a session's service has cost so far."""
     consult: Callable[[str, AskView], Awaitable[dict[str, Any]]] | None = None
     """Runs `approvals.command` outside the data plane, and returns its answer. Raises Refused."""
+    tools: Callable[[str, str, SeenTool], None] | None = None
+    """Has a tool of a session's service remembered for later sessions."""
 
 
 class IdleTimer:
@@ -260,6 +263,7 @@ class LiveSession:
             partial(context.sign, prepared.id) if context.sign and policy.sandbox.sign else None,
             self._announce if context.announce is not None else None,
             partial(context.spend, prepared.id) if context.spend is not None else None,
+            partial(context.tools, prepared.id) if context.tools is not None else None,
         )
 
     # ── asked of a person ─────────────────────────────────────────────────────────────────────────

@@ -70,6 +70,11 @@ class HostPaths(Struct, frozen=True):
         return self.state / "findings"
 
     @property
+    def tools(self) -> Path:
+        """Tools of MCP servers that were seen, a file for each policy."""
+        return self.state / "tools"
+
+    @property
     def notices(self) -> Path:
         """Which notices were said, a file for each project."""
         return self.state / "notices"

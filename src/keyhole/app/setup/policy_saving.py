@@ -94,10 +94,16 @@ def plan_policy(
 
 def save_change(change: PolicyChange, store: AcceptanceStore) -> None:
     """Write the file and accept it. Raises Refused if it has changed since it was read."""
-    path = change.before.file.path
+    write_policy(change.before.file.data, change.after, store)
+
+
+def write_policy(before: bytes, after: ExaminedPolicy, store: AcceptanceStore) -> None:
+    """Write a policy over these bytes and accept it. Raises Refused if the file has others by
+    now."""
+    path = after.file.path
     try:
-        _rewrite(path, change.before.file.data, change.after.file.data)
-        store.accept(change.after)
+        _rewrite(path, before, after.file.data)
+        store.accept(after)
     except OSError as error:
         why = error.strerror or "it cannot be written"
         raise ResourceUnusable(f"{visible(str(error.filename or path))}: {why}") from None

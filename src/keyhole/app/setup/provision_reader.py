@@ -20,10 +20,12 @@ from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.provision import Provision
 from keyhole.app.setup.root_reader import open_roots
 from keyhole.app.setup.spending_ledger import SpendingLedger
+from keyhole.app.setup.tool_store import ToolStore
 from keyhole.model.errors import Refused
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
 from keyhole.policy.github_app import app_grant
+from keyhole.policy.seen_tools import with_accepted_tools
 from keyhole.sandbox.files.trusted_programs import refuse_writable_programs
 from keyhole.vault.login_source import RenewalFailures
 from keyhole.vault.source_paths import trusted_paths
@@ -116,7 +118,8 @@ class ProvisionReader(Struct, frozen=True):
         self, examined: ExaminedPolicy, joined: PolicyWithPresets, writable: tuple[Path, ...]
     ) -> SourcedProvision:
         """The same for a policy that was read and judged. Raises Refused or SecretUnavailable."""
-        policy = joined.policy
+        known = ToolStore(self.places.tools).read(examined.file.path)
+        policy = with_accepted_tools(joined.policy, known)
         roots = open_roots(policy, examined) if inspects_tls(policy) else None
         wanted = {s.name: s.secret for s in policy.services if s.secret is not None}
         vault = Vault(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import open_policy
+from keyhole.app.web.policy_editing import policy_id
 from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 from keyhole.policy.fault import PolicyFaults
@@ -39,6 +40,7 @@ def _describe(
     path: Path, paths: HostPaths, search_path: str, catalogue: FileCatalogue
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {"path": visible(str(path)), "faults": [], "grants": [], "notes": []}
+    shown["id"] = policy_id(str(path))
     try:
         file = open_policy(path, paths, catalogue)
         examined = examine_policy(file, paths.home, search_path)

@@ -27,10 +27,11 @@ from keyhole.app.monitor.session_list import (
 from keyhole.app.monitor.usage import SPANS
 from keyhole.app.web.asset_files import read_assets
 from keyhole.app.web.live_feed import LiveFeed
+from keyhole.app.web.policy_editing import PolicyEdit, PolicyEditor
 from keyhole.app.web.policy_pages import describe_catalogue, describe_policies
 from keyhole.control.client import ControlFailed, RequestDeclined
 from keyhole.control.values import AnswerRequest, AnswerWord
-from keyhole.model.errors import KeyholeError
+from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class WebApi:
         self._policy = policy
         self._seen = 0
         self._events: list[dict[str, Any]] = []
+        self._editor = PolicyEditor(paths, search_path)
         self._asks = AskWatch(paths, self._hurry, search_path)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.feed = LiveFeed(self._look, self._attend)
@@ -89,6 +91,8 @@ class WebApi:
             Route("/api/choices", self._choices, methods=["GET"]),
             Route("/api/usage", self._usage, methods=["GET"]),
             Route("/api/policies", self._policies, methods=["GET"]),
+            Route("/api/policies/{id}", self._read_policy, methods=["GET"]),
+            Route("/api/policies/{id}/{act}", self._edit_policy, methods=["POST"]),
             Route("/api/services", self._services, methods=["GET"]),
             Route("/api/sessions/{id}/{act}", self._act, methods=["POST"]),
             Route("/api/asks/{session}/{ask}", self._answer, methods=["POST"]),
@@ -195,9 +199,38 @@ class WebApi:
         return JSONResponse(await asyncio.to_thread(self._read_policies))
 
     def _read_policies(self) -> list[dict[str, Any]]:
+        return describe_policies(self._paths, self._search_path, self._listed_policies())
+
+    def _listed_policies(self) -> list[str]:
         of_sessions = [each.view.policy for each in list_sessions(self._paths).sessions]
-        named = [self._policy, *of_sessions]
-        return describe_policies(self._paths, self._search_path, named)
+        return [each for each in (self._policy, *of_sessions) if each]
+
+    async def _read_policy(self, request: Request) -> Response:
+        policy = request.path_params["id"]
+
+        def read() -> dict[str, Any]:
+            return self._editor.read(policy, self._listed_policies())
+
+        return JSONResponse(await asyncio.to_thread(read))
+
+    async def _edit_policy(self, request: Request) -> Response:
+        policy, act = request.path_params["id"], request.path_params["act"]
+        body = await _body(request)
+        text, base, digest = (body.get(name, "") for name in ("text", "base", "digest"))
+        if act not in ("check", "save") or not all(
+            isinstance(each, str) for each in (text, base, digest)
+        ):
+            raise HTTPException(400, _MALFORMED)
+        edit = PolicyEdit(policy, text, base)
+
+        def work() -> dict[str, Any]:
+            listed = self._listed_policies()
+            if act == "check":
+                return self._editor.check(edit, listed)
+            self._editor.save(edit, digest, listed)
+            return {}
+
+        return JSONResponse(await asyncio.to_thread(work))
 
     async def _services(self, _: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(describe_catalogue))
@@ -276,6 +309,8 @@ def _asset(kind: str, data: bytes) -> Callable[[Request], Response]:
 
 def _failed(_: Request, error: Exception) -> Response:
     status = error.status if isinstance(error, RequestDeclined) else 502
+    if isinstance(error, Refused):
+        status = 409
     code = "gateway-failed" if isinstance(error, ControlFailed) else "failed"
     return JSONResponse({"error": code, "why": visible(str(error))}, status)
 

@@ -19,10 +19,10 @@ from keyhole.gateway.bodies import MAX_GATHERED, Collected, CollectedBody
 from keyhole.gateway.git.quarantine import Quarantine
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Malformed, OverLimit, RequestUnfit
-from keyhole.policy.body import BODY_IN_MEMORY, EMPTY, ENCODED, NOT_JSON, BodyFacts
+from keyhole.policy.body import BODY_IN_MEMORY, EMPTY, ENCODED, NOT_JSON, BodyFacts, read_facts
 from keyhole.policy.limit import decide_total
 from keyhole.system.share_pool import ShareBounds
-from keyhole.wire.strict_json import is_quick, read_json, read_json_in_slices
+from keyhole.wire.strict_json import is_quick, read_json_in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -170,14 +170,6 @@ async def each_turn(slices: Generator[None, None, T]) -> T:
             value: T = end.value
             return value
         await asyncio.sleep(0)
-
-
-def read_facts(facts: BodyFacts, body: bytes) -> BodyFacts:
-    """The facts with a short body, and its value."""
-    try:
-        return replace(facts, body=body, size=len(body), json=read_json(body))
-    except Malformed as error:
-        return replace(facts, body=body, size=len(body), flaw=error.why)
 
 
 def make_facts(request: AuthorizedRequest, judging: BodyJudging) -> BodyFacts:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from keyhole.gateway.bodies import MAX_GATHERED
-from keyhole.gateway.http.judged_body import each_turn, make_facts, read_facts
+from keyhole.gateway.http.judged_body import each_turn, make_facts
 from keyhole.gateway.http.record import record_judged, record_notes
 from keyhole.gateway.http.states import Stage
 from keyhole.model.errors import Malformed, OverLimit
-from keyhole.policy.body import NOT_TEXT
+from keyhole.policy.body import NOT_TEXT, read_facts
 from keyhole.policy.limit import decide_total
 from keyhole.wire.client_messages import ClientMessages, write_text
 from keyhole.wire.strict_json import is_quick, read_json_in_slices

@@ -70,6 +70,10 @@ def record_notes(stream: Stream, judge: BodyJudge) -> None:
     """Write what a judge has found beside its decision."""
     connection, head = stream.connection, stream.head
     notes, judge.notes = judge.notes, []
+    tell = connection.state.session.tools
+    for note in notes if tell is not None else ():
+        if note.seen is not None and tell is not None:
+            tell(note.decision.service or "", note.seen)
     for note in notes[:MAX_NOTES]:
         said = note.decision
         details = (("path", head.path), ("what", visible(note.what)[:MAX_WHY]))

@@ -5,5 +5,6 @@ table of what is open (`table.py`, `github.graphql`, `selection.py`), judged (`r
 `mutations.py`, `search_query.py`), and written anew from that tree (`writing.py`): the forge gets
 what was judged, and never the client's own text. `answer.py` reads what comes back.
 
-Imported at a session's first GraphQL request: the library takes a fifth of a second.
+A run imports it at the first GraphQL request, since the library takes a fifth of a second; the
+gateway of many sessions does when it starts.
 """

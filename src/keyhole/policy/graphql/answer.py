@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from graphql import GraphQLObjectType
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import ResponseUnfit
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from keyhole.policy.graphql.selection import FieldSelection
     from keyhole.policy.graphql.table import Table
 
-MAX_ANSWER = 4 << 20
-"""Bytes of an answer, which is read whole."""
+MAX_ANSWER = 2 << 20
+"""Bytes of an answer, which is read whole. A hundred pull requests with their texts have half."""
+
+MAX_OBJECTS = 10_000
+"""Objects of an answer, by its opening braces: they take 20 ms, in which no other session is served
+(I12)."""
 
 _OK = 200
 _OF_ERRORS = ("message", "type", "path")
@@ -53,6 +58,7 @@ class GraphqlAnswer(AnswerRewriter):
         self._ids = ids
         self._generation = ids.generation
         self._absent = absent
+        self._names: dict[str, Repository | None] = {}
         self._data = bytearray()
         self._status = 0
 
@@ -71,6 +77,9 @@ class GraphqlAnswer(AnswerRewriter):
     def end(self) -> bytes:
         """As `AnswerRewriter`."""
         data = bytes(self._data)
+        if data.count(b"{") > MAX_OBJECTS:
+            why = f"the answer has more than {MAX_OBJECTS} objects; ask for fewer"
+            raise ResponseUnfit(Reason.GRAPHQL, why)
         try:
             value = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
@@ -102,19 +111,22 @@ class GraphqlAnswer(AnswerRewriter):
     def _object(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(value, dict):
             return None
-        said = value.pop(TYPE, None)
-        name = said if selection.cases or said else selection.type.name
+        name, said = selection.type.name, value.pop(TYPE, None)
+        if not isinstance(selection.type, GraphQLObjectType):
+            if not isinstance(said, str):
+                return _FOREIGN  # it was asked for, and nothing else tells what this is
+            name = said
         if self._table.scope(name) is not None:
             within = self._repository(value)
             if within is None:
                 return _FOREIGN
-        branches = self._branches(value)
-        for key, each in selection.of_type(name):
+        branches = self._branches(value) if HEAD in value else None
+        for key, each in selection.read_of(name):
             if each.is_closed:
                 value[key] = None
-            elif each.name == "id":
+            elif each.below is None:
                 self._ids.learn(value.get(key), LearntNode(name, within, branches))
-            elif each.below is not None:
+            else:
                 walked = self._walk(value.get(key), each.below, within)
                 if walked is _FOREIGN:
                     if selection.type.name.endswith("Edge"):
@@ -129,8 +141,10 @@ class GraphqlAnswer(AnswerRewriter):
         name = outer.get(NAME) if isinstance(outer, dict) else own
         if not isinstance(name, str):
             return None
-        found = Repository.from_segments(Forge.GITHUB, tuple(name.split("/")))
-        return found if found in self._granted else None
+        if name not in self._names:
+            found = Repository.from_segments(Forge.GITHUB, tuple(name.split("/")))
+            self._names[name] = found if found in self._granted else None
+        return self._names[name]
 
     def _branches(self, value: dict[str, Any]) -> Branches | None:
         head, base = value.pop(HEAD, None), value.pop(BASE, None)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import GitGrant, Service
 
 
+def prepare_graphql() -> None:
+    """Read the tables, so that no session waits while another's first document has them read."""
+    github_table()
+
+
 class GraphqlJudge:
     """Judges GraphQL requests by the grant of a service."""
 

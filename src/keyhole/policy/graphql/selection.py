@@ -30,8 +30,6 @@ from keyhole.policy.graphql.refusal import GraphqlRefused
 from keyhole.policy.graphql.table import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from graphql import DirectiveNode, GraphQLField, GraphQLInputType, SelectionNode
 
     from keyhole.policy.graphql.document import GraphqlOperation
@@ -48,6 +46,7 @@ OURS = "keyhole_"
 """The beginning of names that the gateway adds to a document; no client's begins so."""
 
 TYPENAME = "__typename"
+ID = "id"
 
 _WANTED = {"include": True, "skip": False}
 """Directives, and the value of `if` with which their field stays."""
@@ -61,7 +60,7 @@ Composite = GraphQLObjectType | GraphQLInterfaceType | GraphQLUnionType
 class Selected:
     """A field that is asked for. `below` is None for a field without fields."""
 
-    __slots__ = ("arguments", "below", "field", "name")
+    __slots__ = ("arguments", "below", "field", "is_closed", "name")
 
     def __init__(
         self,
@@ -75,34 +74,38 @@ class Selected:
         """None for `__typename`."""
         self.arguments = arguments or {}
         self.below = below
+        self.is_closed = field is not None and str(field.type) == NULL
+        """Whether it is answered as null."""
 
     @property
     def types(self) -> dict[str, GraphQLInputType]:
         """The types of its arguments."""
         return {name: each.type for name, each in self.field.args.items()} if self.field else {}
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is answered as null."""
-        return self.field is not None and str(self.field.type) == NULL
-
 
 class FieldSelection:
     """The fields that are asked for of an object, by their names in the answer."""
 
-    __slots__ = ("cases", "fields", "type")
+    __slots__ = ("_read_of", "cases", "fields", "type")
 
     def __init__(self, of: Composite) -> None:
         self.type = of
         self.fields: dict[str, Selected] = {}
         self.cases: dict[str, FieldSelection] = {}
         """Of an interface or a union: fields of one type alone."""
+        self._read_of: dict[str, tuple[tuple[str, Selected], ...]] = {}
 
-    def of_type(self, name: str | None) -> Iterator[tuple[str, Selected]]:
-        """All fields of an object whose type is this one."""
-        yield from self.fields.items()
-        if name in self.cases:
-            yield from self.cases[name].fields.items()
+    def read_of(self, name: str) -> tuple[tuple[str, Selected], ...]:
+        """The fields of an object of this type that are looked at in an answer."""
+        known = self._read_of.get(name)
+        if known is None:
+            own = self.cases[name].fields.items() if name in self.cases else ()
+            known = self._read_of[name] = tuple(
+                (key, each)
+                for key, each in (*self.fields.items(), *own)
+                if each.is_closed or each.below is not None or each.name == ID
+            )
+        return known
 
 
 class SelectionResolver:

@@ -195,18 +195,11 @@ class McpJudge(BodyJudge):
 
     def _record(self, note: ServerNote) -> None:
         if len(self.notes) < MAX_NOTES:
-            self.notes.append(ToolNote(self._decision(note), note.what, note.tool, note.digest))
+            self.notes.append(BodyNote(self._decision(note), note.what, note.seen))
 
 
 def _target(facts: BodyFacts) -> str:
     return f"{facts.path.raw}?{facts.query}" if facts.query else facts.path.raw
-
-
-class ToolNote(BodyNote, frozen=True):
-    """A note, with the tool that it is about and its digest, if it is about one."""
-
-    tool: str = ""
-    digest: str = ""
 
 
 class _Judged(Struct, frozen=True):

@@ -12,14 +12,12 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from keyhole.policy.mcp.raw_messages import write_sorted
+from keyhole.policy.mcp_grant import MAX_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from keyhole.policy.mcp.raw_messages import RawTool
-
-MAX_PINNED = 1024
-"""Tools of one server whose digests are kept; the largest servers have a few hundred."""
 
 
 class PinState(enum.Enum):
@@ -53,12 +51,12 @@ class ToolPins:
         known = self._accepted.get(name)
         if self._current.get(name) == digest:
             return PinState.SAME  # it was noted when it was first seen so
-        if len(self._current) < MAX_PINNED or name in self._current:
+        if len(self._current) < MAX_TOOLS or name in self._current:
             self._current[name] = digest
         if known is None:
             if not self._first:
                 return PinState.NEW
-            if len(self._accepted) < MAX_PINNED:
+            if len(self._accepted) < MAX_TOOLS:
                 self._accepted[name] = digest
             return PinState.FIRST
         return PinState.SAME if known == digest else PinState.CHANGED

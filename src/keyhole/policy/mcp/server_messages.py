@@ -32,7 +32,7 @@ from keyhole.policy.mcp.raw_messages import (
     read_value,
     write_part,
 )
-from keyhole.policy.mcp_grant import REQUEST_METHODS
+from keyhole.policy.mcp_grant import REQUEST_METHODS, SeenTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +87,7 @@ class ServerNote(Struct, frozen=True):
     reason: Reason
     key: str
     what: str
-    tool: str = ""
-    digest: str = ""
+    seen: SeenTool | None = None
 
 
 def error_of(given: object, why: str) -> dict[str, object]:
@@ -240,7 +239,8 @@ class ServerFilter:
         if state is PinState.FIRST:
             reason = Reason.TOOL_SEEN
         what = _STATES[state].format(_shown(name))
-        self._note(ServerNote(reason, "pin" if refused else "tools", what, name, digest))
+        seen = SeenTool(name, digest, not refused)
+        self._note(ServerNote(reason, "pin" if refused else "tools", what, seen))
         return not refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyhole.model.errors import ResponseUnfit
-from keyhole.policy.graphql.answer import MAX_ANSWER
+from keyhole.policy.graphql.answer import MAX_ANSWER, MAX_OBJECTS
 from tests.rigs.git.github import SECRET
 from tests.rigs.git.github_escapes import WIDGETS
 from tests.rigs.git.judged import JudgedForge
@@ -79,11 +79,26 @@ def test_an_answer_is_bounded() -> None:
     """I9."""
     with pytest.raises(ResponseUnfit, match="more than"):
         read(b" " * (MAX_ANSWER + 1))
+    with pytest.raises(ResponseUnfit, match="objects"):
+        read(b"{" * (MAX_OBJECTS + 1))
 
 
 def test_values_of_another_shape_become_null() -> None:
     assert read({"data": {"repository": [3, None]}}) == {"data": {"repository": [None, None]}}
     assert read({"data": 3}) == {"data": None}
+
+
+def test_an_object_that_does_not_tell_its_type_is_not_passed() -> None:
+    """I3: its fields could be of any. The control: one that does."""
+    query = f"{{ {WIDGETS} {{ issueOrPullRequest(number:1) {{ ... on Issue {{ title }} }} }} }}"
+    inner: dict[str, Any] = {"title": "t", "keyhole_in": {"keyhole_name": "acme/widgets"}}
+    for kind, passed in ((None, None), ({}, None), ("Issue", {"title": "t"})):
+        found = {
+            "keyhole_name": "acme/widgets",
+            "issueOrPullRequest": {**inner, "keyhole_type": kind},
+        }
+        read_one = read({"data": {"repository": found}}, query=query)
+        assert read_one["data"]["repository"]["issueOrPullRequest"] == passed
 
 
 def test_results_of_a_search_elsewhere_are_left_out() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from keyhole.model.decision import Reason
+from keyhole.model.path import RequestPath
+from keyhole.policy.body import BodyFacts
 from keyhole.policy.graphql.learnt_ids import MAX_ID, MAX_IDS, LearntIds, LearntNode
 from tests.rigs.git.github_escapes import WIDGETS
-from tests.rigs.git.judged import JudgedForge, Told
+from tests.rigs.git.judged import ALLOWED, JudgedForge, Told
 
 WRITES = 'api = "pull-requests"\npush = ["agent/*"]'
 MERGES = 'api = "merge"\npush = ["agent/*"]'
@@ -189,6 +191,24 @@ def test_nothing_is_merged_into_what_the_policy_protects() -> None:
     told = mutate(behind, "mergePullRequest", pullRequestId=pull["id"])
     assert "read the pull request again" in told.errors
     assert [name for name, _ in behind.forge.done] == ["updatePullRequest"]
+
+
+def test_a_base_that_is_changed_by_rest_must_be_read_again() -> None:
+    """I3: the branch that a merge goes to is the one that was read."""
+    behind = JudgedForge(MERGES)
+    behind.learn()
+    path = RequestPath.parse("/repos/acme/widgets/pulls/2")
+    facts = BodyFacts(
+        behind.service.hosts[0], "PATCH", path, ALLOWED, json={"base": "next"}, flaw=""
+    )
+    assert behind.judge.judge(facts).allowed
+    pull = ids(behind)["pull"]
+    assert (
+        "read the pull request again"
+        in mutate(behind, "mergePullRequest", pullRequestId=pull).errors
+    )
+    behind.learn()
+    assert mutate(behind, "mergePullRequest", pullRequestId=pull).judgement.allowed
 
 
 def test_a_mutation_has_one_field(behind: JudgedForge) -> None:

@@ -14,7 +14,7 @@ from keyhole.model.host import HostPattern
 from keyhole.model.path import RequestPath
 from keyhole.policy.body import BodyFacts, BodyJudgement
 from keyhole.policy.mcp.answers import MAX_ERROR, MAX_FAILED, McpAnswer
-from keyhole.policy.mcp.judge import MAX_NOTES, McpJudge, ToolNote
+from keyhole.policy.mcp.judge import MAX_NOTES, McpJudge
 from keyhole.policy.mcp.memory import MAX_HELD, MAX_SESSIONS
 from keyhole.policy.mcp.raw_messages import MAX_ANSWER
 from keyhole.policy.mcp_grant import McpGrant, ServerRequest, ToolGrant
@@ -390,8 +390,9 @@ def test_notes_are_bounded_and_carry_the_tool() -> None:
     reader.end()
     called, note = rig.judge.notes
     assert (called.what, called.decision.reason) == ("calls the tool 'list_issues'", Reason.RULE)
-    assert isinstance(note, ToolNote)
-    assert (note.tool, note.decision.verdict) == ("list_issues", Verdict.ALLOW)
+    assert note.seen is not None
+    assert (note.seen.name, note.seen.accepted) == ("list_issues", True)
+    assert note.decision.verdict is Verdict.ALLOW
     stream = rig.open_older()
     for number in range(MAX_NOTES + 1):
         asked = {"jsonrpc": "2.0", "id": number, "method": "roots/list"}
