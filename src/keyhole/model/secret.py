@@ -7,6 +7,7 @@ way to its characters and is called in few places, which a test counts.
 from __future__ import annotations
 
 import enum
+import re
 import shlex
 from typing import NoReturn
 
@@ -55,10 +56,15 @@ class SecretScheme(enum.StrEnum):
     EXEC = "exec"
     UNSAFE_ENV = "unsafe-env"
     LOGIN = "login"
+    KUBE = "kube"
 
 
 LOGINS = ("claude", "codex", "google")
 """The clients whose logins on this host can be used: Claude Code, Codex and Gemini CLI."""
+
+_KUBE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_KUBE_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,252}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
+"""A Secret's name is a DNS subdomain; its keys are file names, and never `..`."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
@@ -130,6 +136,12 @@ def _check_login(locator: str) -> None:
         raise Unparsable(f"'login:' wants one of {', '.join(LOGINS)}")
 
 
+def _check_kube(locator: str) -> None:
+    name, slash, key = locator.partition("/")
+    if not (_KUBE_NAME.fullmatch(name) and slash and _KUBE_KEY.fullmatch(key)):
+        raise Unparsable("a Secret of the cluster is NAME/KEY")
+
+
 def _check_nothing(locator: str) -> None:
     """A file's path is judged where it is opened."""
 
@@ -141,4 +153,5 @@ _CHECKS = {
     SecretScheme.EXEC: _check_exec,
     SecretScheme.UNSAFE_ENV: _check_variable,
     SecretScheme.LOGIN: _check_login,
+    SecretScheme.KUBE: _check_kube,
 }
