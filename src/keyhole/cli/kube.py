@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.kube.node_settings import NodeSettings
 from keyhole.cli.errors import CliError
+from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.verb_context import find_host_paths
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(metavar="agent", dest="action", required=True)
+    actions = parser.add_subparsers(metavar="agent|admission", dest="action", required=True)
     text = "be the agent of this node: serve the doors and volumes of its pods"
     agent = actions.add_parser("agent", help=text, description=text)
     agent.add_argument("--node", metavar="NAME", required=True, help="the node's name")
@@ -27,13 +28,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cni-socket", metavar="FILE", type=Path, default=Path("/run/keyhole/cni.sock"),
         help="where the CNI plugin finds the agent (default: /run/keyhole/cni.sock)",
     )  # fmt: skip
+    text = "answer the API server about pods and policies, before it stores them"
+    admission = actions.add_parser("admission", help=text, description=text)
+    admission.add_argument(
+        "--namespace", metavar="NAME", default="keyhole-system",
+        help="the namespace of Keyhole's own objects (default: keyhole-system)",
+    )  # fmt: skip
+    admission.add_argument(
+        "--name", metavar="NAME", action="append", dest="names",
+        help="a name or address by which the API server knows it; repeatable"
+        " (default: keyhole-admission.NAMESPACE.svc)",
+    )  # fmt: skip
+    admission.add_argument(
+        "--port", type=int, default=8443, help="the port to listen on (default: 8443)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the part that was named."""
+    if options.action == "admission":
+        return _admission(options)
     if os.geteuid() != 0:
         raise CliError("the agent enters pods' networks, so it is root on its node")
     from keyhole.cli.up_foreground import serve_foreground
 
     settings = NodeSettings(options.node, options.kubelet, options.cni_socket)
     return serve_foreground(find_host_paths(), None, settings)
+
+
+def _admission(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from keyhole.app.kube.admission_server import AdmissionSettings, serve_admission
+
+    names = tuple(options.names or (f"keyhole-admission.{options.namespace}.svc",))
+    settings = AdmissionSettings(options.namespace, names, options.port)
+    asyncio.run(serve_admission(settings, find_host_paths()))
+    return EXIT_OK

@@ -149,7 +149,8 @@ class Keys:
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
         )
-        for who in ("admin", "kubelet"):
+        self._issue("author", "author", "")
+        for who in ("admin", "author", "kubelet"):
             self._write_settings(who)
 
     def _issue(self, file: str, name: str, group: str, *, server: bool = False) -> None:

@@ -24,6 +24,7 @@ from tests.rigs.containers.engines import ROOTS, WORKBENCH, HostTree
 from tests.rigs.daemon.origin import Origin
 from tests.rigs.kube.cluster import ROOT, Cluster
 from tests.rigs.kube.images import docker_archive, load
+from tests.rigs.kube.node import NODE
 from tests.rigs.waiting import until
 
 MANIFESTS = ROOT / "packaging/kubernetes"
@@ -31,7 +32,6 @@ _NETWORK = 0x40000000
 """CLONE_NEWNET."""
 
 SECRET = "made-up-for-this-cluster-0123456789"
-STAMP = "keyhole.dev/policy"
 
 POLICY = """\
 version = 1
@@ -61,24 +61,16 @@ class Estate:
         self.origin = Origin(self.authority)
         self._log = self.cluster.directory / "agent.log"
         self._agent: subprocess.Popen[bytes] | None = None
+        self._admission: subprocess.Popen[bytes] | None = None
         self._prepare()
 
     # ── the agent ─────────────────────────────────────────────────────────────────────────────────
 
     def start_agent(self) -> None:
         """Start it as the node's, and wait until it serves the kubelet."""
-        home = self.cluster.directory / "root/var/lib/keyhole"
-        words = [
-            "/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net",
-            "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-            "HOME=/var/lib/keyhole", "XDG_STATE_HOME=/var/lib", "XDG_RUNTIME_DIR=/run",
-            "XDG_CONFIG_HOME=/var/lib/keyhole/config",
-            f"KUBECONFIG={self.cluster.kubeconfig}",
-            str(Path(sys.executable).parent / "keyhole"), "kube", "agent", "--node", "node",
-        ]  # fmt: skip
-        home.mkdir(parents=True, exist_ok=True)
         began = self.said.count(_SERVED)
         with self._log.open("ab") as log:
+            words = self._words("kube", "agent", "--node", "node")
             self._agent = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: self.said.count(_SERVED) > began, told=lambda: self.said[-3000:])
 
@@ -97,6 +89,37 @@ class Estate:
         """What the agent has said."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
 
+    def _start_admission(self) -> None:
+        """Start it on the node, where the API server finds it by an address."""
+        port = 8443
+        for name in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            for file in MANIFESTS.glob("admission.yaml"):
+                for each in codecs.load_all_yaml(file.read_text("utf-8")):
+                    if each.kind != name:
+                        continue
+                    found: Any = each
+                    for hook in found.webhooks:
+                        service, hook.clientConfig.service = hook.clientConfig.service, None
+                        hook.clientConfig.url = f"https://{NODE}:{port}{service.path}"
+                    self.client.apply(found, force=True)
+        self.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "keyhole-system"}}
+        )
+        words = self._words("kube", "admission", "--name", NODE, "--port", str(port))
+        with self._log.open("ab") as log:
+            self._admission = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _words(self, *words: str) -> list[str]:
+        return [
+            "/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net",
+            "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+            "HOME=/var/lib/keyhole", "XDG_STATE_HOME=/var/lib", "XDG_RUNTIME_DIR=/run",
+            "XDG_CONFIG_HOME=/var/lib/keyhole/config", f"KUBECONFIG={self.cluster.kubeconfig}",
+            str(Path(sys.executable).parent / "keyhole"), *words,
+        ]  # fmt: skip
+
     # ── objects ───────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, *objects: dict[str, Any]) -> None:
@@ -104,7 +127,7 @@ class Estate:
         for each in objects:
             self.client.apply(codecs.from_dict(each), force=True)
 
-    def pod(self, name: str, *, stamped: bool, namespace: str = "default") -> dict[str, Any]:
+    def pod(self, name: str, *, selected: bool, namespace: str = "default") -> dict[str, Any]:
         """A pod with tools, under the strictest of the Pod Security Standards."""
         spec: dict[str, Any] = {
             "automountServiceAccountToken": False,
@@ -122,21 +145,13 @@ class Estate:
             }],
         }  # fmt: skip
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-        if stamped:
-            metadata |= {"labels": {"role": "agent"}, "annotations": {STAMP: "agents"}}
-            spec["dnsPolicy"] = "None"
-            spec["dnsConfig"] = {"nameservers": ["192.0.2.53"]}
-            spec["volumes"] = [
-                {"name": "keyhole", "csi": {"driver": "csi.keyhole.dev", "readOnly": True}}
-            ]
-            spec["containers"][0]["volumeMounts"] = [
-                {"name": "keyhole", "mountPath": "/etc/keyhole", "readOnly": True}
-            ]
+        if selected:
+            metadata["labels"] = {"role": "agent"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
-    def run(self, name: str, *, stamped: bool, namespace: str = "default") -> float:
+    def run(self, name: str, *, selected: bool, namespace: str = "default") -> float:
         """Start a pod, and wait until it runs; the seconds that it took."""
-        self.client.create(codecs.from_dict(self.pod(name, stamped=stamped, namespace=namespace)))
+        self.client.create(codecs.from_dict(self.pod(name, selected=selected, namespace=namespace)))
         return until(
             lambda: self.phase(name, namespace) == "Running", told=lambda: self.said[-3000:]
         )
@@ -187,13 +202,15 @@ class Estate:
         load(self.pid, docker_archive("keyhole.test/pause:1", pause.content(), forever), beside)
 
     def _prepare(self) -> None:
-        for file in sorted(MANIFESTS.glob("*.yaml")):
+        for file in (MANIFESTS / "crds.yaml", MANIFESTS / "driver.yaml"):
             for each in codecs.load_all_yaml(file.read_text("utf-8")):
                 self.client.apply(each, force=True)
         state = self.cluster.directory / "root/var/lib/keyhole"
         state.mkdir(parents=True, exist_ok=True)
         (state / "origin-ca.pem").write_text(self.origin.ca)
         until(self._knows_policies)
+        self._start_admission()
+        until(self._is_admitted, pause=0.1, told=lambda: self.said[-3000:])
         self.apply(
             {
                 "apiVersion": "keyhole.dev/v1alpha1", "kind": "ClusterKeyholePolicy",
@@ -202,6 +219,16 @@ class Estate:
             _secret("one", SECRET),
             self.policy("agents", POLICY),
         )  # fmt: skip
+
+    def _is_admitted(self) -> bool:
+        """Whether the API server reaches admission: a policy without a selector is refused."""
+        try:
+            self.apply(
+                self.policy("none", POLICY) | {"spec": {"podSelector": {}, "policy": POLICY}}
+            )
+        except ApiError as error:
+            return "selects no pod" in str(error)
+        return False
 
     def _knows_policies(self) -> bool:
         try:
@@ -229,6 +256,9 @@ class Estate:
         """End everything."""
         if self._agent is not None:
             self.kill_agent()
+        if self._admission is not None:
+            self._admission.kill()
+            self._admission.wait()
         self.origin.close()
         self.client.close()
         self.cluster.stop()

@@ -18,7 +18,13 @@ from lightkube.resources.core_v1 import Secret as SecretResource
 from lightkube.types import PatchType
 from msgspec import Struct, field
 
-from keyhole.app.kube.policy_files import PolicyFiles, check_cluster_wide, named_secrets
+from keyhole.app.kube.pod_admission import SEED, selecting
+from keyhole.app.kube.policy_files import (
+    PolicyFiles,
+    check_cluster_wide,
+    describe_faults,
+    named_secrets,
+)
 from keyhole.app.kube.resources import (
     ClusterKeyholePolicy,
     ClusterPolicy,
@@ -39,9 +45,6 @@ if TYPE_CHECKING:
 
 MAX_POLICIES = 4096
 """Policies of a cluster that one node keeps."""
-
-MAX_FAULTS = 16
-"""Faults of a policy that its status shows."""
 
 RETRY_SECONDS = 1.0
 """Pause before the API server is asked again after it failed."""
@@ -67,6 +70,15 @@ class HeldPolicy(Struct):
     secrets: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
 
+class KnownPod(Struct, frozen=True):
+    """A pod that a policy selects."""
+
+    pod: PodIdentity
+    seed: str
+    """Its placeholders are made of this."""
+    policy: ExaminedPolicy
+
+
 class ClusterView:
     """Policies by namespace and name."""
 
@@ -85,8 +97,8 @@ class ClusterView:
         self.known = asyncio.Event()
         """Set when the policies that there are have been read once."""
 
-    async def policy_of(self, pod: PodIdentity) -> tuple[PodIdentity, ExaminedPolicy]:
-        """The pod as the API server knows it, and the one policy that selects it. Raises Refused:
+    async def known_pod(self, pod: PodIdentity) -> KnownPod:
+        """The pod as the API server knows it, with the one policy that selects it. Raises Refused:
         a pod without exactly one valid policy does not start (I3)."""
         try:
             found = await self._client.get(Pod, pod.name, namespace=pod.namespace)
@@ -98,21 +110,17 @@ class ClusterView:
         account = found.spec.serviceAccountName if found.spec else None
         known = PodIdentity(pod.uid, pod.namespace, pod.name, account or "")
         await self.known.wait()
-        labels = metadata.labels or {}
-        selecting = [
-            held
-            for (namespace, _), held in self._held.items()
-            if namespace == pod.namespace and held.policy.selector.selects(labels)
-        ]
-        if not selecting:
+        own = [each.policy for key, each in self._held.items() if key[0] == pod.namespace]
+        chosen = selecting(own, metadata.labels or {})
+        if not chosen:
             raise Refused(f"no KeyholePolicy of {pod.namespace} selects the pod {pod.name}")
-        if len(selecting) > 1:
-            names = ", ".join(sorted(held.policy.name for held in selecting))
+        if len(chosen) > 1:
+            names = ", ".join(sorted(each.name for each in chosen))
             raise Refused(f"more than one KeyholePolicy selects the pod {pod}: {names}")
-        held = selecting[0]
+        held = self._held[pod.namespace, chosen[0].name]
         if held.examined is None:
             raise Refused(f"the KeyholePolicy {held.policy.name} is not valid: {held.faults[0]}")
-        return known, held.examined
+        return KnownPod(known, (metadata.annotations or {}).get(SEED, pod.uid), held.examined)
 
     # ── policies ──────────────────────────────────────────────────────────────────────────────────
 
@@ -204,7 +212,7 @@ class ClusterView:
         try:
             held.examined = await asyncio.to_thread(self._files.write, policy)
         except PolicyFaults as faults:
-            held.faults = tuple(each.render() for each in faults.faults)[:MAX_FAULTS]
+            held.faults = describe_faults(faults)
         except KeyholeError as error:
             held.faults = (str(error),)
         self._held[key] = held

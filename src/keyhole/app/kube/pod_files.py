@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,10 @@ from msgspec import Struct
 
 from keyhole.app.run.daemon_gateway import open_session
 from keyhole.app.setup.client_setup import (
+    BUNDLE,
+    BUNDLE_VARIABLES,
+    CA,
+    CA_VARIABLES,
     SandboxCertificates,
     SessionPlaceholders,
     build_client_setup,
@@ -30,13 +33,14 @@ from keyhole.sandbox.files.mount_plan import MountPlan, TextFile, Tmpfs, entry_b
 from keyhole.sandbox.files.trust_paths import TrustStorePaths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keyhole.app.kube.resources import PodIdentity
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
     from keyhole.control.client import ControlClient
     from keyhole.control.values import OpenedSession
+    from keyhole.policy.policy import Policy
 
 PLACE = "/etc/keyhole"
 HOME = "/home/sandbox"
@@ -50,7 +54,6 @@ class PreparedPod(Struct, frozen=True):
     ttl: float
     files: Mapping[str, bytes]
     """By their paths below the volume."""
-    variables: Mapping[str, str]
 
     def write(self, volume: Path) -> None:
         """Write the files into a volume, each in one step."""
@@ -69,16 +72,21 @@ class PreparedPod(Struct, frozen=True):
 
 
 def prepare_pod(
-    pod: PodIdentity, examined: ExaminedPolicy, places: HostPaths, client: ControlClient
+    pod: PodIdentity,
+    noise: Callable[[int], bytes],
+    examined: ExaminedPolicy,
+    places: HostPaths,
+    client: ControlClient,
 ) -> PreparedPod:
-    """Open a session for a pod. Raises Refused, ResourceUnusable."""
+    """Open a session for a pod, whose placeholders are made of `noise`. Raises Refused,
+    ResourceUnusable."""
     env = dict[str, str]()
     joined = with_presets(examined.file, env, places.home)
     intent = RunRequest(
         examined, joined, places, env, ("pod",), examined.file.directory, name=str(pod)
     )
     policy = joined.policy
-    stand_ins = SessionPlaceholders(policy, secrets.token_bytes)
+    stand_ins = SessionPlaceholders(policy, noise)
     opened = open_session(client, intent, stand_ins, ())
     certificates = None
     if inspects_tls(policy):
@@ -101,5 +109,12 @@ def prepare_pod(
         if isinstance(entry, TextFile) and not entry.target.startswith(f"{HOME}/"):
             target = GIT if entry.target == SYSTEM else entry.target
             files[os.path.relpath(target, PLACE)] = entry_bytes(entry)
-    variables = dict(kit.environment) | dict(policy.sandbox.env) | {"GIT_CONFIG_SYSTEM": GIT}
-    return PreparedPod(opened, policy.limits.ttl, files, variables)
+    return PreparedPod(opened, policy.limits.ttl, files)
+
+
+def pod_variables(policy: Policy, stand_ins: SessionPlaceholders) -> Mapping[str, str]:
+    """The variables of a pod under a policy: placeholders, and where the certificates are."""
+    variables = dict(stand_ins.environment)
+    if inspects_tls(policy):
+        variables |= dict.fromkeys(BUNDLE_VARIABLES, BUNDLE) | dict.fromkeys(CA_VARIABLES, CA)
+    return variables | dict(policy.sandbox.env) | {"GIT_CONFIG_SYSTEM": GIT}

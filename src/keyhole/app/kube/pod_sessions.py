@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from keyhole.app.kube.pod_admission import seeded_noise
 from keyhole.app.kube.pod_files import PreparedPod, prepare_pod
 from keyhole.app.kube.pod_records import PodRecord, PodRecords
 from keyhole.app.run.daemon_gateway import AttachedSession
@@ -139,11 +140,13 @@ class PodSessions:
         if session is None:
             if len(self._sessions) >= MAX_PODS:
                 raise Refused(f"{MAX_PODS} pods of this node have a door, which is the most")
-            known, examined = await self._view.policy_of(pod)
+            known = await self._view.known_pod(pod)
+            examined = known.policy
             prepared = await asyncio.to_thread(
-                prepare_pod, known, examined, self._places, self._client
-            )
-            session = PodSession(known, examined.file.path, prepared)
+                prepare_pod, known.pod, seeded_noise(known.seed), examined, self._places,
+                self._client,
+            )  # fmt: skip
+            session = PodSession(known.pod, examined.file.path, prepared)
             self._sessions[pod.uid] = session
         return session
 

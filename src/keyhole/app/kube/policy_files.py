@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from keyhole.app.setup.catalogue import FileCatalogue
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
+    from keyhole.policy.fault import PolicyFaults
     from keyhole.policy.policy import Policy
+
+MAX_FAULTS = 16
+"""Faults of a policy that are shown."""
 
 CLUSTER_WIDE = frozenset({"upstream"})
 """Tables of a ClusterKeyholePolicy: they hold for every policy of the cluster."""
@@ -59,19 +63,24 @@ class PolicyFiles:
     def write(self, policy: ClusterPolicy) -> ExaminedPolicy:
         """Check, accept and write a policy. Raises PolicyFaults, Refused."""
         path = self.path(policy)
-        # 1. What its author wrote, alone: it is a whole policy, without what no namespace says.
-        own = self._parse(path, policy.text)
-        faults = faults_in_namespace(own.file.loaded.policy)
-        if faults:
-            raise Refused("; ".join(faults))
+        # 1. What its author wrote, alone.
+        examined = self.check(policy)
         # 2. With the tables of the cluster behind it, so that lines and columns stay the author's.
-        examined = own
         if self.cluster_wide:
             examined = self._parse(path, f"{policy.text}\n{self.cluster_wide}")
         # 3. Accepted before it is there: the gateway reads it as soon as it changes.
         AcceptanceStore(self._places.trust).accept(examined)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(path, examined.file.data)
+        return examined
+
+    def check(self, policy: ClusterPolicy) -> ExaminedPolicy:
+        """Read a policy, which must be whole without the cluster's tables, and say nothing that no
+        namespace may say. Raises PolicyFaults, Refused."""
+        examined = self._parse(self.path(policy), policy.text)
+        faults = faults_in_namespace(examined.file.loaded.policy)
+        if faults:
+            raise Refused("; ".join(faults))
         return examined
 
     def _parse(self, path: Path, text: str) -> ExaminedPolicy:
@@ -91,6 +100,15 @@ class PolicyFiles:
     def remove(self, policy: ClusterPolicy) -> None:
         """The policy is gone: remove its files."""
         shutil.rmtree(self.path(policy).parent, ignore_errors=True)
+
+
+def describe_faults(faults: PolicyFaults) -> tuple[str, ...]:
+    """The faults with line and column, without the name of our file."""
+    return tuple(
+        f"{each.span.line}:{each.span.column}: {each.message}"
+        + (f" ({each.hint})" if each.hint else "")
+        for each in faults.faults[:MAX_FAULTS]
+    )
 
 
 def named_secrets(policy: Policy) -> Iterable[str]:

@@ -97,13 +97,12 @@ class ClusterPolicy(Struct, frozen=True):
     def read(cls, resource: Any) -> ClusterPolicy:  # noqa: ANN401 - an object of the API server
         """Read a resource. Raises Unparsable."""
         spec = resource.spec if isinstance(resource.spec, dict) else {}
+        return cls.of(*key_of(resource), spec, resource.metadata.generation or 0)
+
+    @classmethod
+    def of(cls, namespace: str, name: str, spec: Any, generation: int = 0) -> ClusterPolicy:  # noqa: ANN401
+        """The same of the parts of a resource. Raises Unparsable."""
         text = spec.get("policy")
         if not isinstance(text, str):
             raise Unparsable("spec.policy wants the text of a policy")
-        return cls(
-            resource.metadata.namespace,
-            resource.metadata.name,
-            PodSelector.read(spec.get("podSelector")),
-            text,
-            resource.metadata.generation or 0,
-        )
+        return cls(namespace, name, PodSelector.read(spec.get("podSelector")), text, generation)
