@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keyhole.app.daemon.workers import DEFAULT_MOST
 from keyhole.app.kube.node_settings import NodeSettings
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
+from keyhole.cli.up_foreground import serve_foreground
 from keyhole.cli.verb_context import find_host_paths
 
 if TYPE_CHECKING:
     import argparse
+
+MISSING = (
+    "keyhole kube needs Python packages that are not installed here: pip install 'keyhole[kube]'"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,19 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the part that was named."""
-    if options.action == "admission":
-        return _admission(options)
+    if importlib.util.find_spec("lightkube") is None:
+        raise CliError(MISSING)
+    return _admission(options) if options.action == "admission" else _agent(options)
+
+
+def _agent(options: argparse.Namespace) -> int:
     if os.geteuid() != 0:
         raise CliError("the agent enters pods' networks, so it is root on its node")
-    from keyhole.cli.up_foreground import serve_foreground
-
     settings = NodeSettings(options.node, options.kubelet, options.cni_socket)
-    return serve_foreground(find_host_paths(), None, settings)
+    workers = min(DEFAULT_MOST, len(os.sched_getaffinity(0)))
+    return serve_foreground(find_host_paths(), None, settings, workers)
 
 
 def _admission(options: argparse.Namespace) -> int:
-    import asyncio
-
     from keyhole.app.kube.admission_server import AdmissionSettings, serve_admission
 
     names = tuple(options.names or (f"keyhole-admission.{options.namespace}.svc",))

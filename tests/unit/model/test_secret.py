@@ -230,6 +230,8 @@ def test_the_search_for_reveal_finds_it(source: str) -> None:
         ),
         ("unsafe-env:GH_TOKEN", SecretScheme.UNSAFE_ENV, "GH_TOKEN"),
         ("login:claude", SecretScheme.LOGIN, "claude"),
+        ("kube:billing/token", SecretScheme.KUBE, "billing/token"),
+        ("kube:billing/.dockerconfigjson", SecretScheme.KUBE, "billing/.dockerconfigjson"),
     ],
 )
 def test_a_reference_names_its_source_and_what_to_read(
@@ -276,6 +278,16 @@ REFUSED = {
     "quoting": ["exec:gh 'auth", "exec:gh \\"],
     "wants a command": ["exec:''", "exec:'' x"],
     "one of claude, codex, google": ["login:Claude", "login:../claude"],
+    "NAME/KEY": [
+        "kube:billing",
+        "kube:billing/",
+        "kube:/token",
+        "kube:Billing/token",
+        "kube:../token",
+        "kube:billing/..",
+        "kube:billing/.",
+        "kube:billing/a/b",
+    ],
     "one variable": [
         "unsafe-env:$GH_TOKEN",
         "unsafe-env:GH TOKEN",

@@ -147,10 +147,10 @@ def _patch(
     variables = pod_variables(policy, stand_ins)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
-            yield from _furnish(f"/spec/{kind}/{index}", container, variables)
+            yield from _prepare_container(f"/spec/{kind}/{index}", container, variables)
 
 
-def _furnish(
+def _prepare_container(
     path: str, container: dict[str, Any], variables: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     mounts = [each for each in container.get("volumeMounts") or () if each.get("name") != VOLUME]

@@ -81,7 +81,7 @@ def prepare_pod(
     """Open a session for a pod, whose placeholders are made of `noise`. Raises Refused,
     ResourceUnusable."""
     env = dict[str, str]()
-    joined = with_presets(examined.file, env, places.home)
+    joined = with_presets(examined.file, env, places)
     intent = RunRequest(
         examined, joined, places, env, ("pod",), examined.file.directory, name=str(pod)
     )

@@ -38,7 +38,7 @@ _TRY_AGAIN_LATER = 11
 _INVALID_ENVIRONMENT, _INVALID_CONFIGURATION = 4, 7
 
 
-class PluginError(Exception):
+class _PluginError(Exception):
     """An error that the runtime shows, with its code in the specification."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -57,7 +57,7 @@ def main() -> int:
         configuration = _read_configuration()
         version = str(configuration.get("cniVersion", version))
         answer = _handle(command, configuration)
-    except PluginError as error:
+    except _PluginError as error:
         _print({"cniVersion": version, "code": error.code, "msg": f"keyhole: {error}"})
         return 1
     if answer is not None:
@@ -72,7 +72,7 @@ def _read_configuration() -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise PluginError(_INVALID_CONFIGURATION, "the configuration is not a JSON object")
+        raise _PluginError(_INVALID_CONFIGURATION, "the configuration is not a JSON object")
     return found
 
 
@@ -81,7 +81,7 @@ def _handle(command: str, configuration: dict[str, Any]) -> dict[str, Any] | Non
     if command == "ADD":
         result = configuration.get("prevResult")
         if not isinstance(result, dict):
-            raise PluginError(_INVALID_CONFIGURATION, "it must follow another plugin")
+            raise _PluginError(_INVALID_CONFIGURATION, "it must follow another plugin")
         if is_stamped(configuration):
             _ask(place, _request(command) | {"result": result})
         return result
@@ -91,12 +91,12 @@ def _handle(command: str, configuration: dict[str, Any]) -> dict[str, Any] | Non
         return None
     if command == "DEL":
         # The pod is gone whatever the agent says, and the runtime repeats a DEL that fails.
-        with contextlib.suppress(PluginError):
+        with contextlib.suppress(_PluginError):
             _ask(place, _request(command))
         return None
     if command in ("GC", "STATUS"):
         return None
-    raise PluginError(_INVALID_ENVIRONMENT, "CNI_COMMAND is not one of the specification's")
+    raise _PluginError(_INVALID_ENVIRONMENT, "CNI_COMMAND is not one of the specification's")
 
 
 def is_stamped(configuration: dict[str, Any]) -> bool:
@@ -124,7 +124,7 @@ def _request(command: str) -> dict[str, Any]:
 
 
 def _ask(place: str, request: dict[str, Any]) -> None:
-    """Ask the agent, and wait until it has done it. Raises PluginError."""
+    """Ask the agent, and wait until it has done it. Raises _PluginError."""
     try:
         with socket.socket(socket.AF_UNIX) as agent:
             agent.settimeout(ANSWER_SECONDS)
@@ -136,12 +136,12 @@ def _ask(place: str, request: dict[str, Any]) -> None:
                 data += more
         answer = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
-        raise PluginError(
+        raise _PluginError(
             _TRY_AGAIN_LATER, f"the node agent does not answer ({error}); the pod stays closed"
         ) from None
     if not isinstance(answer, dict) or answer.get("done") is not True:
         why = answer.get("why", "") if isinstance(answer, dict) else ""
-        raise PluginError(_TRY_AGAIN_LATER, str(why) or "the node agent refused the pod")
+        raise _PluginError(_TRY_AGAIN_LATER, str(why) or "the node agent refused the pod")
 
 
 def _print(value: dict[str, Any]) -> None:
