@@ -17,7 +17,7 @@ LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: setup run test stress lint fmt bench attack docs site deb trial lock clean help
+.PHONY: setup run test test-cluster cluster stress lint fmt bench attack docs site deb trial lock clean help
 
 setup: ## make .venv from the locks and see to system packages; quiet when there is nothing to do
 	@scripts/setup
@@ -28,6 +28,14 @@ run: ## show the whole idea in a minute, on this host alone
 
 test: lint ## lint, then every test but the attack battery; pure rooms must be covered whole
 	@$(CLEAN) $(BIN)/python scripts/run_tests.py
+
+cluster: ## as root, with Go: a real Kubernetes in namespaces of its own, until Ctrl-C; builds it once
+	@scripts/setup cluster
+	@$(BIN)/python -m scripts.cluster
+
+test-cluster: ## as root, with Go: the tests that need a real Kubernetes
+	@scripts/setup cluster
+	@$(CLEAN) GOFLAGS="$${GOFLAGS:-}" GOPROXY="$${GOPROXY:-}" $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster
 
 stress: setup ## the suite twice in random order: beside load, and with a clock that began a minute ago
 	@$(CLEAN) scripts/stress
@@ -96,4 +104,4 @@ clean: ## remove all that these verbs made, .venv included
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile

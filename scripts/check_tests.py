@@ -1,4 +1,5 @@
-"""Checks the plan of tests/: `unit` mirrors src/keyhole, `system` has areas, `rigs` has no tests.
+"""Checks the plan of tests/: `unit` mirrors src/keyhole, `system` has areas, `cluster` what needs a
+Kubernetes, `rigs` has no tests.
 
 Called by `make lint`. A unit test stands in the folder of its module's package and is named after
 the module: `unit/policy/test_forge.py`, or `unit/policy/test_forge_api.py` for one aspect of it. A
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-STOREYS = {"unit", "system", "rigs"}
+STOREYS = {"unit", "system", "cluster", "rigs"}
 
 SYSTEM_RIGS = {
     "cli", "clients", "compose", "containers", "daemon", "gateway.inside", "gateway.namespace",
@@ -46,7 +47,7 @@ def misplaced(root: Path) -> Iterator[str]:
                 yield f"{name}: a rig has no tests in it"
         elif path.name != "conftest.py" and not path.name.startswith("test_"):
             yield f"{name}: what tests share is in tests/rigs"
-        elif len(parts) == 2:
+        elif len(parts) == 2 and parts[0] != "cluster":
             kind = "room" if parts[0] == "unit" else "area"
             yield f"{name}: a test stands in the folder of its {kind}"
         elif parts[0] == "unit":

@@ -80,6 +80,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "up": "start the gateway that sandboxes share; return when it is ready",
         "down": "end the gateway and all its sessions; return when it is gone",
         "status": "show whether a gateway is up, what it serves, and how it is hardened",
+        "kube": "be the agent of a Kubernetes node, and write what a cluster needs",
         "health": "check whether sandboxes can work now (exit 1 when they cannot)",
         "reload": "make the gateway read all policies in use again",
     },

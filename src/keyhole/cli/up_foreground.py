@@ -17,12 +17,12 @@ from keyhole.cli.verb_context import environment
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
-    from keyhole.app.containers.door_receiver_client import ExpectedSandbox
+    from keyhole.app.containers.door_receiver_client import Expected
     from keyhole.app.setup.host_paths import HostPaths
 
 
 def serve_foreground(
-    places: HostPaths, line: int | None, expected: ExpectedSandbox | None, workers: int
+    places: HostPaths, line: int | None, expected: Expected | None, workers: int
 ) -> int:
     """Be the gateway until it is told to end. `line` is the socket to a waiting `keyhole up`."""
     env = environment()

@@ -7,6 +7,7 @@ way to its characters and is called in few places, which a test counts.
 from __future__ import annotations
 
 import enum
+import re
 import shlex
 from typing import NoReturn
 
@@ -56,6 +57,7 @@ class SecretScheme(enum.StrEnum):
     UNSAFE_ENV = "unsafe-env"
     LOGIN = "login"
     GITHUB_APP = "github-app"
+    KUBE = "kube"
 
 
 LOGINS = ("claude", "codex", "google")
@@ -67,6 +69,10 @@ MAX_LOGIN_NAME = 64
 
 MAX_APP_ID = 48
 """Characters of an app's id: a number, or a client id of 20."""
+
+_KUBE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_KUBE_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,252}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
+"""A Secret's name is a DNS subdomain; its keys are file names, and never `..`."""
 
 MAX_REFERENCE_LENGTH = 1024
 """Characters of a reference: a path or a short command line."""
@@ -149,6 +155,12 @@ def _check_app(locator: str) -> None:
         raise Unparsable("'github-app:' wants the app's id, a number, or its client id")
 
 
+def _check_kube(locator: str) -> None:
+    name, slash, key = locator.partition("/")
+    if not (_KUBE_NAME.fullmatch(name) and slash and _KUBE_KEY.fullmatch(key)):
+        raise Unparsable("a Secret of the cluster is NAME/KEY")
+
+
 def _check_nothing(locator: str) -> None:
     """A file's path is judged where it is opened."""
 
@@ -161,4 +173,5 @@ _CHECKS = {
     SecretScheme.UNSAFE_ENV: _check_variable,
     SecretScheme.LOGIN: _check_login,
     SecretScheme.GITHUB_APP: _check_app,
+    SecretScheme.KUBE: _check_kube,
 }

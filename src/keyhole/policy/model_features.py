@@ -40,6 +40,9 @@ MAX_FINDINGS = 8
 MAX_NAME = 64
 """Characters of a name that is compared in any spelling; none that a rule knows is longer."""
 
+MAX_REMEMBERED = 256
+"""Harmless values that are remembered at one place of a body (I9)."""
+
 _MODEL_FOLLOWS = ("models", "model", "deployments")
 """Segments of a path that a model's name follows."""
 
@@ -66,6 +69,9 @@ class _Node(Struct, eq=False):
     missing: list[tuple[str, BodyRule]] = field(default_factory=list)
     model: bool = False
     tokens: bool = False
+    plain: set[str] = field(default_factory=set)
+    """Values that were found to be harmless; most bodies have the same few hundreds of times."""
+    plain_members: set[str] = field(default_factory=set)
 
 
 class ModelJudge(BodyJudge):
@@ -191,8 +197,11 @@ class _Request:
                 self._models[value] = None
             if node.tokens and value is not None:
                 self._look_at_tokens(value, place)
-            for rule in node.values:
-                self._check(rule, _text_of(value), place, parent)
+            if node.values:
+                text = value if isinstance(value, str) else _text_of(value)
+                if text not in node.plain and not _is_plain(node.values, text, node.plain):
+                    for rule in node.values:
+                        self._check(rule, text, place, parent)
             if isinstance(value, dict) and (node.children or node.members):
                 self._look_into(value, node, place, waiting)
 
@@ -206,8 +215,13 @@ class _Request:
         seen: set[str] = set()
         for name, inner in value.items():
             folded = fold_name(name)
-            for rule in node.members:
-                self._check(rule, name, place, value)
+            if (
+                node.members
+                and name not in node.plain_members
+                and not _is_plain(node.members, name, node.plain_members)
+            ):
+                for rule in node.members:
+                    self._check(rule, name, place, value)
             child = node.children.get(folded)
             if child is None:
                 continue
@@ -382,6 +396,17 @@ def fold_name(name: str) -> str:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name).casefold()
     return name.replace("_", "").replace("-", "").lower()
+
+
+def _is_plain(rules: list[BodyRule], text: str, known: set[str]) -> bool:
+    """Whether no rule sees anything in a value, which is then remembered if it is short."""
+    for rule in rules:
+        named = any(_matches(patterns, text, folded=True) for _, patterns in rule.features)
+        if named or not _matches(rule.harmless, text, folded=rule.members):
+            return False
+    if len(text) <= MAX_NAME and len(known) < MAX_REMEMBERED:
+        known.add(text)
+    return True
 
 
 def _is_excused(rule: BodyRule, parent: JsonValue) -> bool:

@@ -9,8 +9,8 @@ import os
 
 
 def own_network() -> str:
-    """The network namespace that this process is in, as the kernel names it: `net:[4026531840]`."""
-    return os.readlink("/proc/self/ns/net")
+    """The network namespace that this thread is in, as the kernel names it: `net:[4026531840]`."""
+    return os.readlink("/proc/thread-self/ns/net")
 
 
 def show_root_as(uid: int, process: int) -> int:

@@ -124,6 +124,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.app.screen.watch_source": (30, "brings the log's columns; only `watch`'s full screen"),
     "keyhole.app.desktop.desktop_watch": (60, "not for time: it comes with an extra"),
     "keyhole.cli.desktop_questions": (30, "brings the policy's reader; only `watch --desktop`"),
+    "keyhole.app.kube.admission_server": (400, "not for time: it comes with an extra; only `kube`"),
     "keyhole.app.web.web_server": (150, "not for time: it comes with an extra; only `web`"),
 }
 """Each module that is imported inside a function: the milliseconds that its import takes after that

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from keyhole.model.redacted import redacted_repr
 from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.system.child import Children
+from keyhole.vault.cluster_source import ClusterSource
 from keyhole.vault.command_source import CommandSource
 from keyhole.vault.custody import admit_reading
 from keyhole.vault.file_source import FileSource
@@ -99,6 +100,7 @@ class Vault:
             SecretScheme.KEYRING: KeyringSource(ground.keyrings),
             SecretScheme.LOGIN: self._logins,
             SecretScheme.GITHUB_APP: GitHubAppSource(self._stored, ground.apps, ground.reach),
+            SecretScheme.KUBE: ClusterSource(ground.directory),
         }
 
     def fetch(self, ref: SecretRef, *, unsafe_short: bool = False) -> FetchedSecret:

@@ -59,7 +59,7 @@ def is_quick(data: bytes | bytearray) -> bool:
     """Whether `read_json` takes a few milliseconds at most."""
     if len(data) > MAX_AT_ONCE:
         return False
-    return data.count(b",") + data.count(b"[") + data.count(b"{") <= MAX_MARKS_AT_ONCE
+    return len(data) - len(data.translate(None, b",[{")) <= MAX_MARKS_AT_ONCE
 
 
 # ── at once ───────────────────────────────────────────────────────────────────────────────────────

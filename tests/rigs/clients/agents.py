@@ -79,9 +79,9 @@ class Provider:
 
 
 @contextlib.contextmanager
-def provider_of_models(directory: Path) -> Iterator[Provider]:
+def provider_of_models(directory: Path, authority: trustme.CA | None = None) -> Iterator[Provider]:
     """A provider that answers for every host of the agents."""
-    authority = trustme.CA()
+    authority = authority or trustme.CA()
     write_chain(directory / "chain.pem", authority, *HOSTS)
     log = directory / "log"
     log.touch()

@@ -135,7 +135,7 @@ def make_image(
     trees: Iterable[str] = (),
 ) -> str:
     """An image of these programs, with all that they load, and these files; its name."""
-    archive = _Tree()
+    archive = HostTree()
     for path, to in (links or {}).items():
         archive.link(path, to)
     for program in programs:
@@ -149,7 +149,9 @@ def make_image(
     return name
 
 
-class _Tree:
+class HostTree:
+    """A tree of this host's own files, as a tar archive."""
+
     def __init__(self) -> None:
         self._file = io.BytesIO()
         self._tar = tarfile.TarFile(fileobj=self._file, mode="w")

@@ -39,7 +39,7 @@ def test_this_repository_and_a_small_one_are_as_planned(tree: Path) -> None:
         ("tests/unit/test_forge.py", "", "in the folder of its room"),
         ("tests/unit/policy/making.py", "", "what tests share is in tests/rigs"),
         ("tests/system/test_server.py", "", "in the folder of its area"),
-        ("tests/old/test_forge.py", "", "tests/ has rigs, system, unit"),
+        ("tests/old/test_forge.py", "", "tests/ has cluster, rigs, system, unit"),
         ("tests/rigs/git/test_server.py", "", "a rig has no tests in it"),
         ("tests/unit/policy/test_forge.py", "from tests.rigs.git.server import X", "a system test"),
         ("tests/unit/policy/test_forge.py", "from tests.rigs.git import server", "a system test"),

@@ -234,6 +234,8 @@ def test_the_search_for_reveal_finds_it(source: str) -> None:
         ("login:claude", SecretScheme.LOGIN, "claude"),
         ("github-app:12345", SecretScheme.GITHUB_APP, "12345"),
         ("login:my-tracker.2", SecretScheme.LOGIN, "my-tracker.2"),
+        ("kube:billing/token", SecretScheme.KUBE, "billing/token"),
+        ("kube:billing/.dockerconfigjson", SecretScheme.KUBE, "billing/.dockerconfigjson"),
     ],
 )
 def test_a_reference_names_its_source_and_what_to_read(
@@ -282,6 +284,16 @@ REFUSED = {
     "the app's id": ["github-app:a/b", "github-app:" + "1" * 49, "github-app:é"],
     "small letters": ["login:Claude", "login:CODEX"],
     "the name of a login": ["login:../claude", "login:.x", "login:a b", "login:" + "x" * 65],
+    "NAME/KEY": [
+        "kube:billing",
+        "kube:billing/",
+        "kube:/token",
+        "kube:Billing/token",
+        "kube:../token",
+        "kube:billing/..",
+        "kube:billing/.",
+        "kube:billing/a/b",
+    ],
     "one variable": [
         "unsafe-env:$GH_TOKEN",
         "unsafe-env:GH TOKEN",

@@ -13,7 +13,7 @@ from keyhole.model.path import RequestPath
 from keyhole.policy.disclose import disclose
 from keyhole.policy.explain import Explanation, explain, explain_body
 from keyhole.policy.fault import PolicyFaults
-from keyhole.policy.model_features import fold_name
+from keyhole.policy.model_features import MAX_REMEMBERED, fold_name
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import RequestTarget, parse_target
@@ -596,3 +596,13 @@ def test_the_agent_and_the_person_read_what_is_open_and_closed() -> None:
     whole = book('[services.thinker]\nsecret = "store:x"\nfeatures = ["web-search"]').policy
     assert not any("keeps closed" in line.text for line in summarise(whole))
     assert json.loads(disclose(book("").policy))["services"] == []
+
+
+def test_only_a_few_short_values_are_remembered() -> None:
+    """I9: what the sandbox sends would fill the gateway's memory otherwise."""
+    service, picture = model_service("openai"), "data:image/png;base64,"
+    for n in range(MAX_REMEMBERED + 10):
+        parts = [{"type": "image_url", "image_url": {"url": f"{picture}{n}"}}]
+        body = chat(messages=[{"role": "user", "content": parts}])
+        assert judged(service, CHAT, body).allowed
+    assert judged(service, CHAT, part(type="image_url", image_url=picture + "x" * 99)).allowed

@@ -49,7 +49,11 @@ def test_every_source_is_there(world: World) -> None:
     world.write(
         "home/.claude/.credentials.json", f'{{"claudeAiOauth": {{"accessToken": "{VALUE}"}}}}'
     )
-    texts = ["file:~/key", "store:a", "unsafe-env:TOKEN", "keyring:a/b", printed, "login:claude"]
+    world.write("project/secrets/a/token")
+    texts = [
+        "file:~/key", "store:a", "unsafe-env:TOKEN", "keyring:a/b", printed, "login:claude",
+        "kube:a/token",
+    ]  # fmt: skip
     vault = world.vault()
     for text in texts:
         assert vault.fetch(ref(text)).secret.reveal() == VALUE

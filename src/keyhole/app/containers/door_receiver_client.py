@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -26,6 +26,15 @@ STARTING = "the gateway starts"
 ENDED = "the door receiver has ended, and with it the gateway"
 
 
+class Expected(Protocol):
+    """Sandboxes that others make, with the program that receives their doors."""
+
+    module: ClassVar[str]
+
+    def written(self, places: HostPaths) -> bytes:
+        """The first message to that program."""
+
+
 class ExpectedSandbox(Struct, frozen=True):
     """A sandbox that another tool makes: the directories for its door and for its files."""
 
@@ -35,6 +44,9 @@ class ExpectedSandbox(Struct, frozen=True):
     """The directory in which `etc` and `kit` are written, which the sandbox mounts read-only."""
     policy: Path
     """The policy that was accepted when the gateway was started."""
+
+    module: ClassVar[str] = "keyhole.app.containers.door_receiver"
+    """The program that receives its door."""
 
     def written(self, places: HostPaths) -> bytes:
         """The message to the door receiver, which is sent first and once."""
@@ -63,11 +75,11 @@ class DoorReceiverClient:
 
     @classmethod
     def start(
-        cls, expected: ExpectedSandbox, places: HostPaths, env: Mapping[str, str]
+        cls, expected: Expected, places: HostPaths, env: Mapping[str, str]
     ) -> DoorReceiverClient:
         """Start the process and send it its directories; it then waits."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        start_child("keyhole.app.containers.door_receiver", (theirs,), env)
+        start_child(expected.module, (theirs,), env)
         ours.send(expected.written(places))
         return cls(ours)
 

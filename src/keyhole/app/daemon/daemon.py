@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
-    from keyhole.app.containers.door_receiver_client import ExpectedSandbox
+    from keyhole.app.containers.door_receiver_client import Expected
     from keyhole.app.session.session_register import OrphanedSession
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.socket_directory import SocketClaim
@@ -60,7 +60,7 @@ class DaemonSettings(Struct, frozen=True):
     """Prints a line for the person who started it, or for its log."""
     ask: Ask | None
     """Asks for the store's passphrase, until it is ready."""
-    expected: ExpectedSandbox | None = None
+    expected: Expected | None = None
     """A sandbox that another tool makes and that will register its door."""
     turned: Callable[[], None] = lambda: None
     """Called regularly while a data plane responds: for a service manager's watchdog."""

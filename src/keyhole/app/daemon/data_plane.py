@@ -123,7 +123,7 @@ class ControlProcessLink:
         if kind == "asked":
             self._send({kind: value})
         elif len(self._unsent) < MAX_UNSENT:
-            # Each call would wake the control process: 200 a second cost a tenth of the requests.
+            # Each call would wake the control process.
             self._unsent.send_later(frame_message(json.dumps({kind: value}).encode()))
 
     def lack(self) -> None:

@@ -101,13 +101,13 @@ def holder_image_key(programs: HolderPrograms) -> str:
     return digest.hexdigest()[:16]
 
 
-def build_holder_image(programs: HolderPrograms) -> bytes:
-    """The image's files as a tar archive.
+def build_holder_image(programs: HolderPrograms, further: tuple[str, ...] = ()) -> bytes:
+    """The image's files as a tar archive, with these further modules.
 
     Raises ResourceUnusable when this host cannot provide them.
     """
     loader = loader_of(programs.interpreter)
-    modules = modules_of(programs.interpreter, _INSIDE)
+    modules = modules_of(programs.interpreter, (*_INSIDE, *further))
     shared = [f for f in modules.values() if not f.endswith(".py")]
     libraries: dict[str, str] = {}
     for program in (programs.interpreter, programs.nft, *shared):

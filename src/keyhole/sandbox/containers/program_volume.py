@@ -22,10 +22,10 @@ _KEY = "key"
 """The file that is written last: the digest of the others."""
 
 
-def fill_program_volume(directory: Path, nft: str) -> None:
-    """Write the present programs into the directory, and remove everything else. Raises OSError,
-    ResourceUnusable."""
-    archive = holder_image.build_holder_image(holder_image.HolderPrograms.of(nft))
+def fill_program_volume(directory: Path, nft: str, further: tuple[str, ...] = ()) -> None:
+    """Write the present programs, with these further modules, into the directory, and remove
+    everything else. Raises OSError, ResourceUnusable."""
+    archive = holder_image.build_holder_image(holder_image.HolderPrograms.of(nft), further)
     # By a digest of all files: a later image may have a newer library and the same interpreter.
     key = hashlib.sha256(archive).hexdigest()
     try:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -125,7 +125,8 @@ class Provider(BaseHTTPRequestHandler):
         asked = self._asked()
         given = next((self.headers[name] for name in CREDENTIALS if self.headers[name]), "")
         with Path(LOG).open("a") as file:
-            file.write(json.dumps({"path": path, "credential": given}) + "\n")
+            said = {"path": path, "credential": given, "tools": asked.get("tools")}
+            file.write(json.dumps(said) + "\n")
         if self.headers["upgrade"]:
             self._answer(426, "text/plain", b"")
         elif path.endswith("/v1/messages"):

@@ -1,0 +1,1 @@
+"""Kubernetes: the node agent, which gives the pods that a policy selects their door."""

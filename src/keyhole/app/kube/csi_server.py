@@ -1,0 +1,159 @@
+"""The volume of a pod, served to the kubelet as a CSI driver for inline volumes.
+
+The kubelet asks for it before it starts anything of the pod, and says for which pod: its word, not
+the pod's (I5). The files are in memory; the kubelet mounts them read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc import aio
+
+from keyhole import __version__
+from keyhole.app.kube.csi_messages import MESSAGES
+from keyhole.app.kube.resources import PodIdentity
+from keyhole.model.errors import KeyholeError
+from keyhole.system import syscalls
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from keyhole.app.kube.pod_sessions import PodSessions
+
+DRIVER = "csi.keyhole.dev"
+_IDENTITY, _NODE = "csi.v1.Identity", "csi.v1.Node"
+_REGISTRATION = "pluginregistration.Registration"
+_POD = "csi.storage.k8s.io/"
+_VOLUMES = "/pods/"
+
+
+class CsiServer:
+    """Serves the kubelet on two sockets: the driver's, and the one by which it is registered."""
+
+    def __init__(self, kubelet: Path, node: str, sessions: PodSessions) -> None:
+        self._kubelet = kubelet
+        self._socket = kubelet / "plugins" / DRIVER / "csi.sock"
+        self._registration = kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
+        self._node = node
+        self._sessions = sessions
+
+    async def serve(self) -> None:
+        """Serve until it is cancelled."""
+        driver = self._server(
+            self._socket,
+            {
+                _IDENTITY: {
+                    "GetPluginInfo": ("Empty", self._info),
+                    "GetPluginCapabilities": ("Empty", self._nothing),
+                    "Probe": ("Empty", self._nothing),
+                },
+                _NODE: {
+                    "NodeGetInfo": ("Empty", self._node_info),
+                    "NodeGetCapabilities": ("Empty", self._nothing),
+                    "NodePublishVolume": ("PublishRequest", self._publish),
+                    "NodeUnpublishVolume": ("UnpublishRequest", self._unpublish),
+                },
+            },
+        )
+        registration = self._server(
+            self._registration,
+            {
+                _REGISTRATION: {
+                    "GetInfo": ("Empty", self._register),
+                    "NotifyRegistrationStatus": ("RegistrationStatus", self._nothing),
+                }
+            },
+        )
+        await driver.start()
+        await registration.start()
+        try:
+            await asyncio.gather(driver.wait_for_termination(), registration.wait_for_termination())
+        finally:
+            await driver.stop(0)
+            await registration.stop(0)
+
+    def _server(
+        self,
+        path: Path,
+        services: dict[str, dict[str, tuple[str, Callable[[Any, Any], Awaitable[Any]]]]],
+    ) -> aio.Server:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        server = aio.server()
+        for service, methods in services.items():
+            handlers = {
+                name: grpc.unary_unary_rpc_method_handler(
+                    answer,
+                    request_deserializer=MESSAGES[request].FromString,
+                    response_serializer=lambda message: message.SerializeToString(),
+                )
+                for name, (request, answer) in methods.items()
+            }
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
+        server.add_insecure_port(f"unix://{path}")
+        return server
+
+    async def _nothing(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        return MESSAGES["Empty"]()
+
+    async def _info(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        return MESSAGES["PluginInfo"](name=DRIVER, vendor_version=__version__)
+
+    async def _node_info(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        return MESSAGES["NodeInfo"](node_id=self._node)
+
+    async def _register(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        return MESSAGES["Registration"](
+            type="CSIPlugin", name=DRIVER, endpoint=str(self._socket),
+            supported_versions=["1.0.0"],
+        )  # fmt: skip
+
+    async def _publish(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        given = {each.key: each.value for each in request.volume_context}
+        pod = PodIdentity(
+            given.get(f"{_POD}pod.uid", ""),
+            given.get(f"{_POD}pod.namespace", ""),
+            given.get(f"{_POD}pod.name", ""),
+        )
+        target = self._checked(request.target_path, pod.uid)
+        try:
+            await asyncio.to_thread(_mount, target)
+            await self._sessions.publish(pod, target)
+        except (KeyholeError, OSError) as error:
+            await asyncio.to_thread(_unmount, target)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return MESSAGES["Empty"]()
+
+    async def _unpublish(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        target = self._checked(request.target_path, "")
+        await asyncio.to_thread(_unmount, target)
+        return MESSAGES["Empty"]()
+
+    def _checked(self, path: str, uid: str) -> Path:
+        """The kubelet's directory for this pod's volumes, and nothing else of the node."""
+        place = f"{self._kubelet}{_VOLUMES}{uid}"
+        if not path.startswith(place) or ".." in path.split("/"):
+            raise ValueError(f"{path} is no volume of a pod")
+        return Path(path)
+
+
+def _mount(target: Path) -> None:
+    """A tree in memory at the volume's place; the second of two calls changes nothing."""
+    target.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not os.path.ismount(target):
+        syscalls.mount_tmpfs(str(target))
+        os.chmod(target, 0o755)  # noqa: S103 - the pod reads it
+
+
+def _unmount(target: Path) -> None:
+    if os.path.ismount(target):
+        syscalls.detach_mount(str(target))
+    if target.is_dir():
+        target.rmdir()

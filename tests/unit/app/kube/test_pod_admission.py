@@ -1,0 +1,147 @@
+"""Pods at admission: which are stamped, and which are refused (I2, I3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from keyhole.app.kube.pod_admission import (
+    SEED,
+    VOLUME,
+    admit_change,
+    admit_pod,
+    check_pod,
+    objections,
+    seeded_noise,
+    selecting,
+)
+from keyhole.app.kube.resources import ClusterPolicy
+from keyhole.sandbox.pods.cni_plugin import STAMP
+from tests.rigs.policies import loaded
+
+TEXT = """
+[services.own]
+hosts  = ["own.example"]
+inject = { header = "Authorization", value = "Bearer {secret}" }
+secret = "kube:own/token"
+env    = ["OWN_KEY"]
+allow  = ["GET /**"]
+"""
+
+
+def named(name: str, **labels: str) -> ClusterPolicy:
+    spec = {"podSelector": {"matchLabels": labels}, "policy": TEXT}
+    return ClusterPolicy.of("team", name, spec)
+
+
+AGENTS = named("agents", role="agent")
+
+
+def pod(**spec: object) -> dict[str, Any]:
+    container = {"name": "main", "image": "tools", "env": [{"name": "LANG", "value": "C"}]}
+    return {
+        "metadata": {"labels": {"role": "agent"}, "annotations": {"note": "mine"}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def patched(given: dict[str, Any]) -> dict[str, Any]:
+    """The values of the patch, by their paths."""
+    admission = admit_pod(given, [AGENTS], loaded(TEXT).policy, "seed")
+    assert admission.allowed, admission.why
+    return {each["path"]: each["value"] for each in admission.patch}
+
+
+def test_a_selected_pod_gets_stamp_volume_and_placeholders_i1() -> None:
+    values = patched(pod())
+    assert values["/metadata/annotations"] == {"note": "mine", STAMP: "agents", SEED: "seed"}
+    assert values["/spec/volumes"][-1]["csi"]["driver"] == "csi.keyhole.dev"
+    assert values["/spec/containers/0/volumeMounts"][-1]["mountPath"] == "/etc/keyhole"
+    env = {each["name"]: each["value"] for each in values["/spec/containers/0/env"]}
+    assert env["LANG"] == "C", "its own stay"
+    assert env["SSL_CERT_FILE"] == "/etc/keyhole/bundle.pem"
+    assert "keyhole" in env["OWN_KEY"], "a placeholder"
+
+
+def test_placeholders_follow_from_the_seed() -> None:
+    assert patched(pod()) == patched(pod())
+    assert seeded_noise("a")(16) != seeded_noise("b")(16)
+    noise = seeded_noise("a")
+    assert noise(16) != noise(16)
+
+
+def test_a_volume_of_that_name_is_replaced_i2() -> None:
+    given = pod(volumes=[{"name": VOLUME, "emptyDir": {}}])
+    given["spec"]["containers"][0]["volumeMounts"] = [{"name": VOLUME, "mountPath": "/x"}]
+    values = patched(given)
+    assert [each["name"] for each in values["/spec/volumes"]] == [VOLUME]
+    assert len(values["/spec/containers/0/volumeMounts"]) == 1
+
+
+def test_a_pod_that_no_policy_selects_passes_as_it_is() -> None:
+    admission = admit_pod(pod(hostNetwork=True), [], None, "seed")
+    assert admission.allowed
+    assert not admission.patch
+
+
+def test_two_policies_or_an_invalid_one_refuse_i3() -> None:
+    other = named("others", role="agent")
+    assert selecting([AGENTS, other], {"role": "agent"}) == [AGENTS, other]
+    assert "more than one" in admit_pod(pod(), [AGENTS, other], loaded(TEXT).policy, "seed").why
+    assert "not valid" in admit_pod(pod(), [AGENTS], None, "seed").why
+
+
+def _contained(**context: object) -> dict[str, Any]:
+    given = pod()
+    given["spec"]["initContainers"] = [{"name": "first", "securityContext": context}]
+    return given
+
+
+WAYS = [
+    pod(hostNetwork=True),
+    pod(hostPID=True),
+    pod(hostIPC=True),
+    pod(volumes=[{"name": "node", "hostPath": {"path": "/"}}]),
+    _contained(privileged=True),
+    _contained(capabilities={"add": ["NET_ADMIN"]}),
+    pod(ephemeralContainers=[{"name": "debug", "securityContext": {"privileged": True}}]),
+    pod(containers=[{"name": "main", "ports": [{"containerPort": 1, "hostPort": 1}]}]),
+]
+
+
+@pytest.mark.parametrize("given", WAYS)
+def test_what_leads_around_a_door_is_refused_i2(given: dict[str, Any]) -> None:
+    assert not list(objections(pod())), "the control"
+    assert not admit_pod(given, [AGENTS], loaded(TEXT).policy, "seed").allowed
+    given["metadata"]["annotations"] = {STAMP: "agents"}
+    assert not check_pod(given, [AGENTS]).allowed
+
+
+def test_a_further_network_is_refused_i2() -> None:
+    given = pod()
+    given["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] = "lan"
+    assert "further network" in admit_pod(given, [AGENTS], loaded(TEXT).policy, "seed").why
+
+
+def test_a_stamp_is_there_where_a_policy_selects_and_nowhere_else_i3() -> None:
+    stamped, plain = pod(), pod()
+    stamped["metadata"]["annotations"][STAMP] = "agents"
+    assert check_pod(stamped, [AGENTS]).allowed
+    assert not check_pod(plain, [AGENTS]).allowed
+    assert not check_pod(stamped, []).allowed
+    assert check_pod(plain, []).allowed
+    assert not check_pod(stamped, [AGENTS, named("others", role="agent")]).allowed
+
+
+def test_a_stamp_is_neither_taken_nor_given_by_a_change_i2() -> None:
+    plain, stamped = pod(), pod()
+    stamped["metadata"]["annotations"] |= {STAMP: "agents", SEED: "seed"}
+    assert admit_change(plain, plain, [AGENTS]).allowed
+    assert admit_change(stamped, stamped, [AGENTS]).allowed
+    assert not admit_change(stamped, plain, [AGENTS]).allowed
+    assert not admit_change(plain, stamped, [AGENTS]).allowed
+    relabelled = stamped | {"metadata": stamped["metadata"] | {"labels": {"role": "other"}}}
+    assert "another KeyholePolicy" in admit_change(stamped, relabelled, [AGENTS]).why
+    debugged = stamped | {"spec": stamped["spec"] | {"hostNetwork": True}}
+    assert not admit_change(stamped, debugged, [AGENTS]).allowed
