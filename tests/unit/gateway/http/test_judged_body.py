@@ -145,18 +145,28 @@ def test_a_body_may_be_rewritten_or_answered(judges: list[Words]) -> None:
     "lines",
     [
         ["Content-Type: text/plain"],
-        [],
         [JSON, "Content-Encoding: gzip"],
         ["Content-Type: multipart/form-data; boundary=x"],
         ["Content-Type: application/json; charset=utf-16"],
     ],
-    ids=["a type that lies", "no type", "encoded", "parts", "another charset"],
+    ids=["a type that lies", "encoded", "parts", "another charset"],
 )
 def test_a_body_that_cannot_be_read_is_refused(judges: list[Words], lines: list[str]) -> None:
     """I3."""
     one = talk()
     assert one.asks(post("/judged", said("send"), *lines)) == b""
     assert (one.answer("POST").status, one.reasons) == (403, ["body-unjudged"])
+
+
+def test_a_body_without_a_type_is_read_as_json_or_refused_i3(judges: list[Words]) -> None:
+    """As boto3 sends it. What is not JSON is not sent, and neither is JSON that the judge refuses."""
+    one = talk()
+    assert one.asks(post("/judged", said("send"))) != b""
+    assert one.told(ok(b"fine")).status == 200
+    for body in (b"word=send", said("no")):
+        assert one.asks(post("/judged", body)) == b""
+        assert one.answer("POST").status == 403
+    assert one.reasons == ["rule", "body-unjudged", "feature-closed"]
 
 
 def test_a_long_body_waits_in_a_file_and_is_sent_whole(judges: list[Words]) -> None:
