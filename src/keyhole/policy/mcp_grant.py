@@ -21,6 +21,10 @@ MAX_NAME = 1024
 """Characters of a name, URI or argument that is compared with a pattern: more than any server has,
 and less than the reader of large bodies keeps of a text."""
 
+MAX_TEMPLATE_PARTS = 64
+"""Parts of a URI template, between `/`, `?` and `#`: each is compared with each part of a pattern,
+and a list has a thousand templates (I12)."""
+
 MAX_TOOLS = 1024
 """Tools of one server that are remembered; the largest servers have a few hundred."""
 
@@ -164,6 +168,8 @@ class McpGrant(Struct, frozen=True):
         # `{name}` stands for a part; `{+name}`, `{/name}`, `{?name}` and the like for any parts.
         plain, operator, _ = _VARIABLE.sub("*", template).partition("{")
         parts = tuple(_PARTS.split(plain))
+        if len(parts) > MAX_TEMPLATE_PARTS:
+            return False
         shape = Glob((*parts[:-1], "**") if operator else parts)
         return any(each.parts.overlaps(shape) for each in self.resources)
 

@@ -387,12 +387,15 @@ def compile_rules(api: ModelApi) -> _Node:
     return root
 
 
-@functools.lru_cache(maxsize=4096)
 def fold_name(name: str) -> str:
     """A member's name as readers may take it that know `inputText` and `input_text` as one, or do
     not look at its case."""
-    if len(name) > MAX_NAME:
-        return name
+    # Attack: names of half a megabyte, of which the cache would keep thousands (I9).
+    return _fold_short(name) if len(name) <= MAX_NAME else name
+
+
+@functools.lru_cache(maxsize=4096)
+def _fold_short(name: str) -> str:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name).casefold()
     return name.replace("_", "").replace("-", "").lower()

@@ -11,9 +11,10 @@ import gzip
 import hashlib
 import json
 import zlib
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
@@ -71,20 +72,49 @@ from keyhole.model.errors import (
 )
 from keyhole.model.glob import fold
 from keyhole.model.host import Host
+from keyhole.model.https_url import HttpsUrl
 from keyhole.model.path import RequestPath
 from keyhole.model.query import parse_query
 from keyhole.model.ref import Ref
 from keyhole.model.repository import Forge, Repository
 from keyhole.model.text import check_marks, visible
 from keyhole.model.toml import parse_toml
+from keyhole.policy.body import BodyFacts, read_facts
+from keyhole.policy.explain import explain_body
+from keyhole.policy.forge_writes import find_write
+from keyhole.policy.graphql.answer import GraphqlAnswer
+from keyhole.policy.graphql.document import read_operation
+from keyhole.policy.graphql.learnt_ids import LearntIds
+from keyhole.policy.graphql.selection import FieldSelection, SelectionResolver
+from keyhole.policy.graphql.table import github_table
+from keyhole.policy.mcp.answers import McpAnswer
+from keyhole.policy.mcp.capabilities import strip_capabilities
+from keyhole.policy.mcp.memory import McpMemory
+from keyhole.policy.mcp.messages import Message, MessageKind, check_names
+from keyhole.policy.mcp.mirrored_fields import check_mirrored
+from keyhole.policy.mcp.raw_messages import (
+    RawMessage,
+    read_list,
+    read_part,
+    read_table,
+    read_value,
+)
+from keyhole.policy.mcp.raw_messages import check_marks as check_json_marks
+from keyhole.policy.mcp.server_messages import ServerFilter
+from keyhole.policy.mcp_grant import McpGrant, ToolGrant, read_resource
+from keyhole.policy.model_features import find_api, fold_name
 from keyhole.policy.recorded_use import read_use
 from keyhole.policy.request import decide_query
+from keyhole.policy.rulebook import Rulebook
+from keyhole.policy.target import RequestTarget, parse_target
 from keyhole.system.https import AnswerReader
 from keyhole.system.symlinks import follow
 from keyhole.system.walk import LinkInPath
 from keyhole.wire import dns
 from keyhole.wire.client_flight import ClientFlight
 from keyhole.wire.client_hello import HelloReader
+from keyhole.wire.client_messages import ClientMessages, write_text
+from keyhole.wire.event_stream import EventStreamReader, escape_breaks
 from keyhole.wire.git_delta import apply_delta, read_size
 from keyhole.wire.git_object import ObjectKind, parse_commit, parse_tag, parse_tree
 from keyhole.wire.git_refs import AdvertisementRewriter
@@ -107,12 +137,23 @@ from keyhole.wire.pack import MemorySource, Pack
 from keyhole.wire.pkt_line import PacketReader, read_packets
 from keyhole.wire.receive_pack import PushReader, ReportReader
 from keyhole.wire.signable_commit import parse_signable
+from keyhole.wire.strict_json import is_quick, read_json_in_slices
+from keyhole.wire.strict_json import read_json as read_strict_json
 from keyhole.wire.upload_pack import PackReader, RefsReader, read_abilities, read_fetch
-from keyhole.wire.websocket import ClientFrames, FrameReader, valid_key
+from keyhole.wire.websocket import (
+    ClientFrames,
+    FrameReader,
+    read_frame_length,
+    unmask,
+    valid_key,
+)
 from tests.rigs.bounded import growth
 from tests.rigs.bounded.entries import entries
+from tests.rigs.git.github_escapes import WIDGETS
 from tests.rigs.http import http2 as frames2
 from tests.rigs.inject.events import NOON, chain, event_signer
+from tests.rigs.models.requests import facts_of, model_service
+from tests.rigs.policies import book
 from tests.rigs.policy.trying import try_all, update
 from tests.rigs.wire.hellos import extension, hello, plain_body, vector
 from tests.rigs.wire.packing import History, PackWriter, Upstream, copy, insert, number
@@ -121,6 +162,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from keyhole.http.http2 import Http2Machine
+    from keyhole.policy.policy import Service
 
     Attack = tuple[int, Callable[[int], Callable[[], object]], float]
     """Bytes of the smallest input, what is done with an input of a size, and the seconds that a
@@ -525,6 +567,191 @@ def _request(*rows: bytes) -> bytes:
     return b"\r\n".join((b"GET / HTTP/1.1", b"Host: ok.example", *rows))
 
 
+NESTED = (
+    repeated(b"["),
+    repeated(b'{"a":'),
+    repeated(b"[],", b"[", b"0]"),
+    lambda n: json.dumps(dict.fromkeys(map(str, range(n // 12)), 0)).encode(),
+)
+JSON_ATTACKS = (
+    *NESTED,
+    repeated(b"0,", b"[", b"0]"),
+    repeated(b"1" * 64 + b",", b"[", b"0]"),
+    repeated(b"1"),
+    repeated(b"1e", b"["),
+    repeated(b" ", b"["),
+    repeated(b"a", b'"', b'"'),
+    repeated(b"a", b'"'),
+    repeated(b"\\"),
+    repeated(b'\\"', b'"', b'"'),
+    repeated(b"\\ud83d\\ude00", b'"', b'"'),
+    repeated(b"\\ud83d", b'"', b'"'),
+    repeated(b"\xf0\x9f\x98\x80", b'"', b'"'),
+    repeated(b'"",', b"[", b'""]'),
+    repeated(b'"%b",' % (b"a" * 1025), b"[", b'""]'),
+    repeated(b'"\\n",', b"[", b'""]'),
+    repeated(b'"a":0,', b"{", b'"b":0}'),
+)
+
+
+def in_slices(data: bytes) -> None:
+    for _ in read_json_in_slices(data):
+        pass
+
+
+class Messages:
+    """A client's WebSocket, each message of which is taken."""
+
+    def __init__(self) -> None:
+        self._messages = ClientMessages(1 << 24)
+
+    def feed(self, data: bytes) -> None:
+        self._messages.feed(data)
+        while self._messages.take() is not None:
+            pass
+
+
+@cache
+def _facts() -> BodyFacts:
+    return facts_of(model_service("openai"), "/v1/responses")
+
+
+def _find_api(path: str) -> object:
+    return find_api(_facts().host, "POST", RequestPath.parse(path))
+
+
+@cache
+def _model() -> tuple[Rulebook, RequestTarget]:
+    target = parse_target(("https://api.openai.com/v1/responses",), "POST")
+    assert isinstance(target, RequestTarget)
+    return Rulebook(msgspec.structs.replace(book("").policy, services=(_service(),))), target
+
+
+def _service() -> Service:
+    return model_service("openai", 'models = ["a*b*c"]\nmax_tokens = 9')
+
+
+def _explain(body: bytes) -> object:
+    return explain_body(*_model(), body)
+
+
+def _model_body(unit: str, before: str, after: str) -> Callable[[int], bytes]:
+    """A body for a model, of which such parts are a list."""
+    return lambda n: (before + ",".join([unit] * (n // len(unit))) + after).encode()
+
+
+ISSUES = f"{{ {WIDGETS} {{ id issues(first:100) {{ nodes {{ id title parent {{ id }} }} }} }} }}"
+ACTORS = f"{{ {WIDGETS} {{ issues(first:100) {{ nodes {{ author {{ login }} }} }} }} }}"
+
+
+@cache
+def _tree(document: str) -> FieldSelection:
+    operation = read_operation(github_table(), {"query": document})
+    return SelectionResolver(github_table(), operation).resolve()
+
+
+def _graphql(document: str = ISSUES) -> GraphqlAnswer:
+    granted = {Repository.parse(Forge.GITHUB, "acme/widgets")}
+    answer = GraphqlAnswer(github_table(), _tree(document), granted, LearntIds())
+    answer.begin(200, {})
+    return answer
+
+
+def _answered(data: bytes) -> bytes:
+    answer = _graphql()
+    return answer.feed(data) + answer.end()
+
+
+def _nodes(node: Callable[[int], object], size: int) -> Callable[[int], bytes]:
+    """An answer with nodes that have about this size each."""
+
+    def make(n: int) -> bytes:
+        issues = {"nodes": [node(i) for i in range(n // size)]}
+        repository = {"keyhole_name": "acme/widgets", "issues": issues}
+        return json.dumps({"data": {"repository": repository}}).encode()
+
+    return make
+
+
+def _issue(number: int) -> dict[str, Any]:
+    within = {"keyhole_name": f"acme/{'widgets' if number % 2 else number}"}
+    return {"id": f"I_{number}", "title": "t", "keyhole_in": within, "parent": None}
+
+
+def _read_answer(document: str) -> Callable[[bytes], object]:
+    """Decodes it each time: an answer is changed where it is read."""
+    return lambda data: _graphql(document).read(msgspec.json.decode(data))
+
+
+def _actor(number: int) -> dict[str, Any]:
+    author = {"keyhole_type": f"Type{number}", "login": "x"}
+    return {"keyhole_in": {"keyhole_name": "acme/widgets"}, "author": author}
+
+
+@cache
+def _interface() -> FieldSelection:
+    below = _tree(ACTORS).fields["repository"].below
+    for name in ("issues", "nodes", "author"):
+        assert below is not None
+        below = below.fields[name].below
+    assert below is not None
+    return below
+
+
+MCP_GRANT = McpGrant(
+    tools=(ToolGrant("*a*b"), ToolGrant("list_*")),
+    resources=(read_resource("docs://guide/**"), read_resource("**")),
+    prompts=("*a*b",),
+)
+PARAMS = frozenset({"name"})
+
+
+def _filter_messages(data: bytes) -> bytes:
+    return ServerFilter(MCP_GRANT, McpMemory(MCP_GRANT), lambda _: None).filter(data)
+
+
+def _mcp(media: str) -> McpAnswer:
+    memory = McpMemory(MCP_GRANT)
+    answer = McpAnswer(ServerFilter(MCP_GRANT, memory, lambda _: None), memory, ())
+    answer.begin(200, {"content-type": media})
+    return answer
+
+
+def _mirrored(case: tuple[dict[str, str], dict[str, Any]]) -> None:
+    fields, arguments = case
+    params: dict[str, Any] = {"name": "a", "arguments": arguments}
+    check_mirrored(fields, [Message(MessageKind.REQUEST, 1, "tools/call", params)])
+
+
+MCP_RESULT = '{"jsonrpc":"2.0","id":1,"result":{'
+MCP_ATTACKS = (
+    repeated(b"["),
+    repeated(b"{},", b"[", b"{}]"),
+    repeated(b'{"jsonrpc":"2.0","id":1,"result":'),
+    repeated(b" "),
+    *(
+        _model_body(unit, f'{MCP_RESULT}"{kind}":[', "]}}")
+        for kind, unit in (
+            ("tools", '{"name":"list_x","inputSchema":{"b":1,"a":[[]]}}'),
+            ("tools", '{"name":"%s"}' % ("a" * 1000)),
+            ("tools", "{}"),
+            ("prompts", '{"name":"%s"}' % ("a" * 1000)),
+            ("resources", '{"uri":"docs://guide%s"}' % ("/a" * 480)),
+            ("resourceTemplates", '{"uriTemplate":"docs://guide%s"}' % ("/{a}" * 15)),
+            ("resourceTemplates", '{"uriTemplate":"%s"}' % ("{" * 1000)),
+            ("resourceTemplates", '{"uriTemplate":"%s"}' % ("*/" * 30)),
+        )
+    ),
+    lambda n: f'{MCP_RESULT}"tools":[{{"name":"list_x","description":"{"a" * n}"}}]}}}}'.encode(),
+    lambda n: json.dumps(
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "result": {"inputRequests": {str(i): {"method": "x"} for i in range(n // 22)}},
+        }
+    ).encode(),
+)
+
 PLAIN = b"POST / HTTP/1.1\r\nHost: ok.example\r\nTransfer-Encoding: chunked\r\n\r\n"
 ANSWER = BatchRequest(LfsOperation.DOWNLOAD, (LargeObject(OID, 5),))
 SURGERY = CredentialStripper((), ())
@@ -551,6 +778,41 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         lambda n: hello(sni="a." * 120, extensions=[(99, bytes(min(n, 2**15)))], pieces=4),
         size=4 * K,
     ),
+    "wire.client_messages.ClientMessages.feed": both(
+        Messages,
+        repeated(b"\x82\x81maska"),
+        repeated(b"\x82\x80mask"),
+        repeated(b"\x00\x81maska", b"\x01\x81maska"),
+        repeated(b"\x00\xfe\x00\x7emask" + b"a" * 126, b"\x01\x81maska"),
+        repeated(b"\x89\x81maska", b"\x01\x81maska"),
+        repeated(b"\x89\xfdmask" + b"a" * 125),
+        repeated(b"a", b"\x82\xff\x00\x00\x00\x00\x00\xff\xff\xffmask"),
+        size=4 * K,
+    ),
+    "wire.client_messages.write_text": whole(write_text, repeated(b"a")),
+    "wire.event_stream.EventStreamReader.feed": both(
+        lambda: EventStreamReader(1 << 24),
+        repeated(b"\n"),
+        repeated(b"\r"),
+        repeated(b"\r\n"),
+        repeated(b"a"),
+        repeated(b"data:\n"),
+        repeated(b"data:a\n\n"),
+        repeated(b"id:a\rretry:1\r\r"),
+        repeated(b":\n"),
+        repeated(b"a", b"id:"),
+        repeated(b"data:" + b"a" * 500 + b"\n"),
+    ),
+    "wire.event_stream.escape_breaks": whole(
+        escape_breaks,
+        repeated("\u2028".encode()),
+        repeated("\x85".encode()),
+        repeated(b"\xe2\x80"),
+        repeated(b"\xff", b"\xe2\x80"),
+    ),
+    "wire.strict_json.is_quick": whole(is_quick, repeated(b"["), repeated(b"a")),
+    "wire.strict_json.read_json": whole(read_strict_json, *JSON_ATTACKS),
+    "wire.strict_json.read_json_in_slices": whole(in_slices, *JSON_ATTACKS),
     "wire.dns.parse": whole(
         dns.parse,
         _question,
@@ -904,6 +1166,10 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         repeated(packet(b"ACK"), packet(b"acknowledgments\n")),
     ),
     "wire.websocket.valid_key": whole(valid_key, repeated(b"A")),
+    "wire.websocket.read_frame_length": whole(
+        lambda d: read_frame_length(d, 0), repeated(b"\x7f"), repeated(b"\x01")
+    ),
+    "wire.websocket.unmask": whole(lambda d: unmask(d, b"mask"), repeated(b"a"), repeated(b"\0")),
     "wire.websocket.ClientFrames.feed": both(
         ClientFrames,
         repeated(b"\x82\x81mask" + b"a"),
@@ -1070,6 +1336,12 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         *whole(lambda t: fold(t), text("\ufdfa"), size=2 * K),
     ),
     "model.host.Host.parse": whole(Host.parse, text("a."), text("a-"), text("\u0301")),
+    "model.https_url.HttpsUrl.parse": whole(
+        HttpsUrl.parse,
+        text("a.", "https://"),
+        text("/a", "https://a.example"),
+        text("%", "https://"),
+    ),
     "model.path.RequestPath.parse": whole(
         lambda t: RequestPath.parse(t).folded(),
         text("/a"),
@@ -1096,6 +1368,100 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "model.text.check_marks": whole(check_marks, text("a\u0301")),
     # ── policy ────────────────────────────────────────────────────────────────────────────────
     "policy.request.decide_query": whole(decide_query, text("dns="), text("%64ns&")),
+    "policy.body.read_facts": whole(lambda d: read_facts(_facts(), d), *NESTED),
+    "policy.explain.explain_body": whole(
+        _explain,
+        _model_body('{"type":"function"}', '{"model":"abc","tools":[', "]}"),
+        _model_body('{"type":"message","content":[{"type":"x"}]}', '{"input":[', "]}"),
+        _model_body("[[]]", '{"input":[', "]}"),
+        _model_body('"a"', '{"model":[', "]}"),
+        repeated(b"ab", b'{"model":"', b'"}'),
+        repeated(b"a", b'{"tools":[{"type":"', b'"}]}'),
+        lambda n: json.dumps({f"{'_' * 40}{i}": 0 for i in range(n // 50)}).encode(),
+        lambda n: json.dumps({"include": [f"a{i}" for i in range(n // 9)]}).encode(),
+    ),
+    "policy.forge_writes.find_write": whole(
+        lambda t: find_write(Forge.GITHUB, "POST", tuple(t.split("/"))), text("a/"), text("a")
+    ),
+    "policy.graphql.answer.GraphqlAnswer.feed": (
+        *both(_graphql, repeated(b"[")),
+        *whole(
+            _answered,
+            repeated(b"["),
+            repeated(b'{"data":'),
+            repeated(b"a", b'{"data":"', b'"}'),
+            repeated(b"[],", b'{"data":{"repository":[', b"[]]}}"),
+            repeated(b'{"message":""},', b'{"data":{},"errors":[', b"{}]}"),
+            _nodes(_issue, 90),
+        ),
+    ),
+    "policy.graphql.answer.GraphqlAnswer.read": (
+        *whole(_read_answer(ISSUES), _nodes(_issue, 90), _nodes(lambda _: {}, 30)),
+        *whole(_read_answer(ACTORS), _nodes(_actor, 90)),
+    ),
+    "policy.graphql.selection.FieldSelection.read_of": (
+        *whole(lambda name: _interface().read_of(name), text("a")),
+        *whole(
+            lambda names: [_interface().read_of(name) for name in names],
+            lambda n: [f"Type{i}" for i in range(n // 8)],
+        ),
+    ),
+    "policy.mcp.answers.McpAnswer.feed": (
+        *both(
+            lambda: _mcp("text/event-stream"),
+            repeated(b"a"),
+            repeated(b"\n"),
+            repeated(b"id:a\n\n"),
+            repeated(b"event:x\ndata:a\n\n"),
+            repeated(b'data:{"jsonrpc":"2.0","id":1,"method":"x"}\n\n'),
+        ),
+        *both(lambda: _mcp("application/json"), repeated(b"[")),
+    ),
+    "policy.mcp.capabilities.strip_capabilities": whole(
+        lambda d: strip_capabilities(d, ()),
+        repeated(b"["),
+        repeated(b"{},", b"[", b"{}]"),
+        repeated(b'{"params":'),
+        lambda n: json.dumps(
+            {"params": {"capabilities": dict.fromkeys(map(str, range(n // 12)), 0)}}
+        ).encode(),
+    ),
+    "policy.mcp.messages.check_names": whole(
+        lambda params: check_names(params, PARAMS),
+        lambda n: dict.fromkeys((f"{i * 7919 % 99991:06}" for i in range(n // 8)), None),
+        lambda n: {"a" * n: None},
+    ),
+    "policy.mcp.mirrored_fields.check_mirrored": whole(
+        _mirrored,
+        lambda n: ({"mcp-name": f"=?base64?{'A' * n}?="}, {}),
+        lambda n: ({"mcp-name": f"=?base64?{'=' * n}"}, {}),
+        lambda n: ({f"mcp-param-{i}": "x" for i in range(n // 16)}, {"a": "x"}),
+        lambda n: ({"mcp-param-a": "x"}, {"a": ["y"] * (n // 4)}),
+        lambda n: ({"mcp-param-a": "x"}, {str(i): {"a": [i]} for i in range(n // 16)}),
+    ),
+    "policy.mcp.raw_messages.check_marks": whole(
+        lambda d: check_json_marks(d, 1 << 24), repeated(b","), repeated(b"[{")
+    ),
+    "policy.mcp.raw_messages.read_list": whole(read_list, *NESTED),
+    "policy.mcp.raw_messages.read_part": whole(
+        lambda d: read_part(d, RawMessage),
+        *JSON_ATTACKS,
+        repeated(b'"id":1,', b"{", b'"id":1}'),
+        repeated(b"[", b'{"params":'),
+    ),
+    "policy.mcp.raw_messages.read_table": whole(read_table, *NESTED),
+    "policy.mcp.raw_messages.read_value": whole(read_value, *NESTED),
+    "policy.mcp.server_messages.ServerFilter.filter": whole(_filter_messages, *MCP_ATTACKS),
+    "policy.model_features.find_api": whole(
+        _find_api, text("/a"), text("/v1"), text("/"), text("%CC%81", "/a"), size=2 * K
+    ),
+    "policy.model_features.fold_name": (
+        *whole(fold_name, text("_"), text("\ufdfa")),
+        *whole(
+            lambda names: [fold_name(name) for name in names],
+            lambda n: [f"{'_' * 50}\ufdfa{i}" for i in range(n // 60)],
+        ),
+    ),
     "policy.denied_paths.DeniedPaths.compare": (
         *whole(judge, _trial(_line), size=40, per_byte=PER_COMMIT),
         *whole(judge, _trial(_wide), size=200, per_byte=PER_COMMIT),
@@ -1236,6 +1602,10 @@ ELSEWHERE: dict[str, str] = {
     for reason, names in {
         "the policy of a person, or what is made of it": """
             inject.catalogue.parse_template inject.injection.parse_injection
+            inject.model_api.parse_judged inject.model_api.parse_model_api
+            policy.mcp_grant.read_endpoint policy.mcp_grant.read_prompt
+            policy.mcp_grant.read_resource policy.service_login.parse_client
+            policy.service_login.parse_client_secret policy.service_login.parse_scope
             inject.agent_profile.parse_profile inject.quiet_refusals.QuietRefusal.parse
             inject.table_values.read_at inject.table_values.read_each
             inject.table_values.read_optional
@@ -1281,6 +1651,12 @@ ELSEWHERE: dict[str, str] = {
             inject.scrub.Needles.is_part_of inject.scrub.Needles.may_be_in
             inject.scrub.Needles.spans""",
         "passes bytes on to readers that are tried above; see also test_stall.py": """
+            gateway.http.authorize.Authorizer.find_judging
+            gateway.http.judged_body.JudgedBody.collected
+            gateway.http.judged_body.JudgedBody.take
+            gateway.http.judged_messages.JudgedMessages.take
+            gateway.http.judged_response.JudgedResponseReader.feed
+            gateway.http.stream.Stream.upload policy.body.AnswerRewriter.feed
             gateway.bodies.BufferedBody.take gateway.bodies.CollectedBody.take
             gateway.budgets.Tally.feed gateway.budgets.Tally.message gateway.door.gate.Gate.feed
             gateway.door.gate.HttpGate.request_data gateway.door.nameserver.NameServer.answer

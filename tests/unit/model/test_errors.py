@@ -21,8 +21,9 @@ from keyhole.model.errors import (
 
 ROOT = Path(keyhole.__file__).parent
 
-MOST = 27
-"""Classes of errors in the whole tree. A new one needs a caller that treats it in another way."""
+MOST = 28
+"""Classes of errors in the whole tree. A new one needs a caller that treats it in another way, as
+the last one has: `_PluginError` carries a code of CNI's, which a container runtime is shown."""
 
 OWN_BASE = {
     "LinkInPath",  # an OSError, as the call that it stands for raises

@@ -115,6 +115,9 @@ def test_names_longer_than_any_server_has_are_not_granted() -> None:
     assert grant.lists_tool("x")
     assert not grant.lists_tool(long)
     assert not grant.grants_prompt(long)
+    anything = McpGrant(resources=(read_resource("**"),))
+    assert anything.lists_template("docs://a" + "/a" * 28)
+    assert not anything.lists_template("docs://a" + "/a" * 30)
     assert grant.argument_flaw("x", {"a": "y"}) is None
     assert grant.argument_flaw("x", {"a": long}) == "a"
 

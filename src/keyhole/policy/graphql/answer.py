@@ -33,6 +33,10 @@ MAX_OBJECTS = 10_000
 """Objects of an answer, by its opening braces: they take 20 ms, in which no other session is served
 (I12)."""
 
+MAX_LOOKED_AT = 50_000
+"""Fields and entries of an answer that are looked at. Attack: ten thousand empty objects, each with
+the two thousand fields that a document may ask for (I12)."""
+
 _OK = 200
 _OF_ERRORS = ("message", "type", "path")
 _FOREIGN = object()
@@ -61,6 +65,7 @@ class GraphqlAnswer(AnswerRewriter):
         self._names: dict[str, Repository | None] = {}
         self._data = bytearray()
         self._status = 0
+        self._left = MAX_LOOKED_AT
 
     def begin(self, status: int, fields: Mapping[str, str]) -> bool:
         """As `AnswerRewriter`."""
@@ -88,7 +93,10 @@ class GraphqlAnswer(AnswerRewriter):
             if self._status == _OK and not (isinstance(value, dict) and "errors" in value):
                 raise ResponseUnfit(Reason.GRAPHQL, "the answer is not GraphQL's")
             return data  # an error of the forge or of what stands before it
-        return msgspec.json.encode(answer_of(self.read(value), self._absent))
+        try:
+            return msgspec.json.encode(answer_of(self.read(value), self._absent))
+        except RecursionError:
+            raise ResponseUnfit(Reason.GRAPHQL, "the answer is nested too deeply") from None
 
     def read(self, value: dict[str, Any]) -> dict[str, Any]:
         """The answer, checked."""
@@ -104,9 +112,16 @@ class GraphqlAnswer(AnswerRewriter):
 
     def _walk(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
         if isinstance(value, list):
+            self._count(len(value))
             walked = (self._walk(each, selection, within) for each in value)
             return [each for each in walked if each is not _FOREIGN]
         return self._object(value, selection, within)
+
+    def _count(self, more: int) -> None:
+        self._left -= more
+        if self._left < 0:
+            why = f"more than {MAX_LOOKED_AT} fields of the answer are to be checked; ask for fewer"
+            raise ResponseUnfit(Reason.GRAPHQL, why)
 
     def _object(self, value: Any, selection: FieldSelection, within: Repository | None) -> Any:  # noqa: ANN401 - JSON
         if not isinstance(value, dict):
@@ -121,7 +136,9 @@ class GraphqlAnswer(AnswerRewriter):
             if within is None:
                 return _FOREIGN
         branches = self._branches(value) if HEAD in value else None
-        for key, each in selection.read_of(name):
+        looked_at = selection.read_of(name)
+        self._count(len(looked_at))
+        for key, each in looked_at:
             if each.is_closed:
                 value[key] = None
             elif each.below is None:

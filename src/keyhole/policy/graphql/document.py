@@ -20,7 +20,7 @@ from graphql import (
 )
 from msgspec import Struct
 
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 
 if TYPE_CHECKING:
     from keyhole.policy.graphql.table import Table
@@ -52,20 +52,20 @@ class GraphqlOperation(Struct, frozen=True):
 
 
 def read_operation(table: Table, body: JsonValue) -> GraphqlOperation:
-    """The operation of a body. Raises GraphqlRefused."""
+    """The operation of a body. Raises RequestUnfit."""
     if not isinstance(body, dict):
-        raise GraphqlRefused("a request is one JSON object; several at once are closed")
+        raise refusal("a request is one JSON object; several at once are closed")
     if extra := sorted(body.keys() - _KEYS):
         # Persisted queries (`extensions`, `id`): a document that is not here cannot be judged.
-        raise GraphqlRefused(f"'{extra[0]}' beside 'query' and 'variables' is closed")
+        raise refusal(f"'{extra[0]}' beside 'query' and 'variables' is closed")
     text, values, chosen = body.get("query"), body.get("variables"), body.get("operationName")
     if not isinstance(text, str) or not isinstance(values, dict | None):
-        raise GraphqlRefused("'query' is a text and 'variables' an object")
+        raise refusal("'query' is a text and 'variables' an object")
     node, fragments = _definitions(text)
     _check_roots(table, node)
     named = node.name.value if node.name else None
     if chosen not in (None, "", named):
-        raise GraphqlRefused("'operationName' names no operation of the document")
+        raise refusal("'operationName' names no operation of the document")
     return GraphqlOperation(node, fragments, _variables(table, node, values or {}))
 
 
@@ -81,7 +81,7 @@ def _definitions(
             max_source_length=MAX_DOCUMENT,
         )
     except GraphQLError as error:
-        raise GraphqlRefused(f"the document cannot be read: {error.message}") from None
+        raise refusal(f"the document cannot be read: {error.message}") from None
     operations: list[OperationDefinitionNode] = []
     fragments: dict[str, FragmentDefinitionNode] = {}
     for each in document.definitions:
@@ -90,14 +90,14 @@ def _definitions(
         elif isinstance(each, FragmentDefinitionNode) and each.name.value not in fragments:
             fragments[each.name.value] = each
         else:
-            raise GraphqlRefused("a document has one operation, and fragments with different names")
+            raise refusal("a document has one operation, and fragments with different names")
     if len(operations) != 1:
-        raise GraphqlRefused(f"a document has one operation; this one has {len(operations)}")
+        raise refusal(f"a document has one operation; this one has {len(operations)}")
     (operation,) = operations
     if operation.operation is OperationType.SUBSCRIPTION:
-        raise GraphqlRefused("subscriptions are closed")
+        raise refusal("subscriptions are closed")
     if operation.directives:
-        raise GraphqlRefused("directives on an operation are closed")
+        raise refusal("directives on an operation are closed")
     return operation, fragments
 
 
@@ -107,7 +107,7 @@ def _check_roots(table: Table, node: OperationDefinitionNode) -> None:
     for each in node.selection_set.selections:
         name = each.name.value if isinstance(each, FieldNode) else "__"
         if name not in root.fields and not name.startswith("__"):
-            raise GraphqlRefused(f"the field {root.name}.{name} is closed")
+            raise refusal(f"the field {root.name}.{name} is closed")
 
 
 def _variables(
@@ -117,5 +117,5 @@ def _variables(
         table.schema, node.variable_definitions or (), values, max_errors=1, hide_suggestions=True
     )
     if isinstance(found, list):
-        raise GraphqlRefused(found[0].message)
+        raise refusal(found[0].message)
     return found

@@ -17,7 +17,7 @@ from graphql import (
     StringValueNode,
 )
 
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 
 if TYPE_CHECKING:
     from graphql import GraphQLNamedType
@@ -31,7 +31,7 @@ _LISTS = ("fields", "enumValues", "inputFields")
 
 def answer_introspection(table: Table, operation: GraphqlOperation) -> bytes | None:
     """The answer to a document of `__type(name: "…")` alone; None for any other. Raises
-    GraphqlRefused."""
+    RequestUnfit."""
     roots = operation.node.selection_set.selections
     names = {each.name.value for each in roots if isinstance(each, FieldNode)}
     if _TYPE not in names and "__schema" not in names:
@@ -39,7 +39,7 @@ def answer_introspection(table: Table, operation: GraphqlOperation) -> bytes | N
     answer: dict[str, Any] = {}
     for each in roots:
         if not isinstance(each, FieldNode) or each.name.value != _TYPE:
-            raise GraphqlRefused("introspection is closed, but for the names of a type's fields")
+            raise refusal("introspection is closed, but for the names of a type's fields")
         key = each.alias.value if each.alias else _TYPE
         answer[key] = _described(table, each)
     return msgspec.json.encode({"data": answer})
@@ -48,14 +48,14 @@ def answer_introspection(table: Table, operation: GraphqlOperation) -> bytes | N
 def _described(table: Table, node: FieldNode) -> dict[str, Any] | None:
     given = [argument.value for argument in node.arguments or ()]
     if len(given) != 1 or not isinstance(given[0], StringValueNode) or node.selection_set is None:
-        raise GraphqlRefused("introspection is closed, but for the names of a type's fields")
+        raise refusal("introspection is closed, but for the names of a type's fields")
     found = table.type_of(given[0].value)
     if found is None:
         return None
     described: dict[str, Any] = {}
     for part in node.selection_set.selections:
         if not isinstance(part, FieldNode):
-            raise GraphqlRefused("introspection is closed, but for the names of a type's fields")
+            raise refusal("introspection is closed, but for the names of a type's fields")
         name = part.name.value
         key = part.alias.value if part.alias else name
         if name == "name":
@@ -65,13 +65,13 @@ def _described(table: Table, node: FieldNode) -> dict[str, Any] | None:
             keys = [_only_name(each) for each in below]
             described[key] = [dict.fromkeys(keys, one) for one in _names(found, name)]
         else:
-            raise GraphqlRefused(f"introspection of '{name}' is closed")
+            raise refusal(f"introspection of '{name}' is closed")
     return described
 
 
 def _only_name(node: object) -> str:
     if not isinstance(node, FieldNode) or node.name.value != "name" or node.selection_set:
-        raise GraphqlRefused("introspection is closed, but for names")
+        raise refusal("introspection is closed, but for names")
     return node.alias.value if node.alias else "name"
 
 

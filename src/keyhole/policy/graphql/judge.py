@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
+from keyhole.model.errors import RequestUnfit
 from keyhole.policy.body import BodyJudgement
 from keyhole.policy.graphql.answer import GraphqlAnswer, answer_of
 from keyhole.policy.graphql.document import read_operation
 from keyhole.policy.graphql.introspection import answer_introspection
 from keyhole.policy.graphql.learnt_ids import LearntIds
 from keyhole.policy.graphql.mutations import MutationJudge
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 from keyhole.policy.graphql.roots import judge_roots
 from keyhole.policy.graphql.selection import SelectionResolver
 from keyhole.policy.graphql.table import github_table
@@ -44,16 +45,14 @@ class GraphqlJudge:
         """Judge a request to the endpoint of GraphQL."""
         try:
             if facts.query:
-                raise GraphqlRefused("a query in the address is closed")
+                raise refusal("a query in the address is closed")
             if facts.flaw:
-                raise GraphqlRefused(
-                    f"its body cannot be judged: {facts.flaw}", Reason.BODY_UNJUDGED
-                )
+                raise refusal(f"its body cannot be judged: {facts.flaw}", Reason.BODY_UNJUDGED)
             operation = read_operation(self._table, facts.json)
             if operation.writes:
                 return self._judge_mutation(facts, operation)
             return self._judge_query(facts, operation)
-        except GraphqlRefused as refused:
+        except RequestUnfit as refused:
             return _refusal(facts, refused)
 
     def _judge_query(self, facts: BodyFacts, operation: GraphqlOperation) -> BodyJudgement:
@@ -81,13 +80,13 @@ class GraphqlJudge:
         return BodyJudgement(facts.decision, selected.name, body=body, reader=reader)
 
 
-def _refusal(facts: BodyFacts, refused: GraphqlRefused) -> BodyJudgement:
+def _refusal(facts: BodyFacts, refused: RequestUnfit) -> BodyJudgement:
     """Answered in GraphQL's own shape, which clients print."""
     by = facts.decision
     message = f"keyhole: {refused.message}"
     answer = {"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]}
     return BodyJudgement(
-        RequestDecision(Verdict.DENY, refused.code, refused.rule or by.rule, by.service),
+        RequestDecision(Verdict.DENY, Reason(refused.reason), refused.rule or by.rule, by.service),
         refused.message,
         answer=msgspec.json.encode(answer),
     )

@@ -9,7 +9,7 @@ from graphql import GraphQLInputField, assert_input_object_type, get_named_type
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Unparsable
 from keyhole.model.ref import Ref
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 from keyhole.policy.graphql.roots import unknown_id
 from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update, is_protected
 from keyhole.policy.schema import ApiAccess
@@ -33,17 +33,17 @@ class MutationJudge:
         self._ids = ids
 
     def judge(self, tree: FieldSelection) -> tuple[str, Selected]:
-        """The one field of a mutation. Raises GraphqlRefused."""
+        """The one field of a mutation. Raises RequestUnfit."""
         if len(tree.fields) != 1:
-            raise GraphqlRefused("a mutation has one field")
+            raise refusal("a mutation has one field")
         ((key, each),) = tree.fields.items()
         if each.field is None:
-            raise GraphqlRefused("a mutation has one field")
+            raise refusal("a mutation has one field")
         needs = self._table.says("needs", each.field)
         level = ApiAccess[needs["api"]] if needs else ApiAccess.OFF
         if needs is None or not self._git.api.covers(level):
             why = f'{each.name} needs api = "{level}"'
-            raise GraphqlRefused(why, rule=f"{self._service.rule}.api")
+            raise refusal(why, rule=f"{self._service.rule}.api")
         of = assert_input_object_type(get_named_type(each.field.args["input"].type))
         given: dict[str, Any] = each.arguments["input"]
         for name, value in given.items():
@@ -54,7 +54,7 @@ class MutationJudge:
 
     def _judge_value(self, place: str, field: GraphQLInputField, value: Any) -> None:  # noqa: ANN401
         if self._table.says("empty", field) is not None and value:
-            raise GraphqlRefused(f"{place} is closed")
+            raise refusal(f"{place} is closed")
         if value is None:
             return
         if (wanted := self._table.says("id", field)) is not None:
@@ -70,14 +70,14 @@ class MutationJudge:
         if known is None:
             raise unknown_id(node_id)
         if known.type not in types:
-            raise GraphqlRefused(f"{place} is the id of a {known.type}")
+            raise refusal(f"{place} is the id of a {known.type}")
 
     def _judge_branch(self, place: str, name: str, *, pushed: bool) -> None:
         try:
             Ref.parse(f"refs/heads/{name}")
         except Unparsable:
             # Among them OWNER:BRANCH, the branch of a fork.
-            raise GraphqlRefused(f"{place} is not a plain branch of this repository") from None
+            raise refusal(f"{place} is not a plain branch of this repository") from None
         if pushed:
             self._judge_head(place, name)
 
@@ -87,17 +87,17 @@ class MutationJudge:
         )
         if not decision.allowed and decision.reason is not Reason.DEFAULT_BRANCH_UNKNOWN:
             why = f"{place} {name} is not a branch that 'push' grants"
-            raise GraphqlRefused(why, decision.reason, decision.rule)
+            raise refusal(why, decision.reason, decision.rule)
 
     def _judge_merge(self, node_id: str) -> None:
         """Merged is what could have been pushed: `deny_paths` has seen it, and no stranger's pull
         request is among it. Into which branch is the point of it, unless `protect` names it."""
         known = self._ids.find(node_id)
         if known is None or known.branches is None:
-            raise GraphqlRefused("read the pull request again before it is merged")
+            raise refusal("read the pull request again before it is merged")
         if known.branches.crosses:
-            raise GraphqlRefused("a pull request from a fork is not merged")
+            raise refusal("a pull request from a fork is not merged")
         self._judge_head("the pull request's branch", known.branches.head)
         if is_protected(self._git, known.branches.base):
             why = f"{known.branches.base} is protected by the policy"
-            raise GraphqlRefused(why, Reason.REF_PROTECTED, f"{self._service.rule}.protect")
+            raise refusal(why, Reason.REF_PROTECTED, f"{self._service.rule}.protect")

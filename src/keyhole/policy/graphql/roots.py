@@ -12,10 +12,11 @@ from msgspec import Struct
 
 from keyhole.model.decision import Reason
 from keyhole.model.repository import Forge, Repository
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 from keyhole.policy.graphql.search_query import confine_search
 
 if TYPE_CHECKING:
+    from keyhole.model.errors import RequestUnfit
     from keyhole.policy.graphql.learnt_ids import LearntIds
     from keyhole.policy.graphql.selection import FieldSelection, Selected
     from keyhole.policy.graphql.table import Table
@@ -42,7 +43,7 @@ def judge_roots(
     table: Table, git: GitGrant, ids: LearntIds, tree: FieldSelection
 ) -> tuple[Absent, ...]:
     """Judge the roots of a query, and take those out that are answered as missing. Raises
-    GraphqlRefused."""
+    RequestUnfit."""
     absent: list[Absent] = []
     for key, each in tree.fields.items():
         if each.field is None:
@@ -60,7 +61,7 @@ def judge_roots(
         elif table.says("within", each.field) is not None:
             each.arguments["query"] = confine_search(each.arguments["query"], git.repos)
     if _nodes(tree, 1) > MAX_NODES:
-        raise GraphqlRefused(f"it asks for more than {MAX_NODES} entries")
+        raise refusal(f"it asks for more than {MAX_NODES} entries")
     for one in absent:
         del tree.fields[one.key]
     return tuple(absent)
@@ -69,16 +70,16 @@ def judge_roots(
 def _judge_ids(ids: LearntIds, each: Selected) -> None:
     given = each.arguments["ids"] if "ids" in each.arguments else [each.arguments["id"]]
     if len(given) > MAX_NODE_IDS:
-        raise GraphqlRefused(f"it names more than {MAX_NODE_IDS} ids")
+        raise refusal(f"it names more than {MAX_NODE_IDS} ids")
     for node_id in given:
         if ids.find(node_id) is None:
             raise unknown_id(node_id)
 
 
-def unknown_id(node_id: object) -> GraphqlRefused:
+def unknown_id(node_id: object) -> RequestUnfit:
     """The refusal of an id."""
     why = f"the id {node_id} came in no answer about a granted repository"
-    return GraphqlRefused(why, Reason.REPOSITORY_NOT_GRANTED)
+    return refusal(why, Reason.REPOSITORY_NOT_GRANTED)
 
 
 def _nodes(selection: FieldSelection, times: int) -> int:
@@ -90,7 +91,7 @@ def _nodes(selection: FieldSelection, times: int) -> int:
                 continue
             page = each.arguments.get("first") or each.arguments.get("last")
             if page is not None and not 0 <= page <= MAX_PAGE:
-                raise GraphqlRefused(f"a page has at most {MAX_PAGE} entries")
+                raise refusal(f"a page has at most {MAX_PAGE} entries")
             inner = times * (page or 1)
             total += (inner if page else 0) + _nodes(each.below, inner)
     return total

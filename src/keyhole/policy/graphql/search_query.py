@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.model.decision import Reason
 from keyhole.model.repository import Forge, Repository
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -40,12 +40,12 @@ _OPERATORS = frozenset({"or", "and", "not"})
 
 
 def confine_search(text: str, granted: AbstractSet[Repository]) -> str:
-    """The text to send. Raises GraphqlRefused."""
+    """The text to send. Raises RequestUnfit."""
     if len(text) > MAX_TEXT:
-        raise GraphqlRefused(f"a search has at most {MAX_TEXT} characters")
+        raise refusal(f"a search has at most {MAX_TEXT} characters")
     if not all(c.isprintable() or c in "\t\r\n" for c in text):
         # Attack: a space of another alphabet, which ends a word for the forge and not here.
-        raise GraphqlRefused("the search has a character that cannot be judged")
+        raise refusal("the search has a character that cannot be judged")
     places: list[str] = []
     words: list[str] = []
     at = 0
@@ -58,7 +58,7 @@ def confine_search(text: str, granted: AbstractSet[Repository]) -> str:
             rest = _REST.match(text, at)
             if rest is not None and rest.end() == len(text):
                 break
-            raise GraphqlRefused("the search has a word that cannot be judged")
+            raise refusal("the search has a word that cannot be judged")
         at = found.end()
         minus, qualifier, value = found.groups()
         if qualifier == "repo":
@@ -68,29 +68,29 @@ def confine_search(text: str, granted: AbstractSet[Repository]) -> str:
         elif qualifier in _NARROWING:
             words.append(f"{minus}{qualifier}:{value}")
         else:
-            raise GraphqlRefused(f"'{qualifier}:' in a search is closed")
+            raise refusal(f"'{qualifier}:' in a search is closed")
         if at < len(text) and not (text[at].isspace() or text[at] in "()"):
-            raise GraphqlRefused("the search has a word that cannot be judged")
+            raise refusal("the search has a word that cannot be judged")
     if not places:
-        raise GraphqlRefused("a search needs repo:OWNER/NAME of a granted repository")
+        raise refusal("a search needs repo:OWNER/NAME of a granted repository")
     if len(places) > 1:
-        raise GraphqlRefused("a search has one repo:")
+        raise refusal("a search has one repo:")
     return " ".join([*places, *words])
 
 
 def _granted(value: str, granted: AbstractSet[Repository], *, without: bool) -> str:
     if without:
-        raise GraphqlRefused("'-repo:' in a search is closed")
+        raise refusal("'-repo:' in a search is closed")
     found = Repository.from_segments(Forge.GITHUB, tuple(value.strip('"').split("/")))
     if found is None or found not in granted:
         why = "the search names a repository that is not granted"
-        raise GraphqlRefused(why, Reason.REPOSITORY_NOT_GRANTED)
+        raise refusal(why, Reason.REPOSITORY_NOT_GRANTED)
     return f"repo:{found}"
 
 
 def _plain(value: str) -> str:
     if value.lstrip("-").lower() in _OPERATORS:
-        raise GraphqlRefused("operators in a search are closed")
+        raise refusal("operators in a search are closed")
     if ":" in value:
-        raise GraphqlRefused("a quoted word with ':' in a search is closed")
+        raise refusal("a quoted word with ':' in a search is closed")
     return value

@@ -26,7 +26,7 @@ from graphql import (
 )
 from graphql.utilities import coerce_input_value
 
-from keyhole.policy.graphql.refusal import GraphqlRefused
+from keyhole.policy.graphql.refusal import refusal
 from keyhole.policy.graphql.table import NULL
 
 if TYPE_CHECKING:
@@ -97,10 +97,12 @@ class FieldSelection:
 
     def read_of(self, name: str) -> tuple[tuple[str, Selected], ...]:
         """The fields of an object of this type that are looked at in an answer."""
-        known = self._read_of.get(name)
+        # Attack: an answer that names another type in each object; all those are one.
+        case = name if name in self.cases else ""
+        known = self._read_of.get(case)
         if known is None:
-            own = self.cases[name].fields.items() if name in self.cases else ()
-            known = self._read_of[name] = tuple(
+            own = self.cases[case].fields.items() if case else ()
+            known = self._read_of[case] = tuple(
                 (key, each)
                 for key, each in (*self.fields.items(), *own)
                 if each.is_closed or each.below is not None or each.name == ID
@@ -118,7 +120,7 @@ class SelectionResolver:
         self._open: list[str] = []
 
     def resolve(self) -> FieldSelection:
-        """The tree. Raises GraphqlRefused."""
+        """The tree. Raises RequestUnfit."""
         node = self._operation.node
         root = self._table.schema.get_root_type(node.operation)
         tree = FieldSelection(assert_object_type(root))
@@ -127,11 +129,11 @@ class SelectionResolver:
 
     def _collect(self, nodes: tuple[SelectionNode, ...], into: FieldSelection, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise GraphqlRefused(f"fields lie more than {MAX_DEPTH} deep")
+            raise refusal(f"fields lie more than {MAX_DEPTH} deep")
         for node in nodes:
             self._left -= 1
             if self._left < 0:
-                raise GraphqlRefused(f"more than {MAX_FIELDS} fields")
+                raise refusal(f"more than {MAX_FIELDS} fields")
             if not self._included(node.directives or ()):
                 continue
             if isinstance(node, FieldNode):
@@ -147,11 +149,11 @@ class SelectionResolver:
         for node in directives:
             wanted = _WANTED.get(node.name.value)
             if wanted is None:
-                raise GraphqlRefused(f"the directive @{node.name.value} is closed")
+                raise refusal(f"the directive @{node.name.value} is closed")
             try:
                 found = get_argument_values(_IF, node, self._operation.variables)
             except GraphQLError as error:
-                raise GraphqlRefused(f"@{node.name.value}: {error.message}") from None
+                raise refusal(f"@{node.name.value}: {error.message}") from None
             kept = kept and found["if"] is wanted
         return kept
 
@@ -161,9 +163,9 @@ class SelectionResolver:
         name = node.name.value
         fragment = self._operation.fragments.get(name)
         if fragment is None or fragment.directives:
-            raise GraphqlRefused(f"there is no plain fragment '{name}'")
+            raise refusal(f"there is no plain fragment '{name}'")
         if name in self._open:
-            raise GraphqlRefused(f"the fragment '{name}' spreads itself")
+            raise refusal(f"the fragment '{name}' spreads itself")
         self._open.append(name)
         on = fragment.type_condition.name.value
         self._narrow(on, fragment.selection_set.selections, into, depth)
@@ -175,7 +177,7 @@ class SelectionResolver:
         """Collect a fragment's fields where its type fits; where it never does, nothing."""
         of = self._table.type_of(on)
         if not isinstance(of, Composite):
-            raise GraphqlRefused(f"the type {on} is closed")
+            raise refusal(f"the type {on} is closed")
         fitting = self._names(of)
         exact = isinstance(into.type, GraphQLObjectType)
         if of is into.type or (exact and into.type.name in fitting):
@@ -199,7 +201,7 @@ class SelectionResolver:
         name = node.name.value
         key = node.alias.value if node.alias else name
         if key.startswith((OURS, "__")) and key != TYPENAME:
-            raise GraphqlRefused(f"the alias '{key}' is closed")
+            raise refusal(f"the alias '{key}' is closed")
         selected = self._read(node, name, into)
         known = into.fields.get(key)
         if known is None:
@@ -216,38 +218,38 @@ class SelectionResolver:
     def _read(self, node: FieldNode, name: str, into: FieldSelection) -> Selected:
         if name == TYPENAME:
             if node.arguments or node.selection_set:
-                raise GraphqlRefused("__typename has neither arguments nor fields")
+                raise refusal("__typename has neither arguments nor fields")
             return Selected(name)
         place = f"{into.type.name}.{name}"
         field = None if isinstance(into.type, GraphQLUnionType) else into.type.fields.get(name)
         if field is None:
-            raise GraphqlRefused(f"the field {place} is closed")
+            raise refusal(f"the field {place} is closed")
         if str(field.type) == NULL:
             return Selected(name, field)
         of = get_named_type(field.type)
         plain = is_leaf_type(of)
         if plain is bool(node.selection_set and node.selection_set.selections):
-            raise GraphqlRefused(f"the field {place} {'has no' if plain else 'needs'} fields")
+            raise refusal(f"the field {place} {'has no' if plain else 'needs'} fields")
         below = FieldSelection(of) if isinstance(of, Composite) else None
         return Selected(name, field, self._arguments(node, field, place), below)
 
     def _arguments(self, node: FieldNode, field: GraphQLField, place: str) -> dict[str, Any]:
         for argument in node.arguments or ():
             if argument.name.value not in field.args:
-                raise GraphqlRefused(f"the argument {place}({argument.name.value}:) is closed")
+                raise refusal(f"the argument {place}({argument.name.value}:) is closed")
         try:
             found = get_argument_values(field, node, self._operation.variables)
         except GraphQLError as error:
-            raise GraphqlRefused(f"{place}: {error.message}") from None
+            raise refusal(f"{place}: {error.message}") from None
         for name, value in found.items():
             # The library leaves it to its validation that a variable has its argument's type.
             again = coerce_input_value(value, field.args[name].type)
             if again is Undefined:
-                raise GraphqlRefused(f"{place}({name}:) has a variable of another type")
+                raise refusal(f"{place}({name}:) has a variable of another type")
         return found
 
 
 def _join(key: str, one: Selected, two: Selected) -> None:
     """Two fields with one name in the answer must be the same field."""
     if one.name != two.name or one.arguments != two.arguments:
-        raise GraphqlRefused(f"'{key}' stands for two different fields")
+        raise refusal(f"'{key}' stands for two different fields")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keyhole.model.errors import ResponseUnfit
-from keyhole.policy.graphql.answer import MAX_ANSWER, MAX_OBJECTS
+from keyhole.policy.graphql.answer import MAX_ANSWER, MAX_LOOKED_AT, MAX_OBJECTS
 from tests.rigs.git.github import SECRET
 from tests.rigs.git.github_escapes import WIDGETS
 from tests.rigs.git.judged import JudgedForge
@@ -81,6 +81,10 @@ def test_an_answer_is_bounded() -> None:
         read(b" " * (MAX_ANSWER + 1))
     with pytest.raises(ResponseUnfit, match="objects"):
         read(b"{" * (MAX_OBJECTS + 1))
+    with pytest.raises(ResponseUnfit, match="too deeply"):
+        read(b'{"data": {"repository": %b%b}}' % (b"[" * 500, b"]" * 500))
+    with pytest.raises(ResponseUnfit, match="to be checked"):
+        read({"data": {"repository": [None] * (MAX_LOOKED_AT + 1)}})
 
 
 def test_values_of_another_shape_become_null() -> None:

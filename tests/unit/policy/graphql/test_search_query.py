@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from keyhole.model.errors import RequestUnfit
 from keyhole.model.repository import Forge, Repository
-from keyhole.policy.graphql.refusal import GraphqlRefused
 from keyhole.policy.graphql.search_query import MAX_TEXT, confine_search
 
 GRANTED = {Repository.parse(Forge.GITHUB, name) for name in ("acme/widgets", "acme/docs")}
@@ -72,5 +72,5 @@ def test_a_search_within_a_repository_is_written_anew(text: str, sent: str) -> N
 )
 def test_a_search_that_may_reach_elsewhere_is_refused(text: str, why: str) -> None:
     """I3. The controls are above."""
-    with pytest.raises(GraphqlRefused, match=why):
+    with pytest.raises(RequestUnfit, match=why):
         confine_search(text, GRANTED)
