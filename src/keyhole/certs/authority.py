@@ -191,11 +191,11 @@ def _server_context(
     # Serialised each time, so that no readable form of the key stays in memory.
     pem = serialization.Encoding.PEM
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    _load(context, certificate.public_bytes(pem) + key.private_bytes(pem, *form))
+    load_chain(context, certificate.public_bytes(pem) + key.private_bytes(pem, *form))
     return context
 
 
-def _load(context: ssl.SSLContext, chain: bytes) -> None:
+def load_chain(context: ssl.SSLContext, chain: bytes) -> None:
     """Load certificate and key by way of a memory file, since `ssl` reads only from a path."""
     descriptor = os.memfd_create("keyhole-leaf", os.MFD_CLOEXEC)
     try:

@@ -22,7 +22,7 @@ class CliError(KeyholeError):
         self.exit_code = exit_code
 
 
-_RUNS_A_COMMAND = frozenset({"run", "exec", "attach"})
+_RUNS_A_COMMAND = frozenset({"run", "door", "exec", "attach"})
 """Verbs that end with a command's exit code; an error of Keyhole itself is 125 there."""
 
 _EXIT_CODES = {"gateway-refused": EXIT_DENIED}

@@ -83,6 +83,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "kube": "be the agent of a Kubernetes node, and write what a cluster needs",
         "health": "check whether sandboxes can work now (exit 1 when they cannot)",
         "reload": "make the gateway read all policies in use again",
+        "invite": "print a code with which one sandbox of another machine may use the gateway",
+        "door": "run a command here, in a sandbox whose door a gateway on another machine serves",
     },
     "this command": {
         "help": "show this list, or the flags of one verb",

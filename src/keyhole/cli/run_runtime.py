@@ -15,6 +15,7 @@ from keyhole.sandbox.containers.console import ContainerConsole as Relayed
 if TYPE_CHECKING:
     import argparse
 
+    from keyhole.app.remote.remote_run import RemoteRun
     from keyhole.app.run.daemon_gateway import DaemonRun
     from keyhole.app.run.held_changes import HeldChanges
     from keyhole.app.run.own_gateway_setup import OwnGatewayRun
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def open_runtime(
     options: argparse.Namespace,
-    gateway: DaemonRun | OwnGatewayRun,
+    gateway: DaemonRun | OwnGatewayRun | RemoteRun,
     messages: RunMessages,
     request: RunRequest,
     helper: Helper | None,
@@ -58,7 +59,7 @@ def open_runtime(
 
 def _in_bubblewrap(
     options: argparse.Namespace,
-    gateway: DaemonRun | OwnGatewayRun,
+    gateway: DaemonRun | OwnGatewayRun | RemoteRun,
     terminal: Terminal,
     request: RunRequest,
     helper: Helper,

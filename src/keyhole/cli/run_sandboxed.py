@@ -52,9 +52,12 @@ from keyhole.vault.memory_guard import guard_memory
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from keyhole.app.remote.remote_run import RemoteRun
+    from keyhole.app.run.daemon_gateway import DaemonRun
     from keyhole.app.run.data_plane_process import RunDataPlaneProcess
+    from keyhole.app.run.own_gateway_setup import OwnGatewayRun
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.kept_home import SandboxHome
     from keyhole.app.setup.launch_preparation import PreparedLaunch
@@ -72,11 +75,13 @@ def run_sandboxed(
     helper: Helper | None,
     plane: RunDataPlaneProcess | None,
     desktop: DesktopStart | None = None,
+    attach: Callable[[RunRequest], RemoteRun] | None = None,
 ) -> int:
-    """Run one command; returns its exit code. Closes the helper and the data plane."""
+    """Run one command; returns its exit code. Closes the helper and the data plane. `attach`
+    chooses a gateway on another machine."""
     resources = _Resources(helper, plane)
     try:
-        return _run(options, command, resources, desktop)
+        return _run(options, command, resources, desktop, attach)
     finally:
         resources.close()
 
@@ -111,6 +116,7 @@ def _run(
     command: tuple[str, ...],
     resources: _Resources,
     desktop: DesktopStart | None,
+    attach: Callable[[RunRequest], RemoteRun] | None,
 ) -> int:
     places, messages = find_host_paths(), RunMessages(quiet=options.quiet)
     # 1. Authorise: the policy, and a person's consent to these very bytes (I11).
@@ -123,9 +129,13 @@ def _run(
     if desktop is not None and asked_kinds(policy.approvals, watched=True):
         desktop.wait()
     # 2. Validate: everything that the sandbox will see, and everything that must not be in it.
-    gateway = choose_gateway(
-        request, alone=options.own_gateway, asked=_passphrase_prompt, plane=resources.plane
-    )
+    gateway: DaemonRun | OwnGatewayRun | RemoteRun
+    if attach is not None:
+        gateway = attach(request)
+    else:
+        gateway = choose_gateway(
+            request, alone=options.own_gateway, asked=_passphrase_prompt, plane=resources.plane
+        )
     resources.target = gateway.prepared.container_target
     resources.kept = gateway.prepared.kept
     agent = request.agent.notes if request.agent else ()

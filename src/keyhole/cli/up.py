@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from keyhole import __version__
 from keyhole.app.containers.door_receiver_client import ExpectedSandbox
 from keyhole.app.daemon.workers import DEFAULT_MOST, MOST
+from keyhole.app.remote.receiver_client import ListenAddress
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli import background
 from keyhole.cli.background import person_asked, show_last_lines
@@ -53,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes over which sessions are spread; default: one for each core, at most"
         f" {DEFAULT_MOST}",
     )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=_listen_address,
+        help="listen there for sandboxes of other machines, which `keyhole invite` lets in",
+    )
     expected = parser.add_argument_group("a sandbox that others make, as compose does")
     expected.add_argument(
         "--door",
@@ -81,13 +88,23 @@ def run(options: argparse.Namespace) -> int:
     if options.foreground:
         from keyhole.cli.up_foreground import serve_foreground
 
-        return serve_foreground(places, options.line, expected, _workers(options))
+        return serve_foreground(places, options.line, expected, _workers(options), options.listen)
     client = ControlClient(places.runtime)
     try:
         return _already(client.status(), places, as_json=options.json)
     except NoGateway:
         pass
-    return _start(places, client, _workers(options), as_json=options.json)
+    words = ["--workers", str(_workers(options))]
+    if options.listen is not None:
+        words += ["--listen", f"[{options.listen.host}]:{options.listen.port}"]
+    return _start(places, client, words, as_json=options.json)
+
+
+def _listen_address(text: str) -> ListenAddress:
+    host, found, port = text.rpartition(":")
+    if not found or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError("an address is HOST:PORT")
+    return ListenAddress(host.strip("[]"), int(port))
 
 
 def _worker_count(text: str) -> int:
@@ -128,7 +145,7 @@ def _already(status: Status, places: HostPaths, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _start(places: HostPaths, client: ControlClient, workers: int, *, as_json: bool) -> int:
+def _start(places: HostPaths, client: ControlClient, flags: list[str], *, as_json: bool) -> int:
     notes: list[str] = []
 
     def tell(line: str) -> None:
@@ -139,7 +156,7 @@ def _start(places: HostPaths, client: ControlClient, workers: int, *, as_json: b
     log = open_log(places.gateway_log)
     written = os.fstat(log).st_size
     try:
-        words = (*background.PROGRAM, "up", "--foreground", "--workers", str(workers))
+        words = (*background.PROGRAM, "up", "--foreground", *flags)
         pid = start(words, environment(), log, StartingUser(tell, person_asked()))
     except SetupFailed as error:
         other = _other(client, str(error))

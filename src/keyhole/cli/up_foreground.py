@@ -18,11 +18,16 @@ from keyhole.model.text import visible
 
 if TYPE_CHECKING:
     from keyhole.app.containers.door_receiver_client import Expected
+    from keyhole.app.remote.receiver_client import ListenAddress
     from keyhole.app.setup.host_paths import HostPaths
 
 
 def serve_foreground(
-    places: HostPaths, line: int | None, expected: Expected | None, workers: int
+    places: HostPaths,
+    line: int | None,
+    expected: Expected | None,
+    workers: int,
+    listen: ListenAddress | None = None,
 ) -> int:
     """Be the gateway until it is told to end. `line` is the socket to a waiting `keyhole up`."""
     env = environment()
@@ -32,9 +37,11 @@ def serve_foreground(
     if line is None:
         ask = passphrase_prompt()
         ready, turned = notifier.ready, notifier.turned
-        serving = DaemonSettings(places, env, ready, _report, ask, expected, turned, workers)
+        serving = DaemonSettings(
+            places, env, ready, _report, ask, expected, turned, listen, workers
+        )
         return _serve_managed(serving, notifier)
-    return _serve_started(places, env, line, workers)
+    return _serve_started(places, env, line, workers, listen)
 
 
 def _serve_managed(serving: DaemonSettings, notifier: Notifier) -> int:
@@ -45,14 +52,18 @@ def _serve_managed(serving: DaemonSettings, notifier: Notifier) -> int:
         notifier.close()
 
 
-def _serve_started(places: HostPaths, env: dict[str, str], line: int, workers: int) -> int:
+def _serve_started(
+    places: HostPaths, env: dict[str, str], line: int, workers: int, listen: ListenAddress | None
+) -> int:
     """Serve for the `keyhole up` that started this process: lines go to it and to the log."""
     first = f"keyhole {__version__} starts as process {os.getpid()}"
     process = BackgroundProcess(line, "keyhole up", first)
     ready = partial(process.ready, "ready")
 
     def serve() -> int:
-        settings = DaemonSettings(places, env, ready, process.report, process.ask, workers=workers)
+        settings = DaemonSettings(
+            places, env, ready, process.report, process.ask, listen=listen, workers=workers
+        )
         code = serve_daemon(settings)
         process.log.report("ended")
         return code

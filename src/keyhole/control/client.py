@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ErrorBody,
         GrantView,
         Health,
+        Invited,
         OpenedSession,
         Reloaded,
         Revoked,
@@ -168,6 +169,10 @@ class ControlClient:
     def reload(self) -> Reloaded:
         """Make the gateway read all policies again."""
         return cast("Reloaded", self.ask("reload"))
+
+    def invite(self, opening: SessionRequest) -> Invited:
+        """Let one sandbox of another machine enrol."""
+        return cast("Invited", self.ask("invite", body=_written("invite", opening)))
 
     def secret_changed(self, name: str) -> None:
         """Make the gateway read a secret again."""

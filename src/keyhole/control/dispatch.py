@@ -64,6 +64,7 @@ _PERFORM: dict[str, Callable[[Operations, OperationCall], Coroutine[Any, Any, An
         c.session, c.asked.parameters["ask"], c.asked.body, c.peer
     ),
     "reload": lambda o, c: o.reload(c.peer),
+    "invite": lambda o, c: o.invite(c.asked.body, c.peer),
     "secret_changed": lambda o, c: o.secret_changed(c.asked.parameters["name"], c.peer),
     "stop_gateway": lambda o, c: o.stop_gateway(c.peer),
 }

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         GrantRequest,
         GrantView,
         Health,
+        Invited,
         OpenedSession,
         Reloaded,
         Revoked,
@@ -104,6 +105,9 @@ class Operations(Protocol):
 
     async def reload(self, peer: Peer) -> Reloaded:
         """Read the policies again."""
+
+    async def invite(self, opening: SessionRequest, peer: Peer) -> Invited:
+        """Let one sandbox of another machine enrol; Refused if none can connect here."""
 
     async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read a secret again. If no session uses it, it is no error and takes as long."""

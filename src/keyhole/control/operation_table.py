@@ -417,6 +417,14 @@ _POLICY_RELOAD = RecordShape(
 RELOADED = RecordShape(
     values.Reloaded, {"policies": FieldShape(ListShape(_POLICY_RELOAD, MAX_LISTED), "all in use")}
 )
+INVITED = RecordShape(
+    values.Invited,
+    {
+        "code": FieldShape(_LINE, "for `keyhole door`; it works once"),
+        "gateway": FieldShape(_LINE, "the address at which the gateway listens"),
+        "seconds": FieldShape(_COUNT, "how long it can be used"),
+    },
+)
 FAULT = RecordShape(
     values.ErrorBody,
     {
@@ -544,6 +552,11 @@ OPERATIONS = (
         "reload", "POST", "/v1/reload",
         "Read all policies again. One that is not valid, or not accepted, leaves the old in force.",
         answer=RELOADED,
+    ),
+    Operation(
+        "invite", "POST", "/v1/invitations",
+        "Let one sandbox of another machine enrol, under a policy that was accepted here.",
+        body=OPENING, answer=INVITED,
     ),
     Operation(
         "secret_changed", "POST", "/v1/secrets/{name}/changed",

@@ -326,6 +326,14 @@ class WatchEvent(Struct, frozen=True):
     left_out: int = 0
 
 
+class Invited(Struct, frozen=True):
+    """An invitation for one remote sandbox. Its code works once; it is no service's secret."""
+
+    code: str
+    gateway: str
+    seconds: int
+
+
 class Revoked(Struct, frozen=True):
     """How many sessions were closed."""
 

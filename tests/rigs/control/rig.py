@@ -176,6 +176,10 @@ class FakeGateway:
             feed.close()
         return feed
 
+    async def invite(self, opening: values.SessionRequest, peer: Peer) -> values.Invited:
+        self.calls.append(("invite", opening.policy, peer.pid))
+        return values.Invited("keyhole-code", "192.0.2.1:7443", 600)
+
     async def reload(self, peer: Peer) -> values.Reloaded:
         self.calls.append(("reload", peer.pid))
         if self.hold is not None:

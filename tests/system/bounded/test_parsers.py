@@ -111,6 +111,7 @@ from keyhole.system.https import AnswerReader
 from keyhole.system.symlinks import follow
 from keyhole.system.walk import LinkInPath
 from keyhole.wire import dns
+from keyhole.wire.carried_frames import CarriedFrame, CarriedFrameReader, FrameKind
 from keyhole.wire.client_flight import ClientFlight
 from keyhole.wire.client_hello import HelloReader
 from keyhole.wire.client_messages import ClientMessages, write_text
@@ -1164,6 +1165,12 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         repeated(packet(b"\x01a"), packet(b"packfile\n")),
         repeated(packet(b"\x02a"), packet(b"packfile\n")),
         repeated(packet(b"ACK"), packet(b"acknowledgments\n")),
+    ),
+    "wire.carried_frames.CarriedFrameReader.feed": whole(
+        lambda data: list(CarriedFrameReader().feed(data)),
+        repeated(CarriedFrame(FrameKind.BEAT).written()),
+        repeated(CarriedFrame(FrameKind.DATA, 1, b"a").written()),
+        repeated(CarriedFrame(FrameKind.CREDIT, 1, b"\0\0\0\1").written()),
     ),
     "wire.websocket.valid_key": whole(valid_key, repeated(b"A")),
     "wire.websocket.read_frame_length": whole(

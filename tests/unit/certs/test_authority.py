@@ -24,7 +24,7 @@ from keyhole.certs.authority import (
     MAX_RESUMABLE,
     RENEWED_BEFORE,
     Authority,
-    _load,
+    load_chain,
 )
 from keyhole.model.host import Host
 from tests.rigs.certs.handshakes import Clock, shake, strict_client
@@ -267,7 +267,7 @@ def test_a_key_is_read_from_memory_and_wiped_there() -> None:
     """I1: whoever still has the memory open finds nothing. Control: OpenSSL found the key."""
     reader = _Reader()
     before = set(os.listdir("/proc/self/fd"))
-    _load(cast("ssl.SSLContext", reader), b"a certificate and a key")
+    load_chain(cast("ssl.SSLContext", reader), b"a certificate and a key")
     assert reader.place.startswith("/memfd:")
     assert reader.seen == b"a certificate and a key"
     assert os.pread(reader.descriptor, 65536, 0) == bytes(len(reader.seen))
@@ -278,7 +278,7 @@ def test_a_key_is_read_from_memory_and_wiped_there() -> None:
 def test_a_chain_that_openssl_refuses_leaves_nothing_open() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(ssl.SSLError):
-        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), b"no certificate")
+        load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), b"no certificate")
     assert set(os.listdir("/proc/self/fd")) == before
 
 

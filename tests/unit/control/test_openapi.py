@@ -99,6 +99,12 @@ def test_real_answers_are_valid_by_the_published_schema(rig: Rig, operation: Any
             "label": "x",
             "granted": "sha256:" + "1" * 64,
         },
+        "invite": {
+            "policy": "/p",
+            "trusted": "sha256:" + "0" * 64,
+            "label": "x",
+            "granted": "sha256:" + "1" * 64,
+        },
         "open_door": {"door": ["tcp", "udp"]},
         "grant": {"host": "a.example", "seconds": 60, "uses": 1},
         "answer_ask": {"answer": "for", "seconds": 60},

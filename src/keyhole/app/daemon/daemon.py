@@ -21,6 +21,7 @@ from keyhole.app.containers.door_receiver_client import DoorReceiverClient
 from keyhole.app.daemon.gateway_operations import GatewayOperations
 from keyhole.app.daemon.keeper_process import KeeperProcess
 from keyhole.app.daemon.workers import Workers, combine_protections
+from keyhole.app.remote.receiver_client import RemoteReceiverClient
 from keyhole.app.session.session_events import session_event
 from keyhole.app.session.session_register import SessionRegister
 from keyhole.app.setup.policy_file import open_gateway_limits
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keyhole.app.containers.door_receiver_client import Expected
+    from keyhole.app.remote.receiver_client import ListenAddress
     from keyhole.app.session.session_register import OrphanedSession
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.socket_directory import SocketClaim
@@ -64,6 +66,8 @@ class DaemonSettings(Struct, frozen=True):
     """A sandbox that another tool makes and that will register its door."""
     turned: Callable[[], None] = lambda: None
     """Called regularly while a data plane responds: for a service manager's watchdog."""
+    listen: ListenAddress | None = None
+    """Where it listens for doors of other machines."""
     workers: int = 1
     """Data planes over which the sessions are spread."""
 
@@ -98,6 +102,9 @@ def _serve_at(place: SocketClaim, serving: DaemonSettings) -> int:
         door_receiver = None
         if serving.expected is not None:
             door_receiver = DoorReceiverClient.start(serving.expected, places, serving.env)
+        remote = None
+        if serving.listen is not None:
+            remote = RemoteReceiverClient.start(serving.listen, places, serving.env)
         keeping.greet(serving.ask)
         listener = place.listen()
         # Before there is another thread, which would stay unconfined, and before the data plane,
@@ -108,7 +115,16 @@ def _serve_at(place: SocketClaim, serving: DaemonSettings) -> int:
             told = _told(places, limits, serving.workers)
             workers = Workers(serving.workers, limits, told, keeping, serving.env)
             ground = _DaemonResources(
-                place, listener, walls, workers, limits, keeping, register, log, door_receiver
+                place,
+                listener,
+                walls,
+                workers,
+                limits,
+                keeping,
+                register,
+                log,
+                door_receiver,
+                remote,
             )
             return asyncio.run(_serve(serving, ground))
     finally:
@@ -151,6 +167,7 @@ class _DaemonResources(Struct, frozen=True):
     register: SessionRegister
     log: AuditLog
     door_receiver: DoorReceiverClient | None
+    remote: RemoteReceiverClient | None
 
 
 async def _serve(serving: DaemonSettings, ground: _DaemonResources) -> int:
@@ -164,6 +181,7 @@ async def _serve(serving: DaemonSettings, ground: _DaemonResources) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     operations.door_receiver = door_receiver = ground.door_receiver
+    operations.remote = ground.remote
     sessions = operations.sessions
     workers.attach(loop, sessions.heard(serving.turned), sessions.loads)
     ground.keeping.attach(loop, lambda: None)
@@ -177,6 +195,8 @@ async def _serve(serving: DaemonSettings, ground: _DaemonResources) -> int:
         serving.ready()
         if door_receiver is not None:
             door_receiver.open(loop, serving.report, stop.set)
+        if ground.remote is not None:
+            ground.remote.open(loop, serving.report)
         await stop.wait()
         count = await sessions.close()
         ground.log.record("", session_event("gateway-ended", sessions=count))

@@ -27,6 +27,7 @@ from keyhole.app.daemon.plane_calls import (
 )
 from keyhole.app.daemon.plane_messages import as_family
 from keyhole.app.daemon.session_record import SessionRecord
+from keyhole.app.remote.invitation import LIFETIME_SECONDS
 from keyhole.app.session.session_events import new_session, refused_event, session_event
 from keyhole.control import values
 from keyhole.control.interface import NoSuchSession
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         SessionCounterList,
     )
     from keyhole.app.daemon.workers import Workers
+    from keyhole.app.remote.receiver_client import RemoteReceiverClient
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
     from keyhole.control.event_feed import EventFeed
@@ -72,6 +74,9 @@ REFUSED_PEERS_PER_SECOND = 10
 ENDING = "the gateway is about to end"
 REVOKED_EARLY = "all sessions were revoked while this one was opened"
 DOOR_NOT_OPEN = "the session's door is not open"
+NOT_LISTENING = (
+    "the gateway does not listen for other machines: start it with `keyhole up --listen HOST:PORT`"
+)
 NOT_TURNING = "it does not respond; what is shown here is what it told last"
 
 
@@ -101,6 +106,8 @@ class GatewayOperations:
         self.protections: tuple[values.Protection, ...] = ()
         self.door_receiver: DoorReceiverClient | None = None
         """The receiver of a door that another tool makes."""
+        self.remote: RemoteReceiverClient | None = None
+        """The receiver of doors of other machines."""
 
     # ── asked ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,6 +305,15 @@ class GatewayOperations:
             if isinstance(each, Refused):
                 raise each
         return join_reloads(answers)
+
+    async def invite(self, opening: SessionRequest, peer: Peer) -> values.Invited:
+        """Let one sandbox of another machine enrol."""
+        remote = self.remote
+        if remote is None:
+            raise Refused(NOT_LISTENING)
+        code = await remote.invite(opening)
+        self._log.record("", session_event("invited", policy=opening.policy, by=peer.pid))
+        return values.Invited(code, remote.address, LIFETIME_SECONDS)
 
     async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read the secret again where it is used."""

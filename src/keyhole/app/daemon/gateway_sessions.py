@@ -55,6 +55,9 @@ _NOTES = {
     "exec": ("command", "by"),
     "exec-refused": ("why", "by"),
     "attach": ("by",),
+    "remote-connected": ("address",),
+    "remote-lost": (),
+    "remote-refused": ("why", "address"),
 }
 """Events that the holder of a sandbox may record, and their fields; all others are dropped."""
 

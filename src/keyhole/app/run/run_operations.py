@@ -204,6 +204,10 @@ class RunOperations:
         policy = values.PolicyReload(self._record.policy, outcome, _line(why))
         return values.Reloaded((policy,))
 
+    async def invite(self, opening: SessionRequest, peer: Peer) -> values.Invited:
+        """Refused here: a run's gateway has one sandbox."""
+        _refuse()
+
     async def secret_changed(self, name: str, peer: Peer) -> None:
         """Read the secret again, if it is used."""
         reference = f"{SecretScheme.STORE}:{name}"

@@ -159,7 +159,7 @@ def test_a_body_that_cannot_be_read_is_refused(judges: list[Words], lines: list[
 
 
 def test_a_body_without_a_type_is_read_as_json_or_refused_i3(judges: list[Words]) -> None:
-    """As boto3 sends it. What is not JSON is not sent, and neither is JSON that the judge refuses."""
+    """As boto3 sends it. What is not JSON is not sent, nor is JSON that the judge refuses."""
     one = talk()
     assert one.asks(post("/judged", said("send"))) != b""
     assert one.told(ok(b"fine")).status == 200

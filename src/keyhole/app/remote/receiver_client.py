@@ -1,0 +1,111 @@
+"""The remote receiver, as seen by the gateway's control process.
+
+Made by `daemon.py` with `keyhole up --listen`. When the receiver dies, remote sandboxes are closed
+with it; the gateway goes on, and makes no more invitations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
+
+from keyhole.app.processes.child import start_child
+from keyhole.app.processes.sandbox_channel import SandboxChannel
+from keyhole.app.remote.invitation import LIFETIME_SECONDS
+from keyhole.model.errors import Refused, SetupFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keyhole.app.setup.host_paths import HostPaths
+    from keyhole.control.values import SessionRequest
+
+BACKLOG = 128
+ANSWER_SECONDS = 10.0
+ENDED = "the remote receiver has ended: remote sandboxes are closed; start the gateway again"
+
+
+class ListenAddress(Struct, frozen=True):
+    """Where a gateway is to listen for remote doors."""
+
+    host: str
+    port: int
+
+
+class RemoteReceiverClient:
+    """The remote receiver, and the invitations that are asked of it."""
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        self._sock = sock
+        self.address = address
+        """Where it listens, as `HOST:PORT`."""
+        self._line: SandboxChannel | None = None
+        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._number = 0
+        self._lost = False
+
+    @classmethod
+    def start(
+        cls, listen: ListenAddress, places: HostPaths, env: Mapping[str, str]
+    ) -> RemoteReceiverClient:
+        """Listen, and start the process. Raises SetupFailed."""
+        try:
+            (family, *_, where), *_ = socket.getaddrinfo(
+                listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            port = socket.create_server(where, family=family, backlog=BACKLOG)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SetupFailed(f"--listen {listen.host}:{listen.port}: {why}") from None
+        host, number = port.getsockname()[:2]
+        address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        start_child("keyhole.app.remote.receiver", (theirs, port), env)
+        ours.send(json.dumps({"runtime": str(places.runtime)}).encode())
+        return cls(ours, address)
+
+    def open(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
+        """Hear it from now on."""
+
+        def heard(message: dict[str, Any]) -> None:
+            match message:
+                case {"invited": int(number), "code": str(code)}:
+                    answer = self._asked.pop(number, None)
+                    if answer is not None and not answer.done():
+                        answer.set_result(code)
+                case {"failed": str(why)}:
+                    report(f"no remote door can connect: {why}")
+
+        def over() -> None:
+            self._lost = True
+            report(ENDED)
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_result("")
+
+        self._line = SandboxChannel(loop, self._sock, heard, over)
+
+    async def invite(self, opening: SessionRequest) -> str:
+        """The code of a new invitation. Raises Refused."""
+        if self._line is None or self._lost:
+            raise Refused(ENDED)
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        asked = {"invite": to_builtins(opening), "seconds": LIFETIME_SECONDS}
+        self._line.say(**asked, number=number)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                code = await answer
+        except TimeoutError:
+            code = ""
+        finally:
+            self._asked.pop(number, None)
+        if not code:
+            raise Refused("the remote receiver does not respond; try again")
+        return code
