@@ -51,6 +51,23 @@ def test_an_issue_that_was_moved_away_is_not_passed() -> None:
     assert passed == {"id": "I_1", "title": "t", "parent": None}
 
 
+def test_a_pull_request_whose_branches_are_no_texts_passes_without_them() -> None:
+    """Its id is then worth nothing for a merge."""
+    query = f"{{ {WIDGETS} {{ id pullRequest(number:1) {{ id title }} }} }}"
+    pull = {
+        "id": "PR_1",
+        "title": "t",
+        "keyhole_in": {"keyhole_name": "acme/widgets"},
+        "keyhole_head": 7,
+        "keyhole_base": "main",
+        "keyhole_crosses": False,
+    }
+    found = {"data": {"repository": {"keyhole_name": "acme/widgets", "id": "R_1"}}}
+    found["data"]["repository"]["pullRequest"] = pull  # type: ignore[assignment]
+    passed = read(found, query=query)["data"]["repository"]["pullRequest"]
+    assert passed == {"id": "PR_1", "title": "t"}
+
+
 def test_errors_pass_without_what_else_is_in_them() -> None:
     error = {
         "message": "m",

@@ -10,6 +10,8 @@ import json
 
 import pytest
 
+from keyhole.policy.graphql.judge import prepare_graphql
+from keyhole.policy.graphql.table import github_table
 from tests.rigs.git.github import SECRET
 from tests.rigs.git.github_escapes import VAULT, WIDGETS, read_escapes
 from tests.rigs.git.judged import JudgedForge
@@ -73,3 +75,9 @@ def test_a_mutation_writes_nothing_that_is_not_granted(behind: JudgedForge, name
 
 def test_there_are_a_hundred_of_them() -> None:
     assert len(READS) + len(AT_ONCE) + len(WRITES) >= 100
+
+
+def test_tables_are_read_before_the_first_document() -> None:
+    """I12: where sessions share a process, none waits for another's first document."""
+    prepare_graphql()
+    assert github_table.cache_info().currsize == 1
