@@ -44,6 +44,8 @@ WORDS = {
     "keyhole replay session": "sessions",
     "keyhole findings dismiss ids": "findings",
     "keyhole home reset path": "homes",
+    "keyhole door command": COMMAND,
+    "keyhole tools accept service": "services",
     "keyhole services show name": "services",
     "keyhole secret set name": "services",
     "keyhole secret test name": "secrets",

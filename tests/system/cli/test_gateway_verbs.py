@@ -222,7 +222,7 @@ def test_ps_lists_use_against_budget_and_grants(
     head, first, second = table.splitlines()
     assert head.startswith("ID            STATE  GATEWAY  PROGRAM    POLICY")
     assert first.startswith(f"{OTHER}  open   shared   [red]x[/]  ")  # the oldest first; no markup
-    assert re.search(r"  1h +2h +3 +1204 +2 +4\.9 KiB +2\.9 MiB$", second)
+    assert re.search(r"  1h +2h +3 +1204 +2 +– +4\.9 KiB +2\.9 MiB$", second)
     assert [line.split() for line in budgets.splitlines()[1:]] == [
         [KNOWN, "anthropic.tokens", "90", "100"],
         [KNOWN, "anthropic.upload", "2.0", "KiB", "1.0", "MiB"],

@@ -26,7 +26,7 @@ AGENT = """#!/usr/bin/python3 -IS
 import os, sys, urllib.request
 assert sys.argv[1] == "-p"
 def ask(url, body=None):
-    key = {"X-Api-Key": os.environ["ANTHROPIC_API_KEY"]}
+    key = {"X-Api-Key": os.environ["ANTHROPIC_API_KEY"], "Content-Type": "application/json"}
     return urllib.request.urlopen(urllib.request.Request(url, body, key), timeout=30).read()
 for url in ("https://statsig.anthropic.com/x", "https://new.example/collect?id=7",
             "https://api.anthropic.com/api/event_logging/v2", "https://api.anthropic.com/v1/new"):

@@ -44,7 +44,7 @@ for folder, _, names in os.walk(os.environ["HOME"]):
         path = os.path.join(folder, name)
         said["files"][path] = open(path, errors="replace").read()
 claude = {"Authorization": "Bearer " + os.environ["CLAUDE_CODE_OAUTH_TOKEN"],
-          "anthropic-beta": "fine-grained-2025", "Content-Type": "application/json"}
+          "anthropic-beta": "fine-grained-tool-streaming-2025-05-14", "Content-Type": "application/json"}
 said["messages"] = ask("https://api.anthropic.com/v1/messages", claude, b"{}")
 said["key"] = ask("https://api.anthropic.com/api/oauth/claude_cli/create_api_key", claude, b"{}")
 login = json.load(open(os.environ["HOME"] + "/.codex/auth.json"))["tokens"]
@@ -159,7 +159,7 @@ def test_a_subscription_is_used_and_renewed_and_none_of_its_tokens_is_inside(
     (message,) = providers.renewals("api.anthropic.com")
     assert message.headers["authorization"] == f"Bearer {providers.access[0]}"
     flags = {flag.strip() for flag in message.headers["anthropic-beta"].split(",")}
-    assert flags == {"fine-grained-2025", "oauth-2025-04-20"}
+    assert flags == {"fine-grained-tool-streaming-2025-05-14", "oauth-2025-04-20"}
     (models,) = providers.renewals("chatgpt.com")
     assert models.headers["authorization"] == f"Bearer {providers.access[1]}"
     assert models.headers["chatgpt-account-id"] == ACCOUNT
