@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
         required=True,
         metavar="HOST:PORT",
         type=_address,
-        help="where `keyhole up --listen` listens",
+        help="where `keyhole up --listen HOST:PORT` listens",
     )
     parser.add_argument(
         "--code-file",

@@ -46,6 +46,8 @@ class DaemonSettings(Struct, frozen=True):
     ask: Ask | None
     expected: ExpectedSandbox | None = None
     turned: Callable[[], None] = lambda: None
+    listen: object = None
+    workers: int = 1
 
 
 class Ending(FakeGateway):

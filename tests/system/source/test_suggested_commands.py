@@ -20,7 +20,12 @@ SOURCE = Path(keyhole.__file__).parent
 COMMAND = re.compile(r"`keyhole ([^`]+)`")
 FILLED = "\x01"
 """Stands for a value that is filled in when the message is made."""
-NUMBERS = {"--uses": "1", "--for": "10m"}
+NUMBERS = {
+    "--uses": "1",
+    "--for": "10m",
+    "--gateway": "gateway.example:8443",
+    "--listen": "127.0.0.1:8443",
+}
 
 
 def texts(path: Path) -> Iterator[str]:
