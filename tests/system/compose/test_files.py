@@ -101,7 +101,7 @@ def test_the_kit_is_unpacked_once_runs_and_is_replaced_when_it_is_another(
     monkeypatch.setattr(
         holder_image,
         "build_holder_image",
-        lambda programs: pack(programs) + bytes(tarfile.BLOCKSIZE),
+        lambda *given: pack(*given) + bytes(tarfile.BLOCKSIZE),
     )
     fill_program_volume(tmp_path, nft)
     assert python.stat().st_mtime_ns != made
