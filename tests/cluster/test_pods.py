@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from lightkube import codecs
+from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 
 from tests.rigs.kube.estate import POLICY, SECRET
@@ -154,3 +155,24 @@ def test_without_an_agent_a_selected_pod_waits_and_another_starts_i2(estate: Est
     until(lambda: estate.phase("waiting") == "Running")
     estate.remove("waiting")
     estate.remove("unselected")
+
+
+def test_a_network_that_the_runtime_makes_anew_gets_a_door_too_i2(estate: Estate) -> None:
+    """The agent does not see the end of the first network: then it must not take its door for the
+    second one's. The control is the answer before."""
+    estate.run("renewed", selected=True)
+    try:
+        assert estate.inside("renewed", *ASK, "https://one.example/v1/first")[0] == 0
+        estate.end_sandbox("renewed")
+
+        def links() -> str:
+            try:
+                return estate.inside("renewed", "ip", "-o", "link")[1]
+            except (ApiError, OSError):
+                return ""
+
+        until(lambda: "lo:" in links(), pause=0.3)
+        assert len(links().strip().splitlines()) == 1
+        until(lambda: estate.inside("renewed", *ASK, "https://one.example/v1/second")[0] == 0)
+    finally:
+        estate.remove("renewed")

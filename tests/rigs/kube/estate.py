@@ -177,6 +177,19 @@ class Estate:
 
         until(gone)
 
+    def end_sandbox(self, name: str) -> None:
+        """Kill the process that holds a pod's network, as the kernel does when memory is short."""
+        command = f"ctr -n k8s.io containers ls -q labels.io.kubernetes.pod.name=={name}"
+        within = ["/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net"]
+        listed = subprocess.run(
+            [*within, *command.split()], check=True, capture_output=True, text=True
+        ).stdout
+        for container in listed.split():
+            subprocess.run(
+                [*within, *f"ctr -n k8s.io tasks kill -s SIGKILL {container}".split()],
+                check=False, capture_output=True,
+            )  # fmt: skip
+
     def inside(self, name: str, *command: str, namespace: str = "default") -> tuple[int, str]:
         """Run a command in a pod; its exit code, and what it printed."""
         done = self.client.exec(

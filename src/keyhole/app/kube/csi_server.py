@@ -133,6 +133,7 @@ class CsiServer:
 
     async def _unpublish(self, request: Any, context: Any) -> Any:  # noqa: ANN401
         target = self._checked(request.target_path, "")
+        self._sessions.unpublish(target)
         await asyncio.to_thread(_unmount, target)
         return MESSAGES["Empty"]()
 

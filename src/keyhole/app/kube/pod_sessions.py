@@ -45,7 +45,8 @@ class PodSession(Struct):
     pod: PodIdentity
     policy: Path
     prepared: PreparedPod
-    volume: Path | None = None
+    network: Path | None = None
+    """Where its door is."""
     gateway: AttachedSession | None = None
     watch: InterfaceWatch | None = None
     away: int = -1
@@ -70,6 +71,8 @@ class PodSessions:
         self._say = say
         self._records = PodRecords(places.state / "cluster" / "pods")
         self._sessions: dict[str, PodSession] = {}
+        self._volumes: dict[str, Path] = {}
+        """They outlive a session: the runtime may make a pod's network anew."""
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def publish(self, pod: PodIdentity, volume: Path) -> None:
@@ -77,16 +80,26 @@ class PodSessions:
         async with self._alone(pod):
             session = await self._prepare(pod)
             await asyncio.to_thread(session.prepared.write, volume)
-            session.volume = volume
+            self._volumes[pod.uid] = volume
 
     async def open(self, pod: PodIdentity, network: Path) -> None:
         """Give a pod its door, before its first container starts. Raises KeyholeError."""
         async with self._alone(pod):
+            before = self._sessions.get(pod.uid)
+            if before is not None and before.gateway is not None:
+                if before.network == network:
+                    return  # the runtime repeats an ADD whose answer it did not get
+                # Attack: make the runtime replace the pod's network while the agent misses a DEL.
+                # The new network has an interface, and a door of the old one says nothing of it
+                # (I2).
+                await self._end(pod.uid)
             session = await self._prepare(pod)
-            if session.gateway is not None:
-                return  # the runtime repeats an ADD whose answer it did not get
             await self._attach(session, network)
-            self._records.write(PodRecord(session.pod, network, session.volume))
+            self._records.write(PodRecord(session.pod, network, self._volumes.get(pod.uid)))
+
+    def unpublish(self, volume: Path) -> None:
+        """The kubelet takes a volume away."""
+        self._volumes = {uid: each for uid, each in self._volumes.items() if each != volume}
 
     def check(self, pod: PodIdentity) -> None:
         """Raise Refused unless the door of this pod is served."""
@@ -112,11 +125,9 @@ class PodSessions:
         for record in list(self._records.read()):
             try:
                 async with self._alone(record.pod):
-                    session = await self._prepare(record.pod)
                     if record.volume is not None:
-                        # A new CA: programs that have read the old one must read it again.
-                        await asyncio.to_thread(session.prepared.write_again, record.volume)
-                        session.volume = record.volume
+                        self._volumes[record.pod.uid] = record.volume
+                    session = await self._prepare(record.pod)
                     if session.gateway is None:
                         await self._attach(session, record.network)
             except (KeyholeError, OSError) as error:
@@ -147,6 +158,10 @@ class PodSessions:
                 self._client,
             )  # fmt: skip
             session = PodSession(known.pod, examined.file.path, prepared)
+            volume = self._volumes.get(pod.uid)
+            if volume is not None:
+                # A new CA: programs that have read the old one must read it again.
+                await asyncio.to_thread(prepared.write_again, volume)
             self._sessions[pod.uid] = session
         return session
 
@@ -162,7 +177,7 @@ class PodSessions:
         session.watch = InterfaceWatch(door.links, self._added(session))
         await asyncio.to_thread(gateway.admit, door.sockets)
         await gateway.open(self._ended(session))
-        session.gateway = gateway
+        session.gateway, session.network = gateway, network
         self._say(f"pod {session.pod}: its door is served, session {prepared.opened.id}")
 
     async def _end(self, uid: str) -> None:
