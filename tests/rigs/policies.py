@@ -74,7 +74,7 @@ title = "A server of MCP"
 kind  = "saas"
 sure  = "documented"
 looked_at = "2026-07-01"
-mcp   = true
+[mcp]
 [[host]]
 hosts    = ["mcp.example"]
 inject   = { header = "Authorization", value = "Bearer {secret}" }
@@ -106,6 +106,37 @@ harmless = ["function"]
 features = { web-search = ["web_search"] }
 """
 
+OPERATED = """
+title = "Queues and a store, whose operations method and path do not tell"
+kind  = "saas"
+sure  = "documented"
+[[host]]
+example = "queues.corp.example"
+inject  = { header = "Authorization", value = "Bearer {secret}" }
+allow   = ["* /**"]
+[[host.operations]]
+on       = ["* /", "* /service/**"]
+named    = ["query:Action", "form:Action", "header:X-Amz-Target", "path:operation"]
+required = true
+open     = ["ListQueues"]
+guarded  = ["*Secret*"]
+media    = ["application/x-amz-json-1.0", "application/cbor"]
+[[host.operations]]
+on    = ["* /say"]
+field = { own-token = ["token"] }
+[[host.operations]]
+on    = ["* /graphql"]
+named = ["graphql:query", "header:X-Operation"]
+[[host.operations]]
+on     = ["* /store/**"]
+query  = { acl = ["acl"], harmless = ["uploadId", "response-*"] }
+[host.operations.header]
+copy        = ["x-amz-copy-source*"]
+form-upload = ["content-type=multipart/*"]
+watched     = ["x-amz-*"]
+harmless    = ["x-amz-meta-*"]
+"""
+
 TEXTS = {
     "model": MODEL,
     "tenant": TENANT,
@@ -113,6 +144,7 @@ TEXTS = {
     "lab": NESTED,
     "server": MCP,
     "thinker": JUDGED,
+    "queues": OPERATED,
 }
 APIS = {"thinking": parse_model_api("thinking", THINKING, {})}
 CATALOGUE: dict[str, ServiceTemplate] = {

@@ -76,10 +76,13 @@ class Reason(enum.StrEnum):
     DENIED_BY_RULE = "denied-by-rule"
     GUARDED_ENDPOINT = "guarded-endpoint"
     GRAPHQL = "graphql-refused"
+    MERGE_BY_REST = "merge-by-rest"
     # bodies
     BODY_UNJUDGED = "body-unjudged"
     FEATURE_CLOSED = "feature-closed"
     MODEL_NOT_GRANTED = "model-not-granted"
+    OPERATION_CLOSED = "operation-closed"
+    OPERATION_UNCLEAR = "operation-unclear"
     # MCP
     MCP_CLOSED = "mcp-closed"
     MCP_MALFORMED = "mcp-malformed"

@@ -121,6 +121,14 @@ class HostPattern(Struct, frozen=True, order=True):
             return self.host == other.host or self.matches(other.host) or other.matches(self.host)
         return self.matches(other.host) if self.subdomains else other.matches(self.host)
 
+    def covers(self, other: HostPattern) -> bool:
+        """Whether every name and port that the other one covers is covered by this one."""
+        if self.port != other.port:
+            return False
+        if other.subdomains:
+            return self.subdomains and (self.host == other.host or self.matches(other.host))
+        return self.matches(other.host)
+
     @property
     def name(self) -> str:
         """The pattern without its port."""

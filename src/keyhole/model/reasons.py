@@ -193,16 +193,29 @@ REASONS: Mapping[str, ReasonInfo] = {
     ),
     Reason.DENIED_BY_RULE: _deny("a deny rule names it"),
     Reason.GUARDED_ENDPOINT: _deny(
-        "the endpoint mints, lists or moves credentials or data", "an allow that names it opens it"
+        "the endpoint is guarded: it could hand out credentials or move data elsewhere",
+        "a rule of `allow` or `allow_also` that names it opens it",
     ),
     Reason.GRAPHQL: _deny(
         "GraphQL is closed, or the document asks for something that is",
         "the answer names it; at GitHub, `api` opens more (docs/github.md), elsewhere use REST",
     ),
+    Reason.MERGE_BY_REST: _deny(
+        "a merge by REST does not name its branches, so `push` and `protect` cannot be applied; "
+        'use `gh pr merge`, under api = "merge"'
+    ),
     # bodies
     Reason.BODY_UNJUDGED: _deny("the body must be judged and cannot be read"),
     Reason.FEATURE_CLOSED: _deny("the body asks for something that the policy leaves closed"),
     Reason.MODEL_NOT_GRANTED: _deny("the policy does not name this model"),
+    Reason.OPERATION_CLOSED: _deny(
+        "the request asks for an operation that the policy leaves closed",
+        "the answer names it; add it to `operations` of the service",
+    ),
+    Reason.OPERATION_UNCLEAR: _deny(
+        "servers may read different operations in the request, or none",
+        "name the operation once, in the plain form that SDKs use",
+    ),
     # MCP
     Reason.MCP_CLOSED: _deny("the policy does not open this part of MCP"),
     Reason.MCP_MALFORMED: _deny("the message is not one of MCP that has one meaning"),

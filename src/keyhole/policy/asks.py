@@ -49,8 +49,8 @@ MAX_WAITERS = 64
 """Connections or requests that wait for one answer; a client opens a handful in parallel."""
 
 MAX_REMEMBERED = 256
-"""Answers of each kind that a session remembers. Beyond it, the oldest refusal is forgotten, and
-asked again; a permission is refused, since it belongs into the policy."""
+"""Answers of each kind that a session remembers. Beyond it, the refusal that ends first is
+forgotten, and asked again; a permission is refused, since it belongs into the policy."""
 
 MAX_RULE = 1000
 """Characters of a rule that a person is asked about: as many as are shown, so that "always" writes
@@ -379,7 +379,8 @@ class Asks(Generic[W]):
         self._allowed.pop(subject, None)
         self._quiet.pop(subject, None)
         if len(self._quiet) >= MAX_REMEMBERED:
-            del self._quiet[next(iter(self._quiet))]
+            # Attack: things that are refused for a minute, so many that a "never" is forgotten.
+            del self._quiet[min(self._quiet, key=self._quiet.__getitem__)]
         self._quiet[subject] = until
 
 

@@ -1,15 +1,16 @@
-"""Bodies that are judged before they are sent: the facts, the decision, and who makes it.
+"""The interface of judged bodies: the facts of a request, the judgement, and the judge.
 
-The gateway collects a body that a `BodyJudge` wants, asks the judge, and obeys: it sends the body
-as it was read, byte for byte, or as the judge rewrote it; it answers itself; or it refuses. Not
-re-serialised: that could change what a body means (precise numbers, escapes, order), and strict
-reading has already removed what two parsers could read in two ways.
+The gateway collects a body if the service's `BodyJudge` wants to see it, and asks the judge. It
+then sends the body unchanged or as the judge rewrote it, answers the request itself, or refuses it.
+The gateway does not re-serialise a body, because that could change its meaning (precise numbers,
+escapes, order); the strict reader has already refused whatever two parsers could read differently.
 
 `judges.py` makes the judge of a service.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from keyhole.wire.strict_json import JsonValue
 
 MAX_JUDGED = 32 << 20
-"""Bytes of a body that is judged: what the largest of the known services accepts."""
+"""Bytes of a body that is judged: the most that any known service accepts."""
 
 BODY_IN_MEMORY = 1 << 20
 """Bytes of a body that is kept in memory; a longer one waits in a file."""
@@ -42,38 +43,42 @@ NOT_TEXT = "it is a message of bytes, not of text"
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
+_is_json = re.compile(
+    r"application/(?:json|[a-z0-9.-]+\+json)(?:[ \t]*;[ \t]*charset=\"?utf-8\"?)?", re.IGNORECASE
+).fullmatch
+
 
 class BodyFacts(Struct, frozen=True):
     """A request with its body. For a WebSocket, the handshake, and then each message as a body."""
 
     host: ServiceHost
-    """The hosts of the service that it is for."""
+    """The part of the service that has the host of the request."""
     word: str
-    """As rules name it: a method, `GET+body`, `WEBSOCKET`, `GRPC`."""
+    """The method as rules spell it: a method, `GET+body`, `WEBSOCKET`, `GRPC`."""
     path: RequestPath
     decision: RequestDecision
-    """The decision by method and path, which allows it."""
+    """The decision by method and path, which allows the request."""
     query: str = ""
     fields: Mapping[str, str] = _NONE
     """Fields that the judge asks for, by names in lower case; several are joined by commas."""
     body: bytes = b""
-    """The body; empty where it waits on disk (`BODY_IN_MEMORY`)."""
+    """The body, of any type; empty where it waits on disk (`BODY_IN_MEMORY`)."""
     size: int = 0
     """Bytes of the body."""
     json: JsonValue = None
     """The body's value, where `flaw` is empty."""
     flaw: str = NOT_JSON
-    """Why `json` is not the body's value: the type, the encoding, or what is wrong with it."""
+    """Why the body could not be read as JSON: its type, its encoding, or a fault in it."""
 
 
 class AnswerRewriter(ABC):
     """Reads the origin's response before it is scrubbed and passed on. What it keeps is bounded."""
 
     whole = False
-    """Whether nothing is passed on before all of it was read."""
+    """Whether the whole response is read before any of it is passed on."""
 
     def begin(self, status: int, fields: Mapping[str, str]) -> bool:
-        """The head, with names in lower case. Returns whether the body is to be read, too. Raises
+        """Read the head, with names in lower case. Returns whether to read the body, too. Raises
         Malformed or ResponseUnfit."""
         return True
 
@@ -91,12 +96,12 @@ class BodyJudgement(Struct, frozen=True):
 
     decision: RequestDecision = RequestDecision()
     why: str = ""
-    """For people: which feature, and the word that would open it."""
+    """A text for people: the denied feature, and the word that would allow it."""
     body: bytes | None = None
-    """Sent instead of the body; None: the body as it was read."""
+    """The bytes to send instead of the body; None: the body unchanged."""
     answer: bytes | None = None
-    """Answered by the gateway itself, with `status` and `media`; nothing is sent. For a message of
-    a WebSocket, a refusal: it is closed, and `why` is the reason."""
+    """The answer of the gateway itself, with `status` and `media`; the request is not sent. For a
+    message of a WebSocket this is a refusal: the WebSocket is closed with the reason `why`."""
     status: int = 200
     media: str = "application/json"
     reader: AnswerRewriter | None = None
@@ -108,7 +113,7 @@ class BodyJudgement(Struct, frozen=True):
 
 
 class BodyNote(Struct, frozen=True):
-    """Something else that a judge or its reader has found, for the audit log."""
+    """Another finding of a judge or its reader, for the audit log."""
 
     decision: RequestDecision
     what: str
@@ -117,27 +122,34 @@ class BodyNote(Struct, frozen=True):
 
 
 class BodyJudge(ABC):
-    """The judge of one service in one session. What it remembers is bounded and is this session's
-    alone.
+    """The judge of one service in one session. Its memory is bounded, and no other session shares
+    it.
 
-    It stays when the session's secrets change, and is made anew when anything of its service does:
-    bodies that are being collected are then judged by the new one, and streams that the old one
-    still reads (WebSockets, responses with a reader) are cut.
+    The gateway keeps the judge when the session's secrets change, and makes a new one when the
+    service changes. The new judge then judges bodies that are being collected; streams that the old
+    one still reads (WebSockets, responses with a reader) are cut.
     """
 
     fields: frozenset[str] = frozenset()
-    """Fields of a request that it looks at, in lower case. With `*` at its end, a name is a
+    """Header fields of a request that it reads, in lower case. A name that ends with `*` is a
     prefix."""
 
     most = MAX_JUDGED
     """Bytes of a body that it judges; a longer one is refused."""
 
     kept_text = MAX_JUDGED
-    """Bytes to which texts of a long body are cut, where the judge needs no more of them."""
+    """Bytes to which texts of a long body may be cut, because the judge needs no more."""
+
+    needs_type = False
+    """Whether a body must say that it is JSON. Attack: Rack, on which GitLab runs, reads a POST
+    without a type as a form. A text with `&target_project_id=2&` in it is fields to it, and one
+    text to the judge."""
+
+    judges_heads = False
+    """Whether the gateway calls `judge_head`."""
 
     reads_answers = False
-    """Whether it ever sets a reader: then the origin is asked for responses that are not
-    encoded."""
+    """Whether it may set a reader. The gateway then asks the origin for uncompressed responses."""
 
     def __init__(self) -> None:
         self.notes: list[BodyNote] = []
@@ -150,23 +162,42 @@ class BodyJudge(ABC):
         """Whether it judges requests like this one, with or without a body. `decision` is the one
         by method and path, which allows it. The answer depends on nothing else, and is kept."""
 
+    def judge_head(self, facts: BodyFacts) -> BodyJudgement | None:
+        """Judge a request by its head, before any of its body is read. The body is then passed on
+        as it arrives. None: the body must be read."""
+        return None
+
     @abstractmethod
     def judge(self, facts: BodyFacts) -> BodyJudgement:
-        """Judge a request; of a WebSocket, the handshake. It takes a few milliseconds at most."""
+        """Judge a request, or the handshake of a WebSocket. Takes at most a few milliseconds."""
 
     def judge_message(self, facts: BodyFacts) -> BodyJudgement:
         """Judge a message of a WebSocket: `facts` are the handshake's, with this body."""
         return refuse_unjudged(facts, "no WebSocket of this service is open")
 
     def judge_in_slices(self, facts: BodyFacts) -> Generator[None, None, BodyJudgement]:
-        """The same as `judge` for a body that was long to read: yields every millisecond or so."""
+        """Do the same as `judge` for a long body: yields about every millisecond."""
         yield
         return self.judge(facts)
 
     def judge_message_in_slices(self, facts: BodyFacts) -> Generator[None, None, BodyJudgement]:
-        """The same as `judge_message` for a long message."""
+        """Do the same as `judge_message` for a long message."""
         yield
         return self.judge_message(facts)
+
+
+def find_flaw(fields: Mapping[str, str], *, empty: bool, typed: bool = False) -> str:
+    """Why the head says that a body is not JSON; empty if it may be. `typed` is the judge's
+    `needs_type`."""
+    if empty:
+        return EMPTY
+    if fields.get("content-encoding", "identity").lower() != "identity":
+        return ENCODED
+    # Models' servers read a body without a type as JSON (boto3's invoke_model sends none).
+    given = fields.get("content-type")
+    if given is None:
+        return NOT_JSON if typed else ""
+    return "" if _is_json(given) else NOT_JSON
 
 
 def read_facts(facts: BodyFacts, body: bytes) -> BodyFacts:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.policy.inbound import MAX_INBOUND
 from keyhole.policy.kinds import nearest
 from keyhole.policy.policy import Approvals, Limits, Policy, Sandbox, Service, Tier, Upstream
 from keyhole.policy.ports import MAX_PORTS, refuse_ambiguous
@@ -126,6 +127,8 @@ class PolicyBuilder(Struct):
             self._fault(("sandbox", "publish"), error.message)
         if len(sandbox.host_ports) > MAX_PORTS:
             self._fault(("sandbox", "host_ports"), f"at most {MAX_PORTS} ports are used")
+        if len(sandbox.inbound) > MAX_INBOUND:
+            self._fault(("sandbox", "inbound"), f"it has at most {MAX_INBOUND} entries")
 
     def _services(self) -> Iterable[Service]:
         tables = self.document.tree.get("services", {})

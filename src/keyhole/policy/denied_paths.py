@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from keyhole.model.glob import Glob
-    from keyhole.wire.git_object import Entry
+    from keyhole.wire.git_object import TreeEntry
 
 MAX_DEPTH = 512
 """Depth of nested directories; paths of real systems end long before."""
@@ -96,7 +96,7 @@ class DeniedPaths:
     def __init__(
         self,
         globs: tuple[Glob, ...],
-        tree: Callable[[bytes], list[Entry] | None],
+        tree: Callable[[bytes], list[TreeEntry] | None],
         is_file: Callable[[bytes], bool],
     ) -> None:
         """`tree` and `is_file` are those of `PushedObjects`."""

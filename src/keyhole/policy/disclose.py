@@ -26,10 +26,13 @@ Its keys, of which one may be added under the same version but none changes its 
   `model`    null, or what the provider of a model may do by itself when a body asks for it:
              `features` are open, `closed` are refused, as is what is named nowhere; `models` are
              patterns of the models that may be used (empty: any), `max_tokens` the longest answer
+  `operations` null, or what requests may ask for where method and path do not tell: `open` are the
+             policy's names and words, `closed` words that are refused, as is what is named nowhere
   `limits`   null, or `requests_per_second`, `concurrent_requests`, `bodies` and `budget` of this
              service, as in keyhole.toml; null: no other bound than the session's
 `ports`      `published`: ports inside that the person can open in a browser of the host, under
-             another name than localhost; `host`: ports at which localhost is the host's
+             another name than localhost; `host`: ports at which localhost is the host's;
+             `inbound`: peers that may connect to a port of a pod, as in keyhole.toml
 `asked`      kinds of what no rule names (`hosts`, `requests`, `pushes`) that may be held until the
              person has answered, so that a slow answer is no failure; null: hosts and requests,
              while the person watches; `wait` has the seconds after which it is refused
@@ -85,6 +88,7 @@ def disclose(policy: Policy) -> str:
         "ports": {
             "published": sorted({each.inner for each in policy.sandbox.publish}),
             "host": sorted(policy.sandbox.host_ports),
+            "inbound": [str(each) for each in policy.sandbox.inbound],
         },
         "asked": _asked(policy.approvals),
         "wait": policy.approvals.wait,
@@ -113,6 +117,7 @@ def _service(service: Service) -> dict[str, object]:
         "git": _git(service.git) if service.git else None,
         "mcp": _mcp(service.mcp) if service.mcp else None,
         "model": _model(service) if service.known_features else None,
+        "operations": _operations(service) if service.has_operations else None,
         "limits": _limits(service.limits) if service.limits else None,
     }
 
@@ -124,6 +129,10 @@ def _model(service: Service) -> dict[str, object]:
         "models": list(service.models),
         "max_tokens": service.max_tokens,
     }
+
+
+def _operations(service: Service) -> dict[str, object]:
+    return {"open": list(service.operations), "closed": list(service.closed_operations)}
 
 
 def _limits(limits: ServiceLimits) -> dict[str, object]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from keyhole.inject.injection import BasicInjection
-from keyhole.inject.service_hosts import SERVICE_HOSTS
+from keyhole.inject.service_hosts import SERVICE_HOSTS, usual_secret
 from keyhole.model.decision import Decision, Reason, RequestDecision, Route, Verdict
 from keyhole.model.glob import Glob
 from keyhole.model.host import DEFAULT_PORT, Host
@@ -17,7 +17,7 @@ from keyhole.model.reasons import info_of, sentence_of
 from keyhole.model.ref import Ref, RefKind, short_ref
 from keyhole.model.rule import GRPC, METHODS, WEBSOCKET, WORDS, rule_text
 from keyhole.model.toml import parse_toml, toml_string
-from keyhole.policy.body import BodyFacts, read_facts
+from keyhole.policy.body_trial import NO_FIELDS, TypedRequest, try_request
 from keyhole.policy.edit import RuleAddition
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.forge import (
@@ -26,8 +26,8 @@ from keyhole.policy.forge import (
     decide_git_request,
     find_git_request,
     repository_at,
+    repository_in_rest,
 )
-from keyhole.policy.judges import make_judge
 from keyhole.policy.ports import LEAST_PORT
 from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update
 from keyhole.policy.request import decide_request
@@ -37,23 +37,25 @@ from keyhole.policy.target import HostTarget, LiteralTarget, PushTarget, Request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keyhole.model.repository import Repository
-    from keyhole.policy.body import BodyJudge
+    from keyhole.model.repository import Forge, Repository
     from keyhole.policy.policy import GitGrant, Service, ServiceHost
-    from keyhole.policy.request import RequestFacts
     from keyhole.policy.rulebook import Rulebook
+    from keyhole.wire.strict_json import JsonValue
 
 
 class SuggestedFix(Struct, frozen=True):
-    """A suggested change: a key of a table, and the value to add or set."""
+    """A suggested change: a key of a table, and the value to add or set. `more` has the changes of
+    the same table without which this one would not be enough."""
 
     table: str
     key: str
     value: str
     remark: str | None = None
+    more: tuple[SuggestedFix, ...] = ()
 
     def __str__(self) -> str:
-        return f"[{self.table}]\n{self._line}"
+        lines = (fix._line for fix in (self, *self.more))
+        return "\n".join((f"[{self.table}]", *lines))
 
     @property
     def _line(self) -> str:
@@ -78,7 +80,8 @@ class SuggestedFix(Struct, frozen=True):
             return "", str(self)
         if isinstance(table.get(self.key), list):
             return f"{self.table}.{self.key}", self.value.removeprefix("[").removesuffix("]")
-        return f"[{self.table}]", self._line
+        more = (fix._line for fix in self.more if fix.key not in table)
+        return f"[{self.table}]", "\n".join((self._line, *more))
 
 
 class Explanation(Struct, frozen=True):
@@ -103,8 +106,18 @@ _FIXED_BY_ALLOW = frozenset(
 )
 """Refusals that a rule in the service's `allow` lifts."""
 
-_FIXED_BY_WORD = frozenset({Reason.FEATURE_CLOSED})
-"""Refusals of a body that a word in the service's `features` lifts; the rule ends with it."""
+_FIXED_BY_WORD = {
+    Reason.FEATURE_CLOSED: "features",
+    Reason.OPERATION_CLOSED: "operations",
+}
+"""Refusals of a judge that a word under a key of the service lifts; the rule ends with the word."""
+
+_FIXED_BY_NAME = {
+    Reason.TOOL_NOT_GRANTED: ("tools", "name"),
+    Reason.PROMPT_NOT_GRANTED: ("prompts", "name"),
+    Reason.RESOURCE_NOT_GRANTED: ("resources", "uri"),
+}
+"""Refusals of a message of MCP, the key that lifts each, and the parameter to be named there."""
 
 LOCALHOST = "localhost"
 
@@ -112,8 +125,14 @@ USUAL_DEFAULTS = ("main", "master", "trunk", "develop")
 """Names of default branches, which are protected unless the policy names them."""
 
 
-def explain(book: Rulebook, target: Target) -> Explanation:
-    """Explain what would happen to a target."""
+def explain(
+    book: Rulebook,
+    target: Target,
+    fields: Mapping[str, str] = NO_FIELDS,
+    body: bytes | None = None,
+) -> Explanation:
+    """Explain what would happen to a target: of a request with these fields, whose names are in
+    lower case, and this body."""
     if isinstance(target, LiteralTarget):
         decision = Decision(reason=Reason.LITERAL_ADDRESS)
         info = info_of(decision.reason)
@@ -127,42 +146,8 @@ def explain(book: Rulebook, target: Target) -> Explanation:
     if isinstance(target, HostTarget) or connection.route is not Route.INSPECT:
         return connection
     if isinstance(target, RequestTarget):
-        return _request(book, target)
+        return _request(book, target, fields, body)
     return _push(book, target)
-
-
-def explain_body(book: Rulebook, target: RequestTarget, body: bytes) -> Explanation:
-    """Explain a request together with its JSON body."""
-    found = explain(book, target)
-    if not found.decision.allowed or found.route is not Route.INSPECT:
-        return found
-    service, host = _service_at(book, target.host, target.port, found.service)
-    request, by = target.request, found.decision
-    decision = RequestDecision(by.verdict, by.reason, by.rule, service.name)
-    judging = _judging(service, host, request, decision)
-    if judging is None:
-        return replace(found, caveats=(*found.caveats, "its body is not judged"))
-    judge, path = judging
-    facts = BodyFacts(host, request.method, path, decision, request.query)
-    ask = judge.judge_message if request.method == WEBSOCKET else judge.judge
-    said = ask(read_facts(facts, body))
-    found = replace(found, caveats=())
-    if said.allowed:
-        return replace(found, said="inspected and allowed, with this body")
-    word = said.decision.rule.split(".", 2)[2:] if said.decision.reason in _FIXED_BY_WORD else []
-    fix = SuggestedFix(service.rule, "features", f"[{toml_string(word[0])}]") if word else None
-    return replace(found, decision=said.decision, said=said.why, injected=(), fix=fix)
-
-
-def _judging(
-    service: Service, host: ServiceHost, request: RequestFacts, decision: RequestDecision
-) -> tuple[BodyJudge, RequestPath] | None:
-    """The judge of an allowed request's body, if there is one."""
-    judge = make_judge(service)
-    path = RequestPath.parse(request.path, opaque_slash=host.encoded_slash)
-    if judge is None or not judge.wants(host, request.method, path, decision):
-        return None
-    return judge, path
 
 
 def _localhost(book: Rulebook, port: int) -> Explanation:
@@ -194,8 +179,11 @@ def _fix_of_host(host: Host, port: int, reason: str) -> SuggestedFix:
     names = SERVICE_HOSTS.get(host.name, ())
     if names and port == DEFAULT_PORT and reason == Reason.NO_RULE:
         others = " or ".join(f"[services.{name}]" for name in names[1:])
-        stored = f"after `keyhole secret set {names[0]}`" + (f"; or {others}" if others else "")
-        return SuggestedFix(f"services.{names[0]}", "secret", f'"store:{names[0]}"', stored)
+        secret, command = usual_secret(names[0])
+        # A login is made for a service that the policy has, a stored secret before.
+        when = "then" if secret.startswith("login:") else "after"
+        remark = f"{when} `{command}`" + (f"; or {others}" if others else "")
+        return SuggestedFix(f"services.{names[0]}", "secret", f'"{secret}"', remark)
     return host_fix(host, port)
 
 
@@ -222,7 +210,9 @@ def _tunnelled(connection: Explanation, target: RequestTarget) -> Explanation:
     return Explanation(Decision(reason=reason), said, Route.TUNNEL)
 
 
-def _request(book: Rulebook, target: RequestTarget) -> Explanation:
+def _request(
+    book: Rulebook, target: RequestTarget, fields: Mapping[str, str], body: bytes | None
+) -> Explanation:
     request = target.request
     decision = decide_request(book, target.host, target.port, request)
     service, entry = _service_at(book, target.host, target.port, decision.service)
@@ -231,9 +221,8 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
         said = "inspected and allowed"
         injected = _written(service, entry, git=git)
         caveats = _version(book, target.host, target.port)
-        if _judging(service, entry, request, decision) is not None:
-            caveats += ("its body is judged, too: --data @FILE tries one",)
-        return Explanation(decision, said, Route.INSPECT, service.name, injected, caveats)
+        found = Explanation(decision, said, Route.INSPECT, service.name, injected, caveats)
+        return _judged(found, service, entry, TypedRequest(request, fields, body))
     fix = None
     if decision.reason is Reason.NO_RULE and service.git and request.method in METHODS:
         fix = SuggestedFix(
@@ -248,10 +237,50 @@ def _request(book: Rulebook, target: RequestTarget) -> Explanation:
             fix = SuggestedFix(service.rule, "allow" if listed else "allow_also", rule)
     elif decision.reason is Reason.READ_ONLY:
         fix = SuggestedFix(service.rule, "push", '["agent/*"]')
-    elif decision.reason is Reason.REPOSITORY_NOT_GRANTED:
-        named = _repository_of(service, request.path)
+    elif decision.reason is Reason.REPOSITORY_NOT_GRANTED and service.git:
+        path = RequestPath.parse(request.path, opaque_slash=entry.encoded_slash)
+        named = _repository_of(service.git.forge, path)
         fix = SuggestedFix(service.rule, "repos", f'["{named}"]') if named else None
     return Explanation(decision, sentence_of(decision.reason), Route.INSPECT, service.name, fix=fix)
+
+
+def _judged(
+    found: Explanation, service: Service, host: ServiceHost, typed: TypedRequest
+) -> Explanation:
+    """What the judge of a service says of a request that its rules allow."""
+    by = found.decision
+    decision = RequestDecision(by.verdict, by.reason, by.rule, service.name)
+    trial = try_request(service, host, typed, decision)
+    said = trial.said
+    if said is None:
+        caveat = "its body is judged, too: --data @FILE tries one" if trial.judged else ""
+        if typed.body is not None:
+            caveat = "its body is not judged"
+        return replace(found, caveats=(*found.caveats, caveat)) if caveat else found
+    if said.allowed and trial.notes:
+        # The grant that opened it, as the log would name it: which tool is called.
+        what = "; ".join(note.what for note in trial.notes)
+        decision = trial.notes[0].decision
+        return replace(found, decision=decision, said=f"inspected and allowed: {what}")
+    if said.allowed:
+        told = "inspected and allowed" + (", with this body" if typed.body is not None else "")
+        return replace(found, said=told)
+    fix = _body_fix(service, said.decision, trial.json)
+    return replace(found, decision=said.decision, said=said.why, injected=(), caveats=(), fix=fix)
+
+
+def _body_fix(service: Service, decision: Decision, message: JsonValue) -> SuggestedFix | None:
+    """The word that would open what a request asks for."""
+    if decision.reason in _FIXED_BY_WORD:
+        word = decision.rule.split(".", 2)[2:]
+        listed = f"[{toml_string(word[0])}]" if word else ""
+        return SuggestedFix(service.rule, _FIXED_BY_WORD[decision.reason], listed) if word else None
+    key, parameter = _FIXED_BY_NAME.get(decision.reason, ("", ""))
+    if not key or not isinstance(message, dict):
+        return None  # of a batch, the message that was refused may be any
+    asked = message.get("params")
+    name = asked.get(parameter) if isinstance(asked, dict) else None
+    return SuggestedFix(service.rule, key, f"[{toml_string(str(name))}]")
 
 
 def _version(book: Rulebook, host: Host, port: int) -> tuple[str, ...]:
@@ -261,9 +290,9 @@ def _version(book: Rulebook, host: Host, port: int) -> tuple[str, ...]:
     return (f"refused unless the client speaks HTTP/{pinning.http} ({pinning.rule}.http)",)
 
 
-def _repository_of(service: Service, path: str) -> Repository | None:
-    found = service.git and find_git_request(service.git.forge, RequestPath.parse(path))
-    return found.repository if found else None
+def _repository_of(forge: Forge, path: RequestPath) -> Repository | None:
+    found = find_git_request(forge, path)
+    return found.repository if found else repository_in_rest(forge, path)
 
 
 def _push(book: Rulebook, target: PushTarget) -> Explanation:

@@ -107,11 +107,32 @@ def find_resource(git: GitGrant, path: RequestPath) -> tuple[str, ...] | None:
     return None if found is None else _within(git, found)
 
 
+def is_merge(git: GitGrant, path: RequestPath) -> bool:
+    """Whether a path of GitHub's REST merges a pull request of a granted repository."""
+    if git.forge is not Forge.GITHUB:
+        return False
+    match find_resource(git, path):
+        case ("pulls", _, "merge"):
+            return True
+    return False
+
+
 def _below_root(git: GitGrant, path: RequestPath) -> tuple[str, ...] | None:
     segments = (path.split_reading or path).folded()
     for root in _REST_ROOTS.get(git.forge, ()):
         if len(segments) > len(root) and segments[: len(root)] == root:
             return segments[len(root) :]
+    return None
+
+
+def repository_in_rest(forge: Forge, path: RequestPath) -> Repository | None:
+    """The repository that a path of the forge's REST is about, where its name has two segments; a
+    GitLab project may lie in any number of groups."""
+    if forge is Forge.GITLAB:
+        return None
+    for root in _REST_ROOTS.get(forge, ()):
+        if path.folded()[: len(root)] == root:
+            return Repository.from_segments(forge, path.segments[len(root) : len(root) + 2])
     return None
 
 

@@ -1,4 +1,4 @@
-"""The judge of a forge's bodies: its GraphQL, and REST where a body decides, under one grant."""
+"""The judge of a forge's bodies: GraphQL, and REST requests whose body decides what they do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from keyhole.model.repository import Forge
 from keyhole.policy.body import BodyJudge
 from keyhole.policy.forge import find_resource, is_graphql
+from keyhole.policy.forge_search import is_search, judge_search
 from keyhole.policy.forge_writes import MOVING, find_write, judge_write
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ MAX_BODY = 1 << 20
 
 
 class ForgeBodies(BodyJudge):
-    """Judges what a method and a path of a forge do not say."""
+    """Judges requests to a forge that method and path do not fully describe."""
 
     most = MAX_BODY
     reads_answers = True
+    needs_type = True
 
     def __init__(self, service: Service, git: GitGrant) -> None:
         super().__init__()
@@ -35,17 +37,21 @@ class ForgeBodies(BodyJudge):
     def wants(
         self, host: ServiceHost, word: str, path: RequestPath, decision: RequestDecision
     ) -> bool:
-        """As `BodyJudge`. A rule of the policy that names an endpoint opens it whole."""
+        """As `BodyJudge`. If a rule of the policy names an endpoint, its bodies are not judged."""
         if decision.rule.startswith(f"{self._service.rule}.allow"):
             return False
-        return self._judges_graphql(path) or self._endpoint(word, path) is not None
+        if self._is_github and (is_graphql(path) or is_search(path)):
+            return True
+        return self._endpoint(word, path) is not None
 
     def judge(self, facts: BodyFacts) -> BodyJudgement:
         """As `BodyJudge`."""
+        if self._is_github and is_search(facts.path):
+            return judge_search(self._git, facts)
         endpoint = self._endpoint(facts.word, facts.path)
         if endpoint is not None:
             if self._graphql is not None and endpoint in MOVING:
-                # A merge is judged by the branches that were read before.
+                # This may change a pull request's branches, by which a later merge is judged.
                 self._graphql.ids.forget_branches()
             return judge_write(self._service, self._git.forge, endpoint, facts)
         if self._graphql is None:
@@ -54,8 +60,9 @@ class ForgeBodies(BodyJudge):
             self._graphql = GraphqlJudge(self._service, self._git)
         return self._graphql.judge(facts)
 
-    def _judges_graphql(self, path: RequestPath) -> bool:
-        return self._git.forge is Forge.GITHUB and is_graphql(path)
+    @property
+    def _is_github(self) -> bool:
+        return self._git.forge is Forge.GITHUB
 
     def _endpoint(self, word: str, path: RequestPath) -> str | None:
         return find_write(self._git.forge, word, find_resource(self._git, path))

@@ -15,7 +15,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.ref import Ref
 from keyhole.model.repository import Forge
 from keyhole.policy.body import BodyJudgement, refuse_unjudged
-from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update
+from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update, may_not_move
 
 if TYPE_CHECKING:
     from keyhole.policy.body import BodyFacts
@@ -36,6 +36,8 @@ class FieldUse(enum.Enum):
     """One that `push` grants."""
     COMMENTING = 5
     """A review that does not approve."""
+    TARGET = 6
+    """A branch to which a pull request may be moved (`push.py`, `may_not_move`)."""
 
 
 _ANY, _TEXT, _BRANCH, _PUSHED = FieldUse.ANY, FieldUse.TEXT, FieldUse.BRANCH, FieldUse.PUSHED
@@ -50,7 +52,9 @@ def _shape(any_of: str, **more: FieldUse) -> Shape:
 _WRITES: dict[Forge, dict[str, Shape]] = {
     Forge.GITHUB: {
         "POST pulls": _shape("title body draft maintainer_can_modify", head=_PUSHED, base=_BRANCH),
-        "PATCH pulls/*": _shape("title body state maintainer_can_modify", base=_BRANCH),
+        "PATCH pulls/*": _shape(
+            "title body state maintainer_can_modify", base=FieldUse.TARGET
+        ),
         "POST pulls/*/reviews": _shape("body comments commit_id", event=FieldUse.COMMENTING),
         "POST issues": _shape("title body assignee assignees milestone type"),
         "PATCH issues/*": _shape("title body state state_reason assignee assignees milestone type"),
@@ -136,7 +140,9 @@ def _judge_field(
         Ref.parse(f"refs/heads/{value}")
     except Unparsable:
         return _refuse(facts, f"'{name}' is not a plain branch of this repository")
-    if use is _BRANCH:
+    if use is FieldUse.TARGET and may_not_move(service, value):
+        return _refuse(facts, f"{value} is protected by the policy", Reason.REF_PROTECTED)
+    if use is _BRANCH or use is FieldUse.TARGET:
         return None
     decision = decide_ref_update(
         service, f"refs/heads/{value}", RefChange.FAST_FORWARD, RemoteFacts()

@@ -21,6 +21,7 @@ from keyhole.model.host import Host, parse_port
 from keyhole.model.money import parse_money
 from keyhole.model.quantity import parse_duration, parse_size
 from keyhole.model.rule import AccessRule
+from keyhole.policy.inbound import MAX_INBOUND, read_inbound
 from keyhole.policy.ports import LEAST_PORT, MAX_PORT, MAX_PORTS, read_host_port, read_published
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _read_percent(value: str) -> int:
 def _read_endpoint(value: str) -> HostPort:
     name, colon, port = value.rpartition(":")
     if not colon:
-        raise Unparsable("a host and port is expected", f"{value}:443")
+        raise Unparsable("the key is a host and port", f'"{value}:443" = …')
     return HostPort(Host.parse(name), parse_port(port))
 
 
@@ -334,6 +335,17 @@ HOST_PORTS = ValueKind(
     "numbers",
     read_host_port,
     {"type": "array", "items": _PORT_SCHEMA, "uniqueItems": True, "maxItems": MAX_PORTS},
+    items_of,
+)
+INBOUND = ValueKind(
+    '`"PORT from NETWORK"`, `"PORT from LABEL=VALUE"`',
+    read_inbound,
+    {
+        "type": "array",
+        "items": {"type": "string", "pattern": "^[0-9]{1,5} from [^ ]+$"},
+        "uniqueItems": True,
+        "maxItems": MAX_INBOUND,
+    },
     items_of,
 )
 BODIES = ValueKind(

@@ -46,6 +46,13 @@ class LoadedPolicy(Struct, frozen=True):
         span = self.document.values.get(path) or self.document.keys.get(path)
         return f"{self.document.file}:{span.line}" if span else None
 
+    def fault(self, path: Path, message: str, hint: str | None = None) -> PolicyFault:
+        """A fault at the key with this path, or at the nearest table that was written."""
+        document = self.document
+        while path and path not in document.values and path not in document.keys:
+            path = path[:-1]
+        return document.fault(document.values.get(path) or document.keys.get(path), message, hint)
+
 
 def load(policy: PolicyText, user: PolicyText | None, world: PolicyContext) -> LoadedPolicy:
     """Parse and validate, or raise PolicyFaults with every fault of both files."""

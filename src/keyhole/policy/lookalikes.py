@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "", "_": ""})
 """Characters that are read as another one in most fonts."""
+_PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
+"""Letters that are read as one."""
 
 MAX_COMPARED = 2000
 """Known names that one is compared with (I9)."""
@@ -39,6 +41,8 @@ def text_marks(*texts: str) -> tuple[str, ...]:
     """The same of a path or a ref."""
     if any(map(runs_backwards, texts)):
         return ("letters that are written from right to left are shown as codes",)
+    if not all(map(str.isascii, texts)):
+        return ("it has letters of another script, which may look like others",)
     return ()
 
 
@@ -50,14 +54,23 @@ def _known(policy: Policy) -> Iterable[str]:
 
 def _is_close(host: str, known: str) -> bool:
     """Whether the two differ, and by a letter or by letters that look alike; also where the known
-    one is the end or the beginning of a longer name that its owner does not have."""
+    one is the end or the beginning of a longer name that its owner does not have, and where the
+    name is below one that is close."""
     if host == known or host.endswith("." + known):
         return False
     if len(known) < MIN_LETTERS:
         return False
-    if host.translate(_ALIKE) == known.translate(_ALIKE) or host.startswith(known + "."):
+    if host.endswith(known) or host.startswith((known + ".", known + "-")):
         return True
-    return _within_one_edit(host, known)
+    above = ".".join(host.split(".")[-known.count(".") - 1 :])
+    return any(_reads_as(name, known) or _within_one_edit(name, known) for name in (host, above))
+
+
+def _reads_as(one: str, two: str) -> bool:
+    one, two = one.translate(_ALIKE), two.translate(_ALIKE)
+    for pair, letter in _PAIRS:
+        one, two = one.replace(pair, letter), two.replace(pair, letter)
+    return one == two
 
 
 def _within_one_edit(one: str, two: str) -> bool:

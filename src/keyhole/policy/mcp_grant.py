@@ -163,19 +163,30 @@ class McpGrant(Struct, frozen=True):
 
     def lists_template(self, template: str) -> bool:
         """Whether some resource of a URI template may be granted."""
-        if len(template) > MAX_NAME:
-            return False
-        # `{name}` stands for a part; `{+name}`, `{/name}`, `{?name}` and the like for any parts.
-        plain, operator, _ = _VARIABLE.sub("*", template).partition("{")
-        parts = tuple(_PARTS.split(plain))
-        if len(parts) > MAX_TEMPLATE_PARTS:
-            return False
-        shape = Glob((*parts[:-1], "**") if operator else parts)
-        return any(each.parts.overlaps(shape) for each in self.resources)
+        shape = _shape(template)
+        return shape is not None and any(each.parts.overlaps(shape) for each in self.resources)
+
+    def grants_template(self, template: str) -> bool:
+        """Whether every resource of a URI template is granted, as for completions of its
+        variables."""
+        shape = _shape(template)
+        return shape is not None and any(each.parts.covers(shape) for each in self.resources)
 
     def grants_prompt(self, name: str) -> bool:
         """Whether a prompt may be fetched."""
         return len(name) <= MAX_NAME and any(segment_matches(each, name) for each in self.prompts)
+
+
+def _shape(template: str) -> Glob | None:
+    """The resources of a URI template as a pattern; None if it is not plain."""
+    if len(template) > MAX_NAME:
+        return None
+    # `{name}` stands for a part; `{+name}`, `{/name}`, `{?name}` and the like for any parts.
+    plain, operator, _ = _VARIABLE.sub("*", template).partition("{")
+    parts = tuple(_PARTS.split(plain))
+    if len(parts) > MAX_TEMPLATE_PARTS or {".", ".."} & set(parts):
+        return None
+    return Glob((*parts[:-1], "**") if operator else parts)
 
 
 def split_uri(uri: str) -> tuple[str, ...] | None:

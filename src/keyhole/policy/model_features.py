@@ -6,30 +6,34 @@ and only where a rule leads; the cost grows with the body and not with the rules
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
+from keyhole.inject.model_api import UNMETERED
 from keyhole.model.decision import Reason, RequestDecision, Verdict
-from keyhole.model.glob import ANY_DEPTH, segment_matches
+from keyhole.model.glob import segment_matches
 from keyhole.model.query import parse_query
 from keyhole.model.rule import BODILESS, WEBSOCKET
 from keyhole.policy.body import BodyJudge, BodyJudgement, refuse_unjudged
+from keyhole.policy.model_lengths import AnswerLength
+from keyhole.policy.model_paths import find_api, models_in_path, names_endpoint
+from keyhole.policy.model_rules import MAX_NAME, compile_rules, fold_name, matches, text_of
 from keyhole.wire.strict_json import KEPT_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
-    from keyhole.inject.model_api import BodyRule, JudgedPaths, ModelApi
+    from keyhole.inject.model_api import BodyRule, ModelApi
     from keyhole.model.path import RequestPath
-    from keyhole.model.rule import AccessRule
     from keyhole.policy.body import BodyFacts
+    from keyhole.policy.model_rules import RuleNode
     from keyhole.policy.policy import Service, ServiceHost
     from keyhole.wire.strict_json import JsonValue
+
+    _Waiting = tuple[Sequence[JsonValue], RuleNode, JsonValue]
+    """Values, their place, and the object that they stand in."""
 
 VALUES_OF_A_SLICE = 1000
 """Values that are looked at before other sessions have their turn: half a millisecond."""
@@ -37,18 +41,10 @@ VALUES_OF_A_SLICE = 1000
 MAX_FINDINGS = 8
 """Closed features that a refusal names."""
 
-MAX_NAME = 64
-"""Characters of a name that is compared in any spelling; none that a rule knows is longer."""
-
-MAX_REMEMBERED = 256
-"""Harmless values that are remembered at one place of a body (I9)."""
-
-_MODEL_FOLLOWS = ("models", "model", "deployments")
-"""Segments of a path that a model's name follows."""
+MAX_MODELS = 64
+"""Models that a request names, where the policy says which are granted (I12)."""
 
 _is_word = re.compile(r"[A-Za-z0-9._:/@+=-]{1,64}").fullmatch
-
-Words = tuple[str, ...]
 
 
 class ClosedFeature(Struct, frozen=True):
@@ -58,20 +54,6 @@ class ClosedFeature(Struct, frozen=True):
     rule: str
     why: str
     """What it asks for, and the word that would open it."""
-
-
-class _Node(Struct, eq=False):
-    """A place in a body that a rule speaks of, or that leads to one."""
-
-    children: dict[str, _Node] = field(default_factory=dict)
-    values: list[BodyRule] = field(default_factory=list)
-    members: list[BodyRule] = field(default_factory=list)
-    missing: list[tuple[str, BodyRule]] = field(default_factory=list)
-    model: bool = False
-    tokens: bool = False
-    plain: set[str] = field(default_factory=set)
-    """Values that were found to be harmless; most bodies have the same few hundreds of times."""
-    plain_members: set[str] = field(default_factory=set)
 
 
 class ModelJudge(BodyJudge):
@@ -107,10 +89,15 @@ class ModelJudge(BodyJudge):
             return False
         found = find_api(host, word, path)
         if found is not None:
-            return found.api is not None
+            api = found.api
+            return api is not None and (not api.unread or self._is_unmetered(api))
         if word in BODILESS:
             return False
         return decision.reason is not Reason.APPROVED and decision.rule not in self._named
+
+    def _is_unmetered(self, api: ModelApi) -> bool:
+        """Whether a request is refused because no budget of the policy would count its price."""
+        return api.unmetered and UNMETERED in self._service.closed_features
 
     def judge(self, facts: BodyFacts) -> BodyJudgement:
         """As `BodyJudge`."""
@@ -137,21 +124,24 @@ class ModelJudge(BodyJudge):
             )
         request = _Request(self._service, self._open, found.api, facts)
         handshake = facts.word == WEBSOCKET and not message
-        if handshake:
+        if self._is_unmetered(found.api):
+            # Attack: thousands of images under a budget that reads tokens alone (I9).
+            request.refuse_unmetered()
+        elif handshake:
             request.look_at_head()
         elif facts.flaw or not isinstance(facts.json, dict):
             return refuse_unjudged(facts if facts.flaw else _no_object(facts))
         else:
             request.look_at_head()
             yield from request.walk(facts.json)
-            request.look_at_rest(facts.json)
+            request.look_at_rest()
         return request.judgement()
 
 
 class _Request:
     """One request while it is judged."""
 
-    __slots__ = ("_api", "_facts", "_findings", "_models", "_open", "_service", "_tokens", "_write")
+    __slots__ = ("_api", "_facts", "_findings", "_length", "_models", "_open", "_service", "_write")
 
     def __init__(
         self, service: Service, opened: frozenset[str], api: ModelApi, facts: BodyFacts
@@ -162,7 +152,7 @@ class _Request:
         self._facts = facts
         self._findings: dict[str, ClosedFeature] = {}
         self._models: dict[str, None] = {}
-        self._tokens = False
+        self._length = AnswerLength(service.max_tokens)
         self._write: dict[str, str] = {}
 
     def look_at_head(self) -> None:
@@ -171,79 +161,122 @@ class _Request:
             for flag in self._facts.fields.get(name, "").split(","):
                 if flag.strip():
                     self._check(rule, flag.strip(), f"{name}: ", None)
-        segments = self._facts.path.segments
-        for before, segment in itertools.pairwise(segments):
-            if before.lower() in _MODEL_FOLLOWS:
-                self._models[segment.partition(":")[0]] = None
+        for name in models_in_path(self._facts.host, self._facts.word, self._facts.path):
+            self._name_model(name)
         if "model" in parse_query(self._facts.query):
-            self._models[_query_value(self._facts.query, "model")] = None
+            self._name_model(_query_value(self._facts.query, "model"))
+        if self._api.unbounded and self._service.max_tokens is not None:
+            self._over("a session of this API has no length that could be bounded")
+
+    def _name_model(self, name: str) -> None:
+        """Note a model that stands beside the body; some ask for a feature by their name."""
+        self._models[name] = None
+        for rule in self._api.rules:
+            if rule.at == ("model",):
+                self._check(rule, name, "the model", None)
+
+    def refuse_unmetered(self) -> None:
+        """Its price would not be counted."""
+        self._ask_for(UNMETERED, "no tokens are reported for it, so that no budget counts it")
 
     def walk(self, body: JsonValue) -> Generator[None, None, None]:
-        """Look at every value to which a rule leads."""
-        looked = 0
-        waiting: list[tuple[JsonValue, _Node, str, JsonValue]] = [
-            (body, compile_rules(self._api), "", None)
-        ]
-        while waiting and len(self._findings) < MAX_FINDINGS:
-            value, node, place, parent = waiting.pop()
-            looked += 1
-            if looked % VALUES_OF_A_SLICE == 0:
-                yield
-            if isinstance(value, list):
-                waiting.extend((inner, node, place, parent) for inner in reversed(value))
-                looked += len(value) // 8
-                continue
-            if node.model and isinstance(value, str):
-                self._models[value] = None
-            if node.tokens and value is not None:
-                self._look_at_tokens(value, place)
-            if node.values:
-                text = value if isinstance(value, str) else _text_of(value)
-                if text not in node.plain and not _is_plain(node.values, text, node.plain):
-                    for rule in node.values:
-                        self._check(rule, text, place, parent)
-            if isinstance(value, dict) and (node.children or node.members):
-                self._look_into(value, node, place, waiting)
+        """Look at every value to which a rule leads. Yields every `VALUES_OF_A_SLICE`."""
+        left, findings = VALUES_OF_A_SLICE, self._findings
+        # Lists wait as they are: one of 100,000 is not copied in one slice.
+        waiting: list[_Waiting] = [((body,), compile_rules(self._api), None)]
+        while waiting:
+            values, node, parent = waiting.pop()
+            looks, known = node.looks, node.known
+            for value in values:
+                left -= 1
+                if isinstance(value, list):
+                    waiting.append((value, node, parent))
+                elif looks:
+                    self._look_at(value, node, parent)
+                if isinstance(value, dict) and node.leads:
+                    respelt: set[RuleNode] = set()
+                    for name, inner in value.items():
+                        left -= 1
+                        try:
+                            child = known[name]
+                        except KeyError:
+                            child = self._meet(value, node, name, respelt)
+                            if len(findings) >= MAX_FINDINGS:
+                                return
+                            if left < 0:
+                                left = VALUES_OF_A_SLICE
+                                yield
+                        if child is None:
+                            continue
+                        if isinstance(inner, list):
+                            if child.counts:
+                                self._look_at(inner, child, value)
+                            else:
+                                waiting.append((inner, child, value))
+                        elif isinstance(inner, dict):
+                            waiting.append(((inner,), child, value))
+                        elif child.looks and inner not in child.plain:
+                            self._look_at(inner, child, value)
+                    if node.missing:
+                        self._look_for_missing(value, node, respelt)
+                if findings and len(findings) >= MAX_FINDINGS:
+                    return
+                if left < 0:
+                    left = VALUES_OF_A_SLICE
+                    yield
 
-    def _look_into(
-        self,
-        value: dict[str, JsonValue],
-        node: _Node,
-        place: str,
-        waiting: list[tuple[JsonValue, _Node, str, JsonValue]],
+    def _look_at(self, value: JsonValue, node: RuleNode, parent: JsonValue) -> None:
+        """Look at one value."""
+        if node.model and isinstance(value, str) and len(self._models) <= MAX_MODELS:
+            self._models[value] = None
+        if node.tokens:
+            self._over(self._length.read_tokens(value, node.place))
+        if node.answers:
+            self._over(self._length.read_number(value, node.place))
+        if node.prompts:
+            self._length.read_prompts(value, node.place)
+        if node.values:
+            text = value if isinstance(value, str) else text_of(value)
+            if text not in node.plain and not node.remember_value(text):
+                for rule in node.values:
+                    self._check(rule, text, node.place, parent)
+
+    def _look_for_missing(
+        self, value: dict[str, JsonValue], node: RuleNode, respelt: set[RuleNode]
     ) -> None:
-        seen: set[str] = set()
-        for name, inner in value.items():
-            folded = fold_name(name)
-            if (
-                node.members
-                and name not in node.plain_members
-                and not _is_plain(node.members, name, node.plain_members)
-            ):
-                for rule in node.members:
-                    self._check(rule, name, place, value)
-            child = node.children.get(folded)
-            if child is None:
+        for wanted, rule in node.missing:
+            if wanted.name in value or wanted in respelt or rule.missing in self._open:
                 continue
-            if folded in seen:
-                # Attack: two spellings, of which the provider reads the other one.
-                self._close(f"{place}{name}", "stands there in two spellings")
-            seen.add(folded)
-            waiting.append((inner, child, f"{place}{name[:MAX_NAME]}.", value))
-        for name, rule in node.missing:
-            if name not in seen and rule.missing not in self._open:
-                if rule.written and not place:
-                    self._write[rule.at[0]] = rule.written
-                else:
-                    self._ask_for(rule.missing, f"{place}{rule.at[-1]} is missing")
+            if rule.written and not node.place:
+                self._write[rule.at[0]] = rule.written
+            else:
+                self._ask_for(rule.missing, f"{wanted.place} is missing")
 
-    def look_at_rest(self, body: dict[str, JsonValue]) -> None:
-        """What was not found."""
-        most = self._service.max_tokens
-        if most is not None and self._api.tokens and not self._tokens:
+    def _meet(
+        self, value: dict[str, JsonValue], node: RuleNode, name: str, respelt: set[RuleNode]
+    ) -> RuleNode | None:
+        """Look at a member's name that is not known at this place, and find where it leads."""
+        child = node.children.get(fold_name(name))
+        if not node.remember_name(name):
+            for rule in node.members:
+                self._check(rule, name, node.place, value)
+        if child is not None:
+            if child in respelt or (name != child.name and child.name in value):
+                # Attack: two spellings, of which the provider reads the other one.
+                self._close(node.place_of(name), "stands there in two spellings")
+            elif child.exact and not self._api.is_spelling(name, child.name):
+                # Attack: the provider does not know this spelling and takes its own default.
+                self._close(node.place_of(name), f"is spelled {child.name}")
+            respelt.add(child)
+        return child
+
+    def look_at_rest(self) -> None:
+        """What was not found, and what only the whole body shows."""
+        self._over(self._length.excess)
+        if self._length.is_missing(self._api.needed_tokens):
             first = self._api.tokens[0]
             if self._api.tokens_written:
-                self._write[first[0]] = str(most)
+                self._write[first[0]] = str(self._length.each)
             else:
                 self._over(f"{'.'.join(first)} is missing")
 
@@ -251,13 +284,13 @@ class _Request:
 
     def _check(self, rule: BodyRule, text: str, place: str, parent: JsonValue) -> None:
         """Look at a value by one rule."""
-        said = f"{place.removesuffix('.')} {_shown(text)}".strip()
+        said = f"{place} {_shown(text)}".strip()
         for feature, patterns in rule.features:
-            if _matches(patterns, text, folded=True):
+            if matches(patterns, text, folded=True):
                 if feature not in self._open and not _is_excused(rule, parent):
                     self._ask_for(feature, said)
                 return
-        if _matches(rule.harmless, text, folded=rule.members):
+        if matches(rule.harmless, text, folded=rule.members):
             return
         if rule.otherwise:
             if rule.otherwise not in self._open:
@@ -270,9 +303,14 @@ class _Request:
             else:
                 self._close(said, "is not known, and no word opens it")
 
+    def _find(self, key: str, feature: ClosedFeature) -> None:
+        """Note a finding, once; a refusal names a few."""
+        if len(self._findings) < MAX_FINDINGS:
+            self._findings.setdefault(key, feature)
+
     def _ask_for(self, word: str, what: str) -> None:
         service = self._service
-        self._findings.setdefault(
+        self._find(
             word,
             ClosedFeature(
                 Reason.FEATURE_CLOSED,
@@ -285,20 +323,15 @@ class _Request:
     def _close(self, what: str, why: str) -> None:
         rule = f"catalogue.{self._api.name}"
         said = f"{_shown(what)} {why}"
-        self._findings.setdefault(said, ClosedFeature(Reason.FEATURE_CLOSED, rule, said))
-
-    def _look_at_tokens(self, value: JsonValue, place: str) -> None:
-        self._tokens = True
-        most = self._service.max_tokens
-        if most is None:
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or value > most:
-            self._over(f"{place.removesuffix('.')} is {_text_of(value)[:MAX_NAME]}")
+        self._find(said, ClosedFeature(Reason.FEATURE_CLOSED, rule, said))
 
     def _over(self, what: str) -> None:
+        """Note what is wrong with the length of the answers; an empty text: nothing."""
+        if not what:
+            return
         rule = f"{self._service.rule}.max_tokens"
         why = f"{what}, and {rule} is {self._service.max_tokens}"
-        self._findings.setdefault(rule, ClosedFeature(Reason.OVER_LIMIT, rule, why))
+        self._find(rule, ClosedFeature(Reason.OVER_LIMIT, rule, why))
 
     def judgement(self) -> BodyJudgement:
         """All that was found, as one decision."""
@@ -307,6 +340,8 @@ class _Request:
             for name in self._models or {"": None}:
                 if not any(segment_matches(pattern, name) for pattern in allowed):
                     self._refuse_model(name)
+            if len(self._models) > MAX_MODELS:
+                self._refuse_model("", f"it names more than {MAX_MODELS} models, beyond")
         findings = list(self._findings.values())
         if findings:
             first = findings[0]
@@ -318,11 +353,10 @@ class _Request:
             return BodyJudgement(facts.decision)
         return self._written()
 
-    def _refuse_model(self, name: str) -> None:
+    def _refuse_model(self, name: str, fault: str = "it names no model, as wanted by") -> None:
         rule = f"{self._service.rule}.models"
-        named = f"the model {_shown(name)} is not in" if name else "it names no model, as wanted by"
-        why = f"{named} {rule}"
-        self._findings.setdefault(why, ClosedFeature(Reason.MODEL_NOT_GRANTED, rule, why))
+        why = f"the model {_shown(name)} is not in {rule}" if name else f"{fault} {rule}"
+        self._find(why, ClosedFeature(Reason.MODEL_NOT_GRANTED, rule, why))
 
     def _written(self) -> BodyJudgement:
         """The body with what it left out, behind its first brace: all else stays as it came."""
@@ -341,103 +375,11 @@ class _Request:
         )
 
 
-# ── the catalogue's rules ─────────────────────────────────────────────────────────────────────────
-
-
-def find_api(host: ServiceHost, word: str, path: RequestPath) -> JudgedPaths | None:
-    """How requests like this one are judged; None if the catalogue does not say."""
-    readings = [path.folded()]
-    other = path.split_reading if host.encoded_slash else None
-    if other is not None:
-        readings.append(other.folded())
-    for judged in host.judged:
-        for rule in judged.rules:
-            glob = rule.path.folded()
-            if word in rule.methods and any(map(glob.matches, readings)):
-                return judged
-    return None
-
-
-def names_endpoint(rule: AccessRule) -> bool:
-    """Whether a rule names one endpoint: it has no `**`, and its last segment is plain."""
-    segments = rule.path.segments
-    return bool(segments) and ANY_DEPTH not in segments and "*" not in segments[-1]
-
-
-@functools.lru_cache(maxsize=64)
-def compile_rules(api: ModelApi) -> _Node:
-    """The rules of an API by place."""
-    root = _Node()
-    for rule in api.rules:
-        node, outer = root, root
-        for name in rule.at:
-            node, outer = node.children.setdefault(fold_name(name), _Node()), node
-        if rule.members:
-            node.members.append(rule)
-        else:
-            node.values.append(rule)
-        if rule.missing:
-            outer.missing.append((fold_name(rule.at[-1]), rule))
-    for places, mark in ((api.model, "model"), (api.tokens, "tokens")):
-        for place in places:
-            node = root
-            for name in place:
-                node = node.children.setdefault(fold_name(name), _Node())
-            setattr(node, mark, True)
-    return root
-
-
-def fold_name(name: str) -> str:
-    """A member's name as readers may take it that know `inputText` and `input_text` as one, or do
-    not look at its case."""
-    # Attack: names of half a megabyte, of which the cache would keep thousands (I9).
-    return _fold_short(name) if len(name) <= MAX_NAME else name
-
-
-@functools.lru_cache(maxsize=4096)
-def _fold_short(name: str) -> str:
-    if not name.isascii():
-        name = unicodedata.normalize("NFKC", name).casefold()
-    return name.replace("_", "").replace("-", "").lower()
-
-
-def _is_plain(rules: list[BodyRule], text: str, known: set[str]) -> bool:
-    """Whether no rule sees anything in a value, which is then remembered if it is short."""
-    for rule in rules:
-        named = any(_matches(patterns, text, folded=True) for _, patterns in rule.features)
-        if named or not _matches(rule.harmless, text, folded=rule.members):
-            return False
-    if len(text) <= MAX_NAME and len(known) < MAX_REMEMBERED:
-        known.add(text)
-    return True
-
-
 def _is_excused(rule: BodyRule, parent: JsonValue) -> bool:
     if rule.unless is None or not isinstance(parent, dict):
         return False
     name, expected = rule.unless
-    return name in parent and _text_of(parent[name]) == expected
-
-
-def _matches(patterns: Words, text: str, *, folded: bool) -> bool:
-    if text in patterns:
-        return True
-    if folded:
-        text = fold_name(text)
-        return any(segment_matches(fold_name(pattern), text) for pattern in patterns)
-    return any("*" in pattern and segment_matches(pattern, text) for pattern in patterns)
-
-
-def _text_of(value: JsonValue) -> str:
-    match value:
-        case str():
-            return value
-        case None | bool():
-            return "null" if value is None else str(value).lower()
-        case dict():
-            return "{}"
-        case _:
-            return str(value)
+    return name in parent and text_of(parent[name]) == expected
 
 
 def _shown(text: str) -> str:

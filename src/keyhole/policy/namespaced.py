@@ -1,8 +1,8 @@
-"""What a policy of a cluster's namespace may not say, since the node would do it for its author.
+"""The keys that a policy of a namespace may not have, because the node would act for its author.
 
-The author of such a policy administers one namespace. The agent that obeys it is root on a node: it
-could run commands there, read files, and reach addresses that no pod does. Those keys belong to the
-cluster-wide policy, whose author administers the cluster (I11).
+The author of such a policy administers one namespace. The agent that applies it is root on a node:
+it could run commands there, read files, and reach addresses that no pod can. Only a
+ClusterKeyholePolicy may have those keys, because its author administers the cluster (I11).
 """
 
 from __future__ import annotations
@@ -15,34 +15,44 @@ from keyhole.policy.policy import Upstream
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from keyhole.policy.document import Path
+    from keyhole.policy.fault import PolicyFault
+    from keyhole.policy.load import LoadedPolicy
     from keyhole.policy.policy import Policy
 
 _CLUSTER_WIDE = "only a ClusterKeyholePolicy says how nodes reach origins"
 
 
-def faults_in_namespace(policy: Policy) -> tuple[str, ...]:
-    """One line for each key that a namespaced policy may not have."""
-    return tuple(_faults(policy))
+def faults_in_namespace(loaded: LoadedPolicy) -> tuple[PolicyFault, ...]:
+    """One fault for each key that a namespaced policy may not have."""
+    return tuple(loaded.fault(path, message) for path, message in _faults(loaded.policy))
 
 
-def _faults(policy: Policy) -> Iterator[str]:
+def _faults(policy: Policy) -> Iterator[tuple[Path, str]]:
     if policy.upstream != Upstream():
-        yield f"upstream: {_CLUSTER_WIDE}"
+        yield ("upstream",), f"upstream: {_CLUSTER_WIDE}"
     if policy.approvals.command is not None:
-        yield "approvals.command: it would run on the node; only a ClusterKeyholePolicy has one"
+        yield (
+            ("approvals", "command"),
+            "approvals.command: it would run on the node; only a ClusterKeyholePolicy has one",
+        )
     for service in policy.services:
         secret = service.secret
         if secret is not None and secret.source is not SecretScheme.KUBE:
             yield (
+                ("services", service.name, "secret"),
                 f"{service.rule}.secret: a policy of a namespace names Secrets of that namespace:"
-                ' secret = "kube:NAME/KEY"'
+                ' secret = "kube:NAME/KEY"',
             )
     if policy.presets:
-        yield "egress.presets: a node has no package managers of yours; name the hosts"
+        why = "egress.presets: a node has no package managers of yours; name the hosts"
+        yield ("egress", "presets"), why
     sandbox = policy.sandbox
-    if sandbox.host_ports or sandbox.publish:
-        yield "sandbox: ports of a node are not given to pods"
+    for name in ("host_ports", "publish"):
+        if getattr(sandbox, name):
+            yield ("sandbox", name), f"sandbox.{name}: ports of a node are not given to pods"
     if sandbox.pass_env:
-        yield "sandbox.pass_env: variables of a node are not given to pods"
+        why = "sandbox.pass_env: variables of a node are not given to pods"
+        yield ("sandbox", "pass_env"), why
     if sandbox.sign is not None:
-        yield "sandbox.sign: a node has no key of yours"
+        yield ("sandbox", "sign"), "sandbox.sign: a node has no key of yours"

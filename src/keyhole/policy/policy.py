@@ -11,7 +11,8 @@ import shlex
 from msgspec import Struct, field
 
 from keyhole.inject.injection import Injection
-from keyhole.inject.model_api import JudgedPaths
+from keyhole.inject.model_api import UNMETERED, JudgedPaths
+from keyhole.inject.operations import OperationTable
 from keyhole.inject.placeholder import TokenShape
 from keyhole.inject.prices import PriceList
 from keyhole.inject.slots import Slot
@@ -22,7 +23,8 @@ from keyhole.model.host import HostPattern
 from keyhole.model.repository import Forge, Repository
 from keyhole.model.rule import AccessRule
 from keyhole.model.secret import Secret, SecretRef
-from keyhole.policy.budget import ServiceLimits
+from keyhole.policy.budget import Budget, ServiceLimits
+from keyhole.policy.inbound import InboundRule
 from keyhole.policy.kinds import HostPort, SocketAddress
 from keyhole.policy.mcp_grant import McpGrant
 from keyhole.policy.ports import PublishedPort
@@ -94,6 +96,8 @@ class ServiceHost(Struct, frozen=True):
     """Requests that have a body although HTTP defines none for their method."""
     judged: tuple[JudgedPaths, ...] = ()
     """Requests whose bodies are judged; where there are some, other bodies are closed."""
+    operations: tuple[OperationTable, ...] = ()
+    """How operations are told apart that have the same method and path."""
     catalogued: bool = False
     """Whether the catalogue knows these hosts; otherwise they are the user's own servers."""
 
@@ -152,6 +156,8 @@ class Service(Struct, frozen=True):
     """Patterns of the models that may be used; empty: any."""
     max_tokens: int | None = None
     """The longest answer that a request may ask for; None: any."""
+    operations: tuple[str, ...] = ()
+    """Operations that are open: names, patterns of names, and words of marks."""
     prices: PriceList = PriceList()
     """What its models cost: the policy's own prices, and the catalogue's."""
     login: ServiceLogin = field(default_factory=ServiceLogin)
@@ -177,7 +183,30 @@ class Service(Struct, frozen=True):
     @property
     def closed_features(self) -> tuple[str, ...]:
         """Those of them that the policy leaves closed."""
-        return tuple(word for word in self.known_features if word not in self.features)
+        budget = self.limits.budget if self.limits else Budget()
+        opened = self.features if budget.counts_tokens else (*self.features, UNMETERED)
+        return tuple(word for word in self.known_features if word not in opened)
+
+    @property
+    def known_operations(self) -> tuple[str, ...]:
+        """Words of the operations that the catalogue closes."""
+        tables = (table for host in self.hosts for table in host.operations)
+        return tuple(sorted({word for table in tables for word in table.words}))
+
+    @property
+    def closed_operations(self) -> tuple[str, ...]:
+        """Those of them that the policy leaves closed."""
+        return tuple(word for word in self.known_operations if word not in self.operations)
+
+    @property
+    def has_operations(self) -> bool:
+        """Whether operations are told apart that have the same method and path."""
+        return any(host.operations for host in self.hosts)
+
+    @property
+    def names_operations(self) -> bool:
+        """Whether its requests name their operation, which the policy must grant."""
+        return any(table.named for host in self.hosts for table in host.operations)
 
     @property
     def rule(self) -> str:
@@ -211,6 +240,8 @@ class Sandbox(Struct, frozen=True):
     """Ports inside that this host's browser can open."""
     host_ports: tuple[int, ...] = ()
     """Ports of the host's loopback that the sandbox can use."""
+    inbound: tuple[InboundRule, ...] = ()
+    """Peers that may connect to a pod."""
 
     @property
     def uses_ports(self) -> bool:

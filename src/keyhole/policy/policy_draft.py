@@ -22,6 +22,29 @@ class DraftService(Struct, frozen=True):
     """A line of comment above it."""
     fix: str = ""
     """The command that makes its secret available; empty: it can be read now."""
+    advice: str = ""
+    """A line about a better secret, for the person and as a comment."""
+
+
+class DraftServer(Struct, frozen=True):
+    """A remote MCP server to propose."""
+
+    name: str
+    title: str
+    """A line of comment above it."""
+    secret: str = ""
+    """Its reference; empty: the server wants none."""
+    host: str = ""
+    """Empty: the catalogue has an entry of this name."""
+    login_url: str = ""
+    """Where a login asks, if that is at no usual path."""
+    tools: tuple[str, ...] = ()
+    fix: str = ""
+    """The command that makes its secret available; empty: it can be read now."""
+    narrowed: bool = False
+    """Whether the setting's own URL says more than the policy does."""
+    agreed: bool = True
+    """Whether a person wants it; otherwise the lines are comments."""
 
 
 AGENT_KEY = "~/.ssh/agent_ed25519"
@@ -46,6 +69,7 @@ class PolicyDraft(Struct, frozen=True):
     signing: DraftSigning | None = None
     schema: str = ""
     """Where editors find the schema, a relative path or a URL; empty: none is named."""
+    servers: tuple[DraftServer, ...] = ()
 
 
 _HEAD = """\
@@ -64,6 +88,7 @@ def write_policy(draft: PolicyDraft) -> str:
     head += _signing(draft.signing) if draft.signing else ""
     sections = [head, _egress(draft.presets)]
     sections += [_service(service) for service in draft.services]
+    sections += [_server(server) for server in draft.servers]
     return "\n".join(sections)
 
 
@@ -108,9 +133,29 @@ def _service(service: DraftService) -> str:
     if service.fix and not service.repository:
         lines = [f"# {line}" for line in lines]
         lines.insert(0, f"# When `{service.fix}` has made the secret, take these marks away:")
-    if service.title:
-        lines.insert(0, f"# {service.title}")
+    lines[:0] = [f"# {line}" for line in (service.title, service.advice) if line]
     return "\n".join(lines) + "\n"
+
+
+def _server(server: DraftServer) -> str:
+    lines = [f"[services.{server.name}]"]
+    if server.host:
+        lines += ['use    = "mcp"', f"hosts  = [{_quoted(server.host)}]"]
+    if server.secret:
+        # Written all the same: a login is made for a service that the policy has.
+        remark = f"   # `{server.fix}` makes it" if server.fix else ""
+        lines.append(f"secret = {_quoted(server.secret)}{remark}")
+    if server.login_url:
+        lines.append(f"login  = {{ url = {_quoted(server.login_url)} }}")
+    names = ", ".join(map(_quoted, server.tools))
+    lines.append(f"tools  = [{names}]   # those that read; add what else may be called")
+    if server.narrowed:
+        more = "# The URL there has more, which may be a token, so it is not copied. If the server"
+        lines += [more, '# needs it and it is no secret, write it: endpoints = ["/mcp?…"]']
+    if not server.agreed:
+        lines = [f"# {line}" for line in lines]
+        lines.insert(0, "# The project itself names it. If you want it, take these marks away:")
+    return "\n".join([f"# {server.title}", *lines]) + "\n"
 
 
 def _quoted(text: str) -> str:

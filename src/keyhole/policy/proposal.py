@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from keyhole.inject.service_hosts import SERVICE_HOSTS
+from keyhole.inject.service_hosts import SERVICE_HOSTS, usual_secret
 from keyhole.model.decision import Reason
 from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.ref import short_ref
@@ -161,7 +161,7 @@ def _of_host(
     if names and added.key == "secret":
         # Without its credential: what code tried is no reason to lend it one.
         others = "".join(f", or [services.{name}]" for name in names[1:])
-        remark = f"for its credential add secret = 'store:{names[0]}'{others}"
+        remark = f"for its credential add secret = '{usual_secret(names[0])[0]}'{others}"
         added = RuleAddition(("services", names[0]), "use", names[0], False, remark)
         return Proposal(added, count, str(use), known=True)
     concern = concern_of_host(host)

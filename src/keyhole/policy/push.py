@@ -17,6 +17,7 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob, fold
 from keyhole.model.ref import Ref, RefKind
 from keyhole.policy.asks import ASK_RULE
+from keyhole.policy.schema import ApiAccess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -177,6 +178,17 @@ def is_protected(git: GitGrant, branch: str) -> bool:
     """
     folded = tuple(fold(s) for s in branch.split("/"))
     return any(glob.folded().matches(folded) for glob in git.protect or ())
+
+
+def may_not_move(service: Service, branch: str) -> bool:
+    """Whether a pull request may not be moved to a branch: `protect` names it, and the sandbox may
+    merge.
+
+    Attack: move a request there while the answer is under way that names its old branch, and merge
+    it by that answer.
+    """
+    git = service.git
+    return git is None or (git.api.covers(ApiAccess.MERGE) and is_protected(git, branch))
 
 
 def _protection(git: GitGrant, ref: Ref, remote: RemoteFacts) -> Reason | None:

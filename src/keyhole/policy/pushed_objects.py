@@ -22,7 +22,7 @@ from keyhole.wire.git_object import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keyhole.wire.git_object import Commit, Entry, Tag
+    from keyhole.wire.git_object import Commit, Tag, TreeEntry
     from keyhole.wire.pack import Pack
 
 T = TypeVar("T")
@@ -81,11 +81,11 @@ class PushedObjects:
                 self._commits[oid] = known
         return known
 
-    def tree(self, oid: bytes) -> list[Entry] | None:
+    def tree(self, oid: bytes) -> list[TreeEntry] | None:
         """A tree's entries."""
         return [] if oid == self._empty_tree else self._read(oid, ObjectKind.TREE, self._parse_tree)
 
-    def _parse_tree(self, content: bytes, oid_bytes: int) -> list[Entry]:
+    def _parse_tree(self, content: bytes, oid_bytes: int) -> list[TreeEntry]:
         """Parse a tree, and compare its modes with the objects of the push."""
         entries = parse_tree(content, oid_bytes)
         kind_of = self._pushed_kind if self._pushed is None else self._pushed.kind

@@ -44,6 +44,7 @@ _BY_RULES = frozenset(
         Reason.PORT_NOT_GRANTED,
         Reason.DENIED_BY_RULE,
         Reason.GUARDED_ENDPOINT,
+        Reason.MERGE_BY_REST,
         Reason.BODY_NOT_GRANTED,
         Reason.WEBSOCKET_NOT_GRANTED,
         Reason.REPOSITORY_NOT_GRANTED,

@@ -21,6 +21,7 @@ from keyhole.policy.forge import (
     find_git_request,
     is_elsewhere,
     is_graphql,
+    is_merge,
 )
 from keyhole.policy.policy import RankedRule, Tier
 
@@ -153,6 +154,8 @@ def _refused_by_forge(
     if found in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT) and is_elsewhere(git, path):
         rule = f"{service.rule}.repos"
         return RequestDecision(reason=Reason.REPOSITORY_NOT_GRANTED, rule=rule, service=name)
+    if found is Reason.GUARDED_ENDPOINT and is_merge(git, path):
+        return RequestDecision(reason=Reason.MERGE_BY_REST, rule=decision.rule, service=name)
     return decision
 
 

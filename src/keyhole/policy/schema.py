@@ -140,6 +140,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 _FEATURE = re.compile(r"[a-z][a-z0-9-]{1,31}(?::[A-Za-z0-9._:/@+=-]{1,64})?")
 _MODEL = re.compile(r"[A-Za-z0-9._:/@+*~-]{1,128}")
+_OPERATION = re.compile(r"[A-Za-z*][A-Za-z0-9*-]{0,127}|(?:query|header|field):[a-z0-9._~-]{1,64}")
 
 
 def _feature(value: str) -> str:
@@ -151,6 +152,12 @@ def _feature(value: str) -> str:
 def _model(value: str) -> str:
     if not _MODEL.fullmatch(value):
         raise Unparsable("a model is a name, as in 'claude-*-haiku-*'")
+    return value
+
+
+def _operation(value: str) -> str:
+    if not _OPERATION.fullmatch(value):
+        raise Unparsable("an operation is a name or a word, as in 'DescribeInstances' or 'copy'")
     return value
 
 
@@ -287,6 +294,7 @@ _PUSH_OPTIONS = kinds.list_of("texts", _push_option)
 _FILES = kinds.list_of("path globs", _file_glob)
 _FEATURES = kinds.list_of("words", _feature)
 _MODELS = kinds.list_of("names", _model)
+_OPERATIONS = kinds.list_of("names or words", _operation)
 _SLOTS = kinds.list_of('`"header:NAME"`, `"query:NAME"`, `"cookie:NAME"`', Slot.parse)
 _RETURNED = kinds.list_of('`"cookie:NAME"`, `"header:NAME"`', parse_returned)
 _KEPT = kinds.list_of('`"header:NAME"`', _kept)
@@ -480,6 +488,8 @@ KEYS = (
          default=()),
     _key("sandbox.host_ports", kinds.HOST_PORTS, "`[]`",
          "ports of this host's loopback that `localhost` inside leads to", default=()),
+    _key("sandbox.inbound", kinds.INBOUND, "`[]`",
+         "peers that may connect to a port of the pod, for Kubernetes", default=()),
     _key("egress.allow", _PATTERNS, "`[]`",
          "tunnelled hosts, never decrypted: `name[:port]`, port 443 unless given", default=()),
     _key("egress.presets", _PRESETS, "`[]`",
@@ -515,7 +525,10 @@ KEYS = (
     _key("services.*.models", _MODELS, "any",
          "models that may be used; `*` stands for any characters", default=()),
     _key("services.*.max_tokens", kinds.COUNT, "–",
-         "the longest answer of a model that one request may ask for"),
+         "how long the answers of a model to one request may be, all together"),
+    _key("services.*.operations", _OPERATIONS, "`[]`",
+         "operations that method and path do not tell apart, as in `Describe*` of AWS, "
+         "`copy` of S3", default=()),
     _key("services.*.strip", _SLOTS, "catalogue's",
          "further places that are emptied of the client's own credentials"),
     _key("services.*.unsafe_keep", _KEPT, "`[]`",

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from keyhole.inject.aws_region import region_for
+from keyhole.inject.aws_region import region_for, service_for
 from keyhole.inject.catalogue import Catalogue, HostTemplate, ServiceTemplate
 from keyhole.inject.injection import BasicInjection, Injection, SignatureInjection
-from keyhole.inject.prices import PriceList
+from keyhole.inject.prices import PRIORITY, PRIORITY_FACTOR, PriceList
 from keyhole.inject.slots import SlotLocation
 from keyhole.model.errors import Unparsable
 from keyhole.model.glob import Glob
@@ -120,13 +120,19 @@ def build_service(words: ServiceSettings, catalogue: Catalogue) -> Service | Non
         features=words.get("features"),
         models=words.get("models"),
         max_tokens=words.get("max_tokens"),
-        prices=(template.prices if template else PriceList()).under(
-            (*words.get("prices"), *words.user_prices)
-        ),
+        operations=words.get("operations"),
+        prices=_prices(words, template),
         login=_login(words),
     )
     _check(words, service)
     return service
+
+
+def _prices(words: ServiceSettings, template: ServiceTemplate | None) -> PriceList:
+    listed = template.prices if template else PriceList()
+    found = listed.under((*words.get("prices"), *words.user_prices))
+    # A budget may stop early, never late: which requests used a dearer tier is not known.
+    return found.times(PRIORITY_FACTOR) if PRIORITY in words.get("features") else found
 
 
 def _template(words: ServiceSettings, catalogue: Catalogue) -> ServiceTemplate | None:
@@ -208,6 +214,7 @@ def _host(
         returned=(*entry.returned, *returned),
         bodies=entry.bodies,
         judged=entry.judged,
+        operations=entry.operations,
         catalogued=all(map(entry.knows, words.get("hosts") or entry.hosts)),
     )
 
@@ -440,6 +447,23 @@ def _check_features(words: ServiceSettings, service: Service) -> None:
             words.fault("features", f"features: there is no '{word}'", hint, index)
 
 
+def _check_operations(words: ServiceSettings, service: Service) -> None:
+    """A word that opens nothing would be a grant that does not hold (I10)."""
+    tables = [table for host in service.hosts for table in host.operations]
+    if "operations" in words.attempted and not tables:
+        words.fault("operations", "'operations' is for services of which the catalogue knows some")
+        return
+    known = list(service.known_operations)
+    kinds = {kind for table in tables for kind in table.kinds}
+    for index, word in enumerate(service.operations):
+        kind, parts, _ = word.partition(":")
+        if word in known or kind in kinds or (service.names_operations and not parts):
+            continue
+        close = nearest(word, known)
+        hint = f"did you mean '{close}'?" if close else f"known: {', '.join(known)}"
+        words.fault("operations", f"operations: there is no '{word}'", hint, index)
+
+
 def _check_budget(words: ServiceSettings, service: Service) -> None:
     """If these were accepted, the budget would never be used up (I10)."""
     budget = service.limits.budget if service.limits else Budget()
@@ -464,6 +488,7 @@ def _check(words: ServiceSettings, service: Service) -> None:
     _check_login(words, service)
     _check_app(words, service)
     _check_features(words, service)
+    _check_operations(words, service)
     _check_budget(words, service)
     for index, pattern in enumerate(service.passthrough):
         if not any(_within(pattern, own) for own in service.patterns):
@@ -486,6 +511,7 @@ def _check_regions(
     for index, pattern in enumerate(patterns):
         try:
             region_for(injection, pattern.host.name)
+            service_for(injection, pattern.host.name)
         except Unparsable as error:
             words.fault("hosts", error.message, error.hint, index)
 

@@ -152,6 +152,10 @@ def _ports(box: Sandbox) -> list[GrantLine]:
         ports = _list(tuple(map(str, box.host_ports)))
         alarm = "untrusted code uses what listens there on this host"
         lines.append(GrantLine("sandbox", f"reaches port {ports} of this host", alarm))
+    if box.inbound:
+        alarm = "whatever connects to untrusted code is given what that code sends"
+        peers = _list(tuple(map(str, box.inbound)))
+        lines.append(GrantLine("sandbox", f"lets peers connect to port {peers}", alarm))
     return lines
 
 
@@ -182,6 +186,7 @@ def _service(service: Service, known: tuple[ServiceTemplate, ...]) -> list[Grant
     lines += _git(subject, service, known)
     lines += _mcp(subject, service.mcp) if service.mcp else []
     lines += _model(subject, service) if service.known_features else []
+    lines += _operations(subject, service) if service.has_operations else []
     lines += _requests(subject, service, known)
     return lines
 
@@ -244,7 +249,19 @@ def _model(subject: str, service: Service) -> list[GrantLine]:
     if service.models:
         lines.append(GrantLine(subject, f"models {_list(service.models)}"))
     if service.max_tokens:
-        lines.append(GrantLine(subject, f"answers of {service.max_tokens} tokens at most"))
+        lines.append(
+            GrantLine(subject, f"answers of {service.max_tokens} tokens at most for each request")
+        )
+    return lines
+
+
+def _operations(subject: str, service: Service) -> list[GrantLine]:
+    """What requests may ask for where method and path do not tell."""
+    lines = []
+    if service.operations or service.names_operations:
+        lines.append(GrantLine(subject, f"operations {_list(service.operations)}"))
+    if service.closed_operations:
+        lines.append(GrantLine(subject, f"keeps closed {', '.join(service.closed_operations)}"))
     return lines
 
 

@@ -30,7 +30,7 @@ _HANDSHAKE = 22
 _APPLICATION_DATA = 23
 _CLIENT_HELLO = 1
 
-Judge = Callable[[ClientHello], Decision]
+HelloDecider = Callable[[ClientHello], Decision]
 """Decides on a hello: it must name the connection's own host."""
 
 
@@ -39,7 +39,7 @@ class ClientFlight:
 
     __slots__ = ("_early", "_head", "_held", "_hellos", "_judge", "_reader", "_required", "_skip")
 
-    def __init__(self, judge: Judge, *, required: bool = True) -> None:
+    def __init__(self, judge: HelloDecider, *, required: bool = True) -> None:
         self._judge = judge
         self._required = required
         self._reader: HelloReader | None = HelloReader()

@@ -61,7 +61,7 @@ class ClientHello(Struct, frozen=True):
     early_data: bool = False
 
 
-Outcome = HelloIncomplete | HelloNotTls | HelloMalformed | ClientHello
+HelloOutcome = HelloIncomplete | HelloNotTls | HelloMalformed | ClientHello
 
 NEED_MORE = HelloIncomplete()
 NOT_TLS = HelloNotTls()
@@ -76,9 +76,9 @@ class HelloReader:
         self._buffer = bytearray()
         self._message = bytearray()
         self._records = 0
-        self._outcome: Outcome = NEED_MORE
+        self._outcome: HelloOutcome = NEED_MORE
 
-    def feed(self, data: bytes) -> Outcome:
+    def feed(self, data: bytes) -> HelloOutcome:
         """Take bytes in."""
         self._buffer += data
         while self._outcome is NEED_MORE and self._buffer:
@@ -93,7 +93,7 @@ class HelloReader:
         """The bytes after the last record of the hello."""
         return bytes(self._buffer)
 
-    def _record(self) -> Outcome | None:
+    def _record(self) -> HelloOutcome | None:
         """Take one record off the buffer; None while it is not complete."""
         buffer = self._buffer
         if buffer[0] != _HANDSHAKE:
@@ -118,7 +118,7 @@ class HelloReader:
         del buffer[:end]
         return self._whole()
 
-    def _whole(self) -> Outcome:
+    def _whole(self) -> HelloOutcome:
         message = self._message
         if message[0] != _CLIENT_HELLO:
             return HelloMalformed("not a ClientHello")

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from keyhole.model.errors import Malformed
 from keyhole.wire.websocket import (
     FIN,
-    FRAME_KINDS,
     MASKED,
     MAX_CONTROL,
     TEXT,
-    read_frame_length,
+    read_client_head,
     unmask,
 )
 
@@ -87,21 +86,10 @@ class ClientMessages:
     def _begin_frame(self) -> ClientMessage | None:
         """Read the head of a frame, or all of a control frame."""
         data, at = self._data, self._at
-        if len(data) - at < 2:
+        head = read_client_head(data, at)
+        if head is None:
             return None
-        kind = FRAME_KINDS.get(data[at])
-        if kind is None:
-            raise Malformed("a frame uses an extension that was not agreed on")
-        if not data[at + 1] & MASKED:
-            raise Malformed("a client's frame is not masked")
-        found = read_frame_length(bytes((data[at + 1] & ~MASKED,)) + data[at + 2 : at + 10], 0)
-        if found is None:
-            return None
-        length, width = found
-        start = at + 1 + width + 4
-        if start > len(data):
-            return None
-        mask = data[start - 4 : start]
+        kind, length, mask, start = head
         if kind.control:
             if length > MAX_CONTROL or not kind.final:
                 raise Malformed("a control frame is fragmented or too long")

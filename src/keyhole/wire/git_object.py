@@ -39,7 +39,7 @@ class ObjectKind(enum.IntEnum):
 _NAMES = {kind: kind.name.lower().encode() for kind in ObjectKind}
 _BY_NAME = {name: kind for kind, name in _NAMES.items()}
 
-Entry = tuple[bytes, bytes, bytes]
+TreeEntry = tuple[bytes, bytes, bytes]
 """Mode, name and oid of what a tree holds."""
 
 
@@ -121,10 +121,10 @@ def parse_tag(content: bytes, oid_bytes: int) -> Tag:
     return Tag(bytes.fromhex(found[1].decode()), _BY_NAME[found[2]])
 
 
-def parse_tree(content: bytes, oid_bytes: int) -> list[Entry]:
+def parse_tree(content: bytes, oid_bytes: int) -> list[TreeEntry]:
     """Read all entries of a tree."""
     # Each match begins where the one before it ends.
-    entries: list[Entry] = _ENTRY[oid_bytes].findall(content)
+    entries: list[TreeEntry] = _ENTRY[oid_bytes].findall(content)
     if entries and not entries[-1][0]:
         raise Malformed("a tree has an entry without a plain mode, a name or an oid")
     names = {name for _, name, _ in entries}

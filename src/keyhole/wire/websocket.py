@@ -17,6 +17,9 @@ from keyhole.model.errors import Malformed
 MAX_CONTROL = 125
 """Bytes in a control frame (RFC 6455 §5.5)."""
 
+MAX_CLOSE_REASON = MAX_CONTROL - 2
+"""Bytes of the reason of a close, behind its status (§5.5.1)."""
+
 MAX_FRAME = 2**63 - 1
 """Bytes in a frame: "the most significant bit MUST be 0" (§5.2). Frames are never held."""
 
@@ -32,7 +35,7 @@ _LENGTH_64 = 127
 _CONTINUATION, TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 
 
-class _Kind(NamedTuple):
+class WebSocketKind(NamedTuple):
     """The meaning of a frame's first byte."""
 
     control: bool
@@ -41,7 +44,7 @@ class _Kind(NamedTuple):
 
 
 FRAME_KINDS = {
-    final | opcode: _Kind(opcode >= _CLOSE, bool(final), opcode == _CONTINUATION)
+    final | opcode: WebSocketKind(opcode >= _CLOSE, bool(final), opcode == _CONTINUATION)
     for opcode in (_CONTINUATION, TEXT, _BINARY, _CLOSE, _PING, _PONG)
     for final in (0, FIN)
 }
@@ -212,21 +215,10 @@ class ClientFrames:
 
     def _frame(self, data: bytes, at: int, controls: list[bytes]) -> int:
         """Read the head of a frame, or all of a control frame; `at` while that is not there."""
-        kind = FRAME_KINDS.get(data[at])
-        if kind is None:
-            raise Malformed("a frame uses an extension that was not agreed on")
-        if at + 1 == len(data):
+        head = read_client_head(data, at)
+        if head is None:
             return at
-        if not data[at + 1] & MASKED:
-            raise Malformed("a client's frame is not masked")
-        found = read_frame_length(bytes((data[at + 1] & ~MASKED,)) + data[at + 2 : at + 10], 0)
-        if found is None:
-            return at
-        length, width = found
-        start = at + 1 + width + 4
-        if start > len(data):
-            return at
-        mask = data[start - 4 : start]
+        kind, length, mask, start = head
         if not kind.control:
             self._left, self._mask = length, mask
             return start
@@ -236,6 +228,36 @@ class ClientFrames:
             return at
         controls.append(unmask(data[start : start + length], mask))
         return start + length
+
+
+class ClientHead(NamedTuple):
+    """The head of a client's frame."""
+
+    kind: WebSocketKind
+    length: int
+    """Bytes of its payload."""
+    mask: bytes
+    start: int
+    """Where its payload starts."""
+
+
+def read_client_head(data: bytes, at: int) -> ClientHead | None:
+    """The head of a client's frame; None until it has come whole. Raises Malformed."""
+    if len(data) - at < 2:
+        return None
+    kind = FRAME_KINDS.get(data[at])
+    if kind is None:
+        raise Malformed("a frame uses an extension that was not agreed on")
+    if not data[at + 1] & MASKED:
+        raise Malformed("a client's frame is not masked")
+    found = read_frame_length(bytes((data[at + 1] & ~MASKED,)) + data[at + 2 : at + 10], 0)
+    if found is None:
+        return None
+    length, width = found
+    start = at + 1 + width + 4
+    if start > len(data):
+        return None
+    return ClientHead(kind, length, data[start - 4 : start], start)
 
 
 def write_close(code: int, why: str) -> bytes:

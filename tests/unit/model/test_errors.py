@@ -21,9 +21,10 @@ from keyhole.model.errors import (
 
 ROOT = Path(keyhole.__file__).parent
 
-MOST = 28
+MOST = 29
 """Classes of errors in the whole tree. A new one needs a caller that treats it in another way, as
-the last one has: `_PluginError` carries a code of CNI's, which a container runtime is shown."""
+the last two have: `_PluginError` carries a code of CNI's, which a container runtime is shown, and
+`_NotClaimed` the record of a pod that is complete but waits for its claim."""
 
 OWN_BASE = {
     "LinkInPath",  # an OSError, as the call that it stands for raises

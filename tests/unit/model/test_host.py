@@ -338,6 +338,13 @@ def test_two_patterns_overlap_exactly_if_they_share_a_name(one: HostPattern) -> 
         assert one.overlaps(two) is two.overlaps(one) is shared, (str(one), str(two))
 
 
+@pytest.mark.parametrize("one", PATTERNS, ids=str)
+def test_a_pattern_covers_another_exactly_if_it_has_all_of_its_names(one: HostPattern) -> None:
+    for two in PATTERNS:
+        assert one.covers(two) is (covered(two) <= covered(one)), (str(one), str(two))
+    assert not one.covers(HostPattern(one.host, one.subdomains, 8443))
+
+
 def test_patterns_at_two_ports_share_nothing() -> None:
     at_443, at_8443 = HostPattern.parse("*.a.example"), HostPattern.parse("*.a.example:8443")
     assert at_443.overlaps(HostPattern.parse("x.a.example"))

@@ -274,6 +274,17 @@ def test_answers_are_remembered_within_a_bound() -> None:
     assert book.find(ask.id, 0.0) is not None  # it still waits
 
 
+def test_many_that_are_refused_for_a_minute_make_no_never_forgotten() -> None:
+    """Attack: a program answers no to each, and the person is asked again."""
+    book = asks(most=1000)
+    book.answer(held(book.hold(HOST, "w", 0.0)).ask.id, Answer.NEVER, 0.0)
+    for number in range(2 * MAX_REMEMBERED):
+        book.answer(held(book.hold(numbered(number), "w", 0.0)).ask.id, Answer.NO, 0.0)
+    assert book.settled(HOST, 0.0) == (Reason.NOT_APPROVED, "")
+    assert book.settled(numbered(0), 0.0) is None  # control: the bound holds
+    assert book.settled(numbered(2 * MAX_REMEMBERED - 1), 0.0) == (Reason.NOT_APPROVED, "")
+
+
 def test_ids_are_unique_and_unknown_ones_are_nothing() -> None:
     made = iter(["a", "a", "b"])
     book: Asks[str] = Asks(Approvals(), lambda: next(made), 0.0)

@@ -33,7 +33,7 @@ def test_an_empty_policy_grants_nothing_and_says_so() -> None:
     assert list(found) == [
         "version", "note", "tunnelled", "presets", "services", "ports", "asked", "wait", "limits"
     ]  # fmt: skip
-    assert found["ports"] == {"published": [], "host": []}
+    assert found["ports"] == {"published": [], "host": [], "inbound": []}
     assert found["version"] == 1
     assert "refused" in found["note"]
     assert (found["tunnelled"], found["presets"], found["services"]) == ([], [], [])
@@ -62,8 +62,11 @@ def test_nothing_of_the_host_is_told() -> None:
 
 
 def test_an_agent_is_told_the_ports_that_the_person_can_open() -> None:
-    text = '[sandbox]\npublish = ["8080:3000", "0:3000", 5173]\nhost_ports = [11434]'
-    assert told(text)["ports"] == {"published": [3000, 5173], "host": [11434]}
+    text = '[sandbox]\npublish = ["8080:3000", "0:3000", 5173]\nhost_ports = [11434]\n'
+    text += 'inbound = ["8080 from role=web"]'
+    assert told(text)["ports"] == {
+        "published": [3000, 5173], "host": [11434], "inbound": ["8080 from role=web"],
+    }  # fmt: skip
 
 
 def test_hosts_are_tunnelled_or_belong_to_a_service() -> None:

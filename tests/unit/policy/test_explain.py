@@ -75,7 +75,9 @@ def test_what_is_allowed_says_by_what_and_how(
         ("https://plain.example/z", Reason.NO_RULE, '[services.plain]\nallow = ["GET /z"]'),
         ("https://plain.example/x/y", Reason.DENIED_BY_RULE, None),
         ("https://api.git.example/user/repos", Reason.NO_RULE, 'api = "pull-requests"'),
-        ("https://api.git.example/repos/z/z/issues", Reason.REPOSITORY_NOT_GRANTED, None),
+        ("https://api.git.example/repos/z/z/issues", Reason.REPOSITORY_NOT_GRANTED,
+         '[services.forge]\nrepos = ["z/z"]'),
+        ("https://api.git.example/repos/z", Reason.REPOSITORY_NOT_GRANTED, None),
         ("https://git.example/e/f.git/info/refs?service=git-upload-pack",
          Reason.REPOSITORY_NOT_GRANTED, '[services.forge]\nrepos = ["e/f"]'),
         ("https://api.git.example/graphql", Reason.GRAPHQL, None),
@@ -152,6 +154,17 @@ def test_a_suggestion_says_where_it_goes(policy: dict[str, object], where: str, 
     assert SuggestedFix("services.model", "allow_also", '["GET /x"]').into(policy) == (where, text)
 
 
+def test_a_fix_that_is_not_enough_is_shown_with_the_others_of_its_table() -> None:
+    more = (SuggestedFix("services.forge", "push", '["x"]'),)
+    fix = SuggestedFix("services.forge", "repos", '["a/b"]', more=more)
+    assert str(fix) == '[services.forge]\nrepos = ["a/b"]\npush = ["x"]'
+    bare = {"services": {"forge": {"secret": "store:forge"}}}
+    assert fix.into(bare) == ("[services.forge]", 'repos = ["a/b"]\npush = ["x"]')
+    # A list that is there already cannot be written a second time.
+    bare["services"]["forge"]["push"] = "y"
+    assert fix.into(bare) == ("[services.forge]", 'repos = ["a/b"]')
+
+
 def test_rules_are_added_to_the_catalogues_list_or_to_the_policys_own() -> None:
     for written, before in (("", True), ("allow = ['GET /own']\n", False)):
         also = f"[services.model]\n{written}allow_also = ['GET /v1/keys/1', 'GET /also']"
@@ -191,6 +204,12 @@ def test_what_would_be_injected_is_named_and_never_shown(
     text: str, injected: tuple[str, ...]
 ) -> None:
     assert why(text).injected == injected
+
+
+def test_a_project_of_gitlab_is_named_by_one_segment_with_a_slash_in_it() -> None:
+    lab = book("[services.lab]\nrepos = ['group/project']")
+    found = explain(lab, parse_target(("https://lab.example/api/v4/projects/x%2Fy",), "GET"))
+    assert (found.decision.reason, found.fix) == (Reason.REPOSITORY_NOT_GRANTED, None)
 
 
 def test_a_push_says_what_could_still_refuse_it() -> None:

@@ -19,6 +19,7 @@ from keyhole.policy.forge import (
     is_elsewhere,
     is_graphql,
     repository_at,
+    repository_in_rest,
 )
 from keyhole.policy.request import RequestFacts, decide_request
 from tests.rigs.inject.shelf import pairs
@@ -453,3 +454,18 @@ def test_rest_of_a_repository_that_is_not_granted_is_known(
     rules = BOOK.services(Host.parse(host), 443)[0]
     assert rules.service.git is not None
     assert is_elsewhere(rules.service.git, RequestPath.parse(path, opaque_slash=True)) is expected
+
+
+@pytest.mark.parametrize(
+    ("forge", "path", "name"),
+    [
+        (Forge.GITHUB, "/repos/Acme/widgets/pulls", "acme/widgets"),
+        (Forge.GITHUB, "/api/v3/repos/acme/widgets", "acme/widgets"),
+        (Forge.GITEA, "/api/v1/repos/acme/widgets/issues", "acme/widgets"),
+        (Forge.GITHUB, "/repos/acme", "None"),
+        (Forge.GITHUB, "/user/repos", "None"),
+        (Forge.GITLAB, "/api/v4/projects/acme%2Fwidgets", "None"),
+    ],
+)
+def test_a_rest_path_names_its_repository(forge: Forge, path: str, name: str) -> None:
+    assert str(repository_in_rest(forge, RequestPath.parse(path, opaque_slash=True))) == name

@@ -19,6 +19,7 @@ from keyhole.inject.credential_stripper import CredentialStripper, written_slots
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.host import Host
 from keyhole.model.path import RequestPath
+from keyhole.model.reasons import REASONS
 from keyhole.policy.build import PolicyContext
 from keyhole.policy.judges import make_judge
 from keyhole.policy.load import PolicyText, load
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 WORLD = PolicyContext(FileCatalogue(), covered_suffix, presets.NAMES)
 LEVELS = ("off", "read", "pull-requests", "merge")
 BROAD = 'allow = ["* /**"]'
-GUARDED = (Reason.GUARDED_ENDPOINT, Reason.REPOSITORY_NOT_GRANTED)
+GUARDED = (Reason.GUARDED_ENDPOINT, Reason.MERGE_BY_REST, Reason.REPOSITORY_NOT_GRANTED)
 
 
 @functools.cache
@@ -351,3 +352,21 @@ def test_what_is_left_out_is_opened_by_its_name_and_for_that_repository(endpoint
     assert not decide(book("github"), "api.github.com", "POST", path).allowed
     assert not decide(opened, "api.github.com", "POST", path.replace("widgets", "vault")).allowed
     assert not decide(opened, "api.github.com", "PUT", "/repos/acme/widgets/pulls/1/merge").allowed
+
+
+def test_a_merge_by_rest_says_which_way_is_open() -> None:
+    """I3: the request names no branch, so `push` and `protect` cannot hold it, at any level. The
+    control is a rule that names it, which opens every merge."""
+    path = "/repos/acme/widgets/pulls/1/merge"
+    for more in ("", 'api = "merge"'):
+        refused = decide(book("github", more), "api.github.com", "PUT", path)
+        assert (refused.allowed, refused.reason) == (False, Reason.MERGE_BY_REST)
+        assert "gh pr merge" in REASONS[refused.reason].sentence
+    elsewhere = decide(book("github"), "api.github.com", "PUT", path.replace("widgets", "vault"))
+    assert elsewhere.reason is Reason.REPOSITORY_NOT_GRANTED
+    branch = decide(book("github"), "api.github.com", "PUT", path.replace("merge", "update-branch"))
+    assert branch.reason is Reason.GUARDED_ENDPOINT
+    opened = book("github", 'allow_also = ["PUT /repos/acme/widgets/pulls/*/merge"]')
+    assert decide(opened, "api.github.com", "PUT", path).allowed
+    lab = "/api/v4/projects/acme%2Fwidgets/merge_requests/1/merge"
+    assert decide(book("gitlab"), "gitlab.com", "PUT", lab).reason is Reason.GUARDED_ENDPOINT

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.path import RequestPath
-from keyhole.policy.body import BodyFacts, BodyJudgement
+from keyhole.policy.body import NOT_JSON, BodyFacts, BodyJudgement, find_flaw
 from keyhole.policy.forge import find_resource
 from keyhole.policy.forge_writes import FieldUse
 from keyhole.policy.judges import make_judge
 from tests.rigs.git.judged import forge_service
+from tests.rigs.models.requests import model_service
+
+if TYPE_CHECKING:
+    from keyhole.policy.policy import Service
 
 ALLOWED = RequestDecision(Verdict.ALLOW, Reason.RULE, "catalogue.x.host[0].api_write[0]", "forge")
 HUB, LAB = "/repos/acme/widgets", "/api/v4/projects/acme%2Fwidgets"
@@ -22,9 +26,15 @@ SERVICES = {
 }
 
 
-def judge(name: str, word: str, path: str, body: object, **more: Any) -> BodyJudgement | None:  # noqa: ANN401 - of BodyFacts
+def judge(
+    name: str | Service,
+    word: str,
+    path: str,
+    body: object,
+    **more: Any,  # noqa: ANN401 - of BodyFacts
+) -> BodyJudgement | None:
     """None where the body is not judged."""
-    service = SERVICES[name]
+    service = SERVICES[name] if isinstance(name, str) else name
     found = make_judge(service)
     assert found is not None
     parsed = RequestPath.parse(path, opaque_slash=True)
@@ -137,6 +147,34 @@ def test_what_cannot_be_read_is_refused(name: str) -> None:
         assert said is not None
         assert not said.allowed
         assert why in said.why
+
+
+@pytest.mark.parametrize("name", ["github", "gitlab", "anthropic"])
+def test_a_body_for_a_forge_says_that_it_is_json(name: str) -> None:
+    """I3. Attack: a server on Rack reads a POST without a type as a form, and finds
+    `&target_project_id=2&` in the middle of a text. The controls are the type, and a model's
+    service, whose clients may leave it out."""
+    judge = make_judge(SERVICES.get(name) or model_service(name))
+    assert judge is not None
+    forge = name in SERVICES
+    assert find_flaw({}, empty=False, typed=judge.needs_type) == (NOT_JSON if forge else "")
+    assert not find_flaw({"content-type": "application/json"}, empty=False, typed=judge.needs_type)
+
+
+def test_a_pull_request_is_not_moved_to_a_protected_branch_by_who_may_merge() -> None:
+    """I3. Attack: move it there while the answer is under way that names its old branch, and merge
+    it by that answer. The controls are another branch, and a grant that cannot merge."""
+    for level, base, allowed in (
+        ("merge", "release/1", False),
+        ("merge", "Release/1", False),
+        ("merge", "next", True),
+        ("pull-requests", "release/1", True),
+    ):
+        more = f'api = "{level}"\npush = ["agent/*"]\nprotect = ["release/*"]'
+        said = judge(forge_service("github", more), "PATCH", f"{HUB}/pulls/1", {"base": base})
+        assert said is not None
+        assert said.allowed is allowed
+        assert allowed or said.decision.reason is Reason.REF_PROTECTED
 
 
 @pytest.mark.parametrize(

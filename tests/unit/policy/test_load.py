@@ -54,6 +54,7 @@ home = "fresh"
 caches = []
 publish = [8123, "5173:3000", "0:3001"]
 host_ports = [11434, 5432]
+inbound = ["8080 from 192.0.2.0/24"]
 [egress]
 allow = ["example.org", "*.example.org", "db.corp.example:5432"]
 presets = ["python", "node"]
@@ -78,6 +79,10 @@ secret = "store:thinker"
 features = ["web-search", "tool:shiny"]
 models = ["small-*"]
 max_tokens = 4000
+[services.queues]
+hosts = ["queues.corp.example"]
+secret = "store:queues"
+operations = ["Describe*", "copy", "query:torrent"]
 [services.forge]
 secret = "exec:gh auth token"
 secret_life = "1h"
@@ -174,7 +179,8 @@ def test_every_key_of_the_reference_is_read_into_its_type() -> None:
         "*.example.org",
         "db.corp.example:5432",
     ]
-    model, thinker, forge, billing, server, _ = policy.services
+    model, thinker, queues, forge, billing, server, _ = policy.services
+    assert queues.operations == ("Describe*", "copy", "query:torrent")
     assert model.secret == SecretRef(SecretScheme.STORE, "model")
     assert thinker.features == ("web-search", "tool:shiny")
     assert (thinker.models, thinker.max_tokens) == (("small-*",), 4000)

@@ -24,6 +24,11 @@ KNOWN = loaded(
         ("api.paypa1.example", "api.paypal.example"),
         ("api-paypal.example", "api.paypal.example"),
         ("example.org.evil.example", "example.org"),
+        ("exarnple.org", "example.org"),
+        ("example.org-login.example", "example.org"),
+        ("myexample.org", "example.org"),
+        ("api.examp1e.org", "example.org"),
+        ("deep.down.exmaple.org", "example.org"),
         ("example.org", ""),
         ("sub.example.org", ""),
         ("a.corp.example", ""),
@@ -46,3 +51,11 @@ def test_letters_from_right_to_left_are_marked() -> None:
         "letters that are written from right to left are shown as codes",
     )
     assert text_marks("/v1/x", "") == ()
+
+
+def test_letters_that_look_like_others_are_marked_in_paths_and_refs() -> None:
+    """A Cyrillic letter at the place of an `a`."""
+    mark = "it has letters of another script, which may look like others"
+    assert text_marks("/v1/x", "refs/heads/m\u0430in") == (mark,)
+    assert text_marks("/\u0430dmin", "") == (mark,)
+    assert text_marks("/admin", "refs/heads/main") == ()

@@ -118,6 +118,7 @@ def test_names_longer_than_any_server_has_are_not_granted() -> None:
     anything = McpGrant(resources=(read_resource("**"),))
     assert anything.lists_template("docs://a" + "/a" * 28)
     assert not anything.lists_template("docs://a" + "/a" * 30)
+    assert not anything.lists_template("docs://" + long)
     assert grant.argument_flaw("x", {"a": "y"}) is None
     assert grant.argument_flaw("x", {"a": long}) == "a"
 

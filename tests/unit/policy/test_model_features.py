@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.path import RequestPath
 from keyhole.policy.disclose import disclose
-from keyhole.policy.explain import Explanation, explain, explain_body
+from keyhole.policy.explain import Explanation, explain
 from keyhole.policy.fault import PolicyFaults
-from keyhole.policy.model_features import MAX_REMEMBERED, fold_name
+from keyhole.policy.model_features import MAX_FINDINGS, MAX_MODELS, VALUES_OF_A_SLICE
+from keyhole.policy.model_rules import MAX_REMEMBERED, fold_name
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import RequestTarget, parse_target
@@ -550,7 +551,7 @@ def test_why_explains_a_body() -> None:
     def ask(body: bytes, method: str = "POST", target: str = url) -> Explanation:
         found = parse_target((target,), method)
         assert isinstance(found, RequestTarget)
-        return explain_body(rules, found, body)
+        return explain(rules, found, body=body)
 
     good = ask(b'{"model": "small"}')
     assert (good.decision.allowed, good.said) == (True, "inspected and allowed, with this body")
@@ -563,7 +564,33 @@ def test_why_explains_a_body() -> None:
     named = book('[services.thinker]\nsecret = "store:x"\nallow = ["POST /v1/draw"]')
     draw = parse_target(("https://api.thinker.example/v1/draw",), "POST")
     assert isinstance(draw, RequestTarget)
-    assert explain_body(named, draw, b"x").caveats == ("its body is not judged",)
+    assert explain(named, draw, body=b"x").caveats == ("its body is not judged",)
+
+
+def test_why_explains_a_message_of_mcp_by_the_grant_that_opens_it_or_would() -> None:
+    rules = book('[services.server]\ntools = ["list_*", { name = "get", where = { team = "A" } }]')
+    target = parse_target(("https://mcp.example/mcp",), "POST")
+    assert isinstance(target, RequestTarget)
+
+    def ask(method: str, params: dict[str, Any], *, batch: bool = False) -> Explanation:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        body = json.dumps([message] if batch else message).encode()
+        return explain(rules, target, body=body)
+
+    called = ask("tools/call", {"name": "list_issues"})
+    assert (called.decision.allowed, called.decision.rule) == (True, "services.server.tools")
+    assert called.said == "inspected and allowed: calls the tool 'list_issues'"
+    assert ask("ping", {}).said == "inspected and allowed, with this body"
+    for method, params, line in (
+        ("tools/call", {"name": "delete"}, 'tools = ["delete"]'),
+        ("prompts/get", {"name": "review"}, 'prompts = ["review"]'),
+        ("resources/read", {"uri": "docs://a"}, 'resources = ["docs://a"]'),
+    ):
+        refused = ask(method, params)
+        assert not refused.decision.allowed
+        assert str(refused.fix) == f"[services.server]\n{line}"
+        assert ask(method, params, batch=True).fix is None
+    assert ask("tools/call", {"name": "get", "arguments": {"team": "B"}}).fix is None
 
 
 def test_why_says_that_a_body_is_judged_too() -> None:
@@ -577,7 +604,7 @@ def test_why_explains_a_message_of_a_websocket() -> None:
     rules = Rulebook(replace(book("").policy, services=(service,)))
     target = parse_target(("wss://api.openai.com/v1/responses",), "GET")
     assert isinstance(target, RequestTarget)
-    said = explain_body(rules, target, b'{"type": "response.create", "tools": [{"type": "mcp"}]}')
+    said = explain(rules, target, body=b'{"type": "response.create", "tools": [{"type": "mcp"}]}')
     assert "remote-mcp" in said.said
 
 
@@ -606,3 +633,183 @@ def test_only_a_few_short_values_are_remembered() -> None:
         body = chat(messages=[{"role": "user", "content": parts}])
         assert judged(service, CHAT, body).allowed
     assert judged(service, CHAT, part(type="image_url", image_url=picture + "x" * 99)).allowed
+
+
+def test_lists_in_lists_are_gone_through() -> None:
+    """I3: a reader that flattens them would find the tool."""
+    tools = [[[{"type": "web_search_20250305"}]], []]
+    assert not judged(model_service("anthropic"), MESSAGES, anthropic(tools=tools)).allowed
+    plain = anthropic(tools=[[{"type": "custom"}]])
+    assert judged(model_service("anthropic"), MESSAGES, plain).allowed
+
+
+def test_objects_of_many_members_are_looked_at_in_slices() -> None:
+    """I12: the turn of another session comes before the last of them."""
+    service = model_service("anthropic")
+    tool = {f"x{n}": 1 for n in range(5 * VALUES_OF_A_SLICE)} | {"type": "web_search_20250305"}
+    slices = judge_of(service).judge_in_slices(facts_of(service, MESSAGES, anthropic(tools=[tool])))
+    assert sum(1 for _ in slices) >= 4
+    assert not judged(service, MESSAGES, anthropic(tools=[tool])).allowed
+    many = anthropic(**{f"x{n}": 1 for n in range(5 * VALUES_OF_A_SLICE)})
+    said = judged(service, MESSAGES, many)
+    assert said.why.count(" opens it") == MAX_FINDINGS
+
+
+def test_many_flags_and_many_models_are_refused_in_one_short_line() -> None:
+    """I9, I12: a head of 64 KiB has thousands of flags, and a list any number of models."""
+    flags = ",".join(f"x{n}" for n in range(5000))
+    said = judged(model_service("anthropic"), MESSAGES, anthropic(), **{"anthropic-beta": flags})
+    assert said.why.count(" opens it") == MAX_FINDINGS
+    service = model_service("openrouter", 'models = ["a*"]')
+    for count, allowed in ((MAX_MODELS, True), (MAX_MODELS + 1, False)):
+        body = chat(model="a0", models=[f"a{n}" for n in range(count)])
+        assert judged(service, "/api/v1/chat/completions", body).allowed is allowed
+
+
+# ── models and tokens, provider by provider ───────────────────────────────────────────────────────
+
+ASK = {"messages": [USER]}
+RAW = "/v1/projects/p/locations/l/publishers/anthropic/models"
+LISTED = [
+    ("anthropic", MESSAGES, anthropic(model="{}")),
+    ("openai", CHAT, chat(model="{}")),
+    ("openai", RESPONSES, responses(model="{}")),
+    ("mistral", CHAT, chat(model="{}")),
+    ("xai", RESPONSES, responses(model="{}")),
+    ("xai", MESSAGES, anthropic(model="{}")),
+    ("openrouter", "/api/v1/chat/completions", chat(model="{}")),
+    ("openrouter", "/api/v1/chat/completions", chat(model="fine", models=["fine", "{}"])),
+    ("openrouter", "/api/v1/chat/completions", chat(model="fine", models=[["{}"]])),
+    ("azure-openai", "/openai/v1/chat/completions", chat(model="{}")),
+    ("azure-openai", "/models/chat/completions", chat(model="{}")),
+    ("azure-openai", "/openai/deployments/{}/chat/completions", ASK),
+    ("azure-openai", "/openai/deployments/fine/chat/completions", chat(model="{}")),
+    ("gemini", "/v1beta/models/{}:generateContent", gemini()),
+    ("gemini", "/v1beta/models/fine:generateContent", gemini(model="{}")),
+    ("vertex", f"{RAW}/{{}}:rawPredict", anthropic(model="fine")),
+    ("vertex", f"{RAW}/fine:streamRawPredict", anthropic(model="{}")),
+    ("bedrock", "/model/{}/converse", converse()),
+    ("anthropic", MESSAGES, anthropic(model="fine", tools=[{"type": "advisor_1", "model": "{}"}])),
+    ("openai", RESPONSES, responses(model="fine", tools=[{**TOOL, "model": "{}"}])),
+    (
+        "gemini-code-assist",
+        "/v1internal:generateContent",
+        {"model": "{}", "request": {**gemini(), "model": "fine"}},
+    ),
+    ("bedrock", "/model/{}/invoke", anthropic(model="fine")),
+    ("bedrock", "/model/fine/invoke", anthropic(model="{}")),
+]
+"""Every place where a request names its model."""
+
+
+@pytest.mark.parametrize(("name", "path", "body"), LISTED)
+def test_only_a_listed_model_is_asked_wherever_it_is_named(
+    name: str, path: str, body: dict[str, Any]
+) -> None:
+    """I3, with its control: the same request for the listed model."""
+    service = model_service(name, 'models = ["fine"]')
+    text = json.dumps(body)
+    said = judged(service, path.replace("{}", "fine"), json.loads(text.replace("{}", "fine")))
+    assert said.allowed, said.why
+    for other in ("other", "Fine", "fine:x", "fine@x", "fine2"):
+        asked = path.replace("{}", other.replace(":", "%3A")), text.replace("{}", other)
+        refused = judged(service, asked[0], json.loads(asked[1]))
+        assert refused.decision.reason == Reason.MODEL_NOT_GRANTED, other
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/model/anthropic.claude-v1%3A0/converse", "anthropic.claude-v1:0"),
+        ("/model/us%2Fone/converse", "us/one"),
+        ("/model/arn%3Aaws%3Abedrock%3A1%3Aprofile%2Fone/invoke", "arn:aws:bedrock:1:profile/one"),
+    ],
+)
+def test_a_model_with_colons_and_slashes_is_listed_by_its_whole_name(path: str, model: str) -> None:
+    body = converse() if path.endswith("converse") else anthropic()
+    listed = model_service("bedrock", f'models = ["{model}", "claude-x"]')
+    assert judged(listed, path, body).allowed
+    part = model_service("bedrock", 'models = ["us", "arn", "anthropic.claude-v1", "claude-x"]')
+    assert judged(part, path, body).decision.reason == Reason.MODEL_NOT_GRANTED
+
+
+@pytest.mark.parametrize("value", [None, -1, [], [5], {}, "5", 5.0, True, 101, [None]])
+@pytest.mark.parametrize(
+    ("name", "path", "body", "member"),
+    [
+        ("anthropic", MESSAGES, anthropic(), "max_tokens"),
+        ("openai", CHAT, chat(), "max_tokens"),
+        ("openai", CHAT, chat(max_tokens=5), "max_completion_tokens"),
+        ("openai", RESPONSES, responses(), "max_output_tokens"),
+        ("mistral", CHAT, chat(), "max_tokens"),
+    ],
+)
+def test_tokens_are_a_number_within_the_limit(
+    name: str, path: str, body: dict[str, Any], member: str, value: object
+) -> None:
+    """Attack: with null there, the gateway's own number stood before it, and the last one counts;
+    -1 is no limit for some servers."""
+    service = model_service(name, "max_tokens = 100")
+    refused = judged(service, path, {**body, member: value})
+    assert refused.decision.rule == f"services.{name}.max_tokens"
+    assert judged(service, path, {**body, member: 100}).allowed
+    assert judged(model_service(name), path, {**body, member: value}).allowed
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/chat/completions", chat(model="a:online")),
+        ("/api/v1/chat/completions", chat(model="a", models=["b", "c:online"])),
+        ("/api/v1/messages", anthropic(model="a:online")),
+        ("/api/v1/responses", responses(model="a:online")),
+    ],
+)
+def test_a_model_that_searches_by_itself_is_closed(path: str, body: dict[str, Any]) -> None:
+    said = judged(model_service("openrouter"), path, body)
+    assert 'features = ["web-search"] opens it' in said.why
+    assert judged(model_service("openrouter", 'features = ["web-search"]'), path, body).allowed
+
+
+SEARCHING = "m" * 60 + "-search-preview"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body", "word"),
+    [
+        ("bedrock", "/model/arn%3Aaws%3Abedrock%3A1%3Aprompt%2FP/converse", converse(),
+         "stored-responses"),
+        ("openai", CHAT, chat(model=SEARCHING), "web-search"),
+        ("azure-openai", "/openai/deployments/gpt-4o-search-preview/chat/completions",
+         {"messages": [USER]}, "web-search"),
+        ("openai", CHAT, chat(service_tier="priority"), "priority"),
+        ("openai", RESPONSES, responses(service_tier="priority"), "priority"),
+        ("anthropic", MESSAGES, anthropic(speed="fast"), "priority"),
+        ("anthropic", MESSAGES, anthropic(inference_geo="us"), "priority"),
+        ("bedrock", CONVERSE, converse(serviceTier={"type": "priority"}), "priority"),
+        ("bedrock", CONVERSE, converse(performanceConfig={"latency": "optimized"}), "priority"),
+        ("gemini", GEMINI, gemini(serviceTier="priority"), "priority"),
+        ("gemini", GEMINI, gemini(service_tier="PRIORITY"), "priority"),
+    ],
+)  # fmt: skip
+def test_stored_prompts_long_names_and_dearer_tiers_are_closed(
+    name: str, path: str, body: dict[str, Any], word: str
+) -> None:
+    """I3, with its control: the word of the refusal opens it."""
+    assert f'features = ["{word}"] opens it' in judged(model_service(name), path, body).why
+    assert judged(model_service(name, f'features = ["{word}"]'), path, body).allowed
+
+
+def test_a_dearer_tier_is_also_named_in_the_head() -> None:
+    """I3."""
+    tier = "x-amzn-bedrock-service-tier"
+    invoke = "/model/anthropic.claude-v1/invoke"
+    assert not judged(model_service("bedrock"), invoke, anthropic(), **{tier: "priority"}).allowed
+    assert judged(model_service("bedrock"), invoke, anthropic(), **{tier: "default"}).allowed
+
+
+def test_settings_that_an_account_keeps_are_closed() -> None:
+    """They may turn on a search."""
+    for model in ("@preset/mine", "a@preset/mine"):
+        said = judged(model_service("openrouter"), "/api/v1/chat/completions", chat(model=model))
+        assert 'features = ["stored-responses"] opens it' in said.why

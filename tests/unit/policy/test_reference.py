@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from keyhole.inject.injection import BasicInjection
 from keyhole.inject.preset import Preset, PresetHost
@@ -19,6 +20,7 @@ from keyhole.policy.effective_values import effective_values
 from keyhole.policy.explain import explain
 from keyhole.policy.policy_draft import (
     MAKE_KEY,
+    DraftServer,
     DraftService,
     DraftSigning,
     PolicyDraft,
@@ -59,6 +61,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "sandbox: keeps /cache (cache), ~/.cargo/registry (crates-1)",
         "sandbox: publishes port 8123, 3000, 3001",
         "sandbox: reaches port 11434, 5432 of this host",
+        "sandbox: lets peers connect to port 8080 from 192.0.2.0/24",
         "approvals: asks notify --ask",
         "forge: secret exec:gh auth token",
         "forge: pushes agent/* (forward, force, delete)",
@@ -69,6 +72,7 @@ def test_all_that_reaches_into_the_host_is_marked() -> None:
         "billing: tunnels billing.corp.example",
         "billing: returns cookie:billing_sid, header:etag",
         "billing: keeps the client's x-user-id",
+        "queues: secret store:queues",
         "server: answers the server's roots",
         "thinker: opens web-search, tool:shiny",
         "tracker: secret login:tracker",
@@ -400,6 +404,45 @@ def test_a_service_without_a_secret_yet_is_a_comment_and_a_repository_is_read_wi
     opened = re.sub(r"^# (\[services|secret)", r"\1", text, flags=re.MULTILINE)
     services = loaded(opened.replace("version = 1\n", "", 1)).policy.services
     assert [str(service.secret) for service in services] == ["store:model", "exec:gh auth token"]
+
+
+SERVER = DraftServer(
+    "tracker",
+    "A server",
+    "login:tracker",
+    "mcp.tracker.example",
+    "https://mcp.tracker.example/api/mcp",
+    ("get_*", "list_*"),
+    "keyhole login tracker",
+    narrowed=True,
+)
+
+
+def test_a_server_is_written_before_its_login_is_made() -> None:
+    """`keyhole login` is for a service that the policy has."""
+    text = write_policy(PolicyDraft(servers=(SERVER,)))
+    assert "# A server\n[services.tracker]\n" in text
+    assert 'secret = "login:tracker"   # `keyhole login tracker` makes it\n' in text
+    assert "which may be a token" in text
+    text = text.replace('use    = "mcp"', 'use = "server"')
+    (service,) = loaded(text.replace("version = 1\n", "", 1)).policy.services
+    assert str(service.login.url) == "https://mcp.tracker.example/api/mcp"
+    assert service.mcp is not None
+    assert [str(tool) for tool in service.mcp.tools] == ["get_*", "list_*"]
+    known = write_policy(PolicyDraft(servers=(DraftServer("server", "Known", tools=("a",)),)))
+    assert '[services.server]\ntools  = ["a"]' in known
+
+
+def test_a_server_that_only_the_project_names_is_a_comment() -> None:
+    text = write_policy(PolicyDraft(servers=(replace(SERVER, agreed=False),)))
+    assert loaded(text.replace("version = 1\n", "", 1)).policy.services == ()
+    assert "# [services.tracker]\n" in text
+
+
+def test_advice_about_a_better_secret_stands_above_the_service() -> None:
+    service = DraftService("forge", "store:forge", "acme/widgets", advice="an app's is safer")
+    text = write_policy(PolicyDraft((), (service,)))
+    assert "# an app's is safer\n[services.forge]\n" in text
 
 
 def test_a_hostile_remote_cannot_write_keys_into_a_draft() -> None:

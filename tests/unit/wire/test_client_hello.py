@@ -18,13 +18,13 @@ from keyhole.wire.client_hello import (
     HelloIncomplete,
     HelloMalformed,
     HelloNotTls,
+    HelloOutcome,
     HelloReader,
-    Outcome,
 )
 from tests.rigs.wire.hellos import extension, hello, openssl_hello, plain_body, server_name, vector
 
 
-def read(data: bytes) -> Outcome:
+def read(data: bytes) -> HelloOutcome:
     """The outcome of a whole stream."""
     return HelloReader().feed(data)
 
@@ -75,7 +75,7 @@ def test_the_hello_of_a_real_program_is_read(command: list[str]) -> None:
         accepted, _ = server.accept()
         with accepted:
             reader = HelloReader()
-            found: Outcome = HelloIncomplete()
+            found: HelloOutcome = HelloIncomplete()
             while isinstance(found, HelloIncomplete):
                 found = reader.feed(accepted.recv(65536))
         client.wait(20)

@@ -45,6 +45,11 @@ GOOD = [
     b"{}",
     b" [ ] ",
     b"null",
+    b'{"a":[1,-2500.0,true,false,null,"x\\n"],"b":{"c":""}}',
+    b'{"a":[1,-2.5e3,1E5,-0]}',
+    b'{"a":"\\u0041\\/"}',
+    b"1" * 64,
+    b"-" + b"1" * 63,
     b'{"a": [1, -2.5e3, true, false, null, "x"], "b": {"c": ""}}',
     '{"é": "\U0001f511"}'.encode(),
     b'"\\ud83d\\udd11 \\u00e9 \\n \\/ \\" \\\\"',
@@ -62,6 +67,7 @@ BAD = {
     "nothing": b"",
     "spaces": b"  ",
     "a name twice": b'{"type": "a", "type": "b"}',
+    "a name twice without spaces": b'{"type":"a","b":{"c":[1,2]},"type":"a"}',
     "a name twice by an escape": b'{"type": "a", "t\\u0079pe": "b"}',
     "a byte order mark": b"\xef\xbb\xbf{}",
     "UTF-16": '{"a": 1}'.encode("utf-16"),
@@ -80,6 +86,7 @@ BAD = {
     "a number that is not finite": b"1e999",
     "a long number": b"1" * 65,
     "a longer number": b"1" * 5000,
+    "a long number with a sign": b"-" + b"1" * 64,
     "a long fraction": b"0." + b"1" * 64,
     "a number with a zero": b"01",
     "a hexadecimal number": b"0x1",
@@ -132,9 +139,10 @@ def test_a_text_with_two_meanings_or_none_is_refused_by_both(text: bytes) -> Non
     | st.dictionaries(st.text(), inner), max_leaves=30), st.booleans())  # fmt: skip
 @pytest.mark.hypothesis
 def test_what_is_written_is_read_in_both_ways(value: JsonValue, ascii_only: bool) -> None:
-    text = json.dumps(value, ensure_ascii=ascii_only).encode()
-    assert read_json(text) == value
-    assert in_slices(text) == value
+    for separators in ((", ", ": "), (",", ":")):
+        text = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode()
+        assert read_json(text) == value
+        assert in_slices(text) == value
 
 
 @given(st.binary(max_size=40) | st.text('{}[]",:\\ud8a01e.- \n', max_size=30).map(str.encode))
@@ -147,6 +155,35 @@ def test_both_ways_of_reading_refuse_the_same(text: bytes) -> None:
             return Malformed
 
     assert outcome(read_json) == outcome(in_slices)
+
+
+@given(st.dictionaries(st.text("ab", max_size=2), st.integers(0, 9), min_size=1), st.data())
+@pytest.mark.hypothesis
+def test_a_second_name_is_found_in_every_way_of_writing(
+    members: dict[str, int], data: st.DataObject
+) -> None:
+    """I9: the control is the same object without it."""
+    comma, colon = data.draw(st.sampled_from([(",", ":"), (", ", ": "), (",", " :"), (",\n", ":")]))
+    again = data.draw(st.sampled_from(sorted(members)))
+    written = [f"{json.dumps(name)}{colon}{value}" for name, value in members.items()]
+    once = f"[{{{comma.join(written)}}}]".encode()
+    twice = (
+        f"[{{{comma.join([*written, f'{json.dumps(again)}{colon}{members[again]}'])}}}]".encode()
+    )
+    assert read_json(once) == in_slices(once) == [members]
+    for read in (read_json, in_slices):
+        with pytest.raises(Malformed, match="twice"):
+            read(twice)
+
+
+def test_long_numbers_are_refused_before_they_are_converted() -> None:
+    """I12: the time of a conversion grows with the square of the digits."""
+    text = b"[%b0]" % (b"%b," % (b"9" * 4200) * ((MAX_AT_ONCE - 4) // 4201))
+    assert is_quick(text)
+    began = time.thread_time()
+    with pytest.raises(Malformed, match="number"):
+        read_json(text)
+    assert time.thread_time() - began < 0.010
 
 
 def test_a_long_text_is_cut_without_half_a_character() -> None:

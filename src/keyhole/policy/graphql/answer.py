@@ -1,7 +1,7 @@
-"""Reads the forge's answer: checks each repository in it, learns ids, and makes it the answer to
-what the client asked.
+"""Reads the forge's answer: checks each repository in it, learns ids, and turns it into the answer
+to the client's own document.
 
-An object of a repository that is not granted is taken out. Fields that are closed become null.
+Objects of repositories that are not granted are removed. Denied fields become null.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphql import GraphQLObjectType
 from keyhole.model.decision import Reason
 from keyhole.model.errors import ResponseUnfit
 from keyhole.model.repository import Forge, Repository
-from keyhole.policy.body import AnswerRewriter
+from keyhole.policy.collected_answer import CollectedAnswer
 from keyhole.policy.graphql.learnt_ids import Branches, LearntIds, LearntNode
 from keyhole.policy.graphql.writing import BASE, CROSSES, HEAD, NAME, TYPE, WITHIN
 
@@ -26,27 +26,18 @@ if TYPE_CHECKING:
     from keyhole.policy.graphql.selection import FieldSelection
     from keyhole.policy.graphql.table import Table
 
-MAX_ANSWER = 2 << 20
-"""Bytes of an answer, which is read whole. A hundred pull requests with their texts have half."""
-
-MAX_OBJECTS = 10_000
-"""Objects of an answer, by its opening braces: they take 20 ms, in which no other session is served
-(I12)."""
-
 MAX_LOOKED_AT = 50_000
-"""Fields and entries of an answer that are looked at. Attack: ten thousand empty objects, each with
-the two thousand fields that a document may ask for (I12)."""
+"""Fields and entries of an answer that are checked. Attack: an answer of ten thousand empty
+objects, to a document that asks for two thousand fields of each (I12)."""
 
 _OK = 200
 _OF_ERRORS = ("message", "type", "path")
 _FOREIGN = object()
-"""In place of an object of a repository that is not granted."""
+"""Replaces an object of a repository that is not granted."""
 
 
-class GraphqlAnswer(AnswerRewriter):
+class GraphqlAnswer(CollectedAnswer):
     """Reads one answer."""
-
-    whole = True
 
     def __init__(
         self,
@@ -56,6 +47,7 @@ class GraphqlAnswer(AnswerRewriter):
         ids: LearntIds,
         absent: tuple[Absent, ...] = (),
     ) -> None:
+        super().__init__()
         self._table = table
         self._tree = tree
         self._granted = granted
@@ -63,7 +55,6 @@ class GraphqlAnswer(AnswerRewriter):
         self._generation = ids.generation
         self._absent = absent
         self._names: dict[str, Repository | None] = {}
-        self._data = bytearray()
         self._status = 0
         self._left = MAX_LOOKED_AT
 
@@ -72,19 +63,9 @@ class GraphqlAnswer(AnswerRewriter):
         self._status = status
         return True
 
-    def feed(self, piece: bytes) -> bytes:
-        """As `AnswerRewriter`."""
-        self._data += piece
-        if len(self._data) > MAX_ANSWER:
-            raise ResponseUnfit(Reason.GRAPHQL, f"the answer has more than {MAX_ANSWER} bytes")
-        return b""
-
     def end(self) -> bytes:
         """As `AnswerRewriter`."""
-        data = bytes(self._data)
-        if data.count(b"{") > MAX_OBJECTS:
-            why = f"the answer has more than {MAX_OBJECTS} objects; ask for fewer"
-            raise ResponseUnfit(Reason.GRAPHQL, why)
+        data = self._collected()
         try:
             value = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
@@ -92,7 +73,7 @@ class GraphqlAnswer(AnswerRewriter):
         if not isinstance(value, dict) or "data" not in value:
             if self._status == _OK and not (isinstance(value, dict) and "errors" in value):
                 raise ResponseUnfit(Reason.GRAPHQL, "the answer is not GraphQL's")
-            return data  # an error of the forge or of what stands before it
+            return data  # an error of the forge or of a proxy before it
         try:
             return msgspec.json.encode(answer_of(self.read(value), self._absent))
         except RecursionError:
@@ -153,7 +134,7 @@ class GraphqlAnswer(AnswerRewriter):
         return value
 
     def _repository(self, value: dict[str, Any]) -> Repository | None:
-        """The repository that an object says it is in; None where that is not granted."""
+        """The repository that an object names as its own; None if that is not granted."""
         own, outer = value.pop(NAME, None), value.pop(WITHIN, None)
         name = outer.get(NAME) if isinstance(outer, dict) else own
         if not isinstance(name, str):
@@ -174,7 +155,7 @@ class GraphqlAnswer(AnswerRewriter):
 
 
 def answer_of(checked: dict[str, Any], absent: tuple[Absent, ...]) -> dict[str, Any]:
-    """An answer, with the fields that are answered as missing."""
+    """An answer, with an error for each field that is answered as missing."""
     if not absent:
         return checked
     data = checked.get("data") or {}

@@ -5,12 +5,14 @@ Every number that the client controls is bounded here or in `selection.py` (I9).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from graphql import (
     FieldNode,
     FragmentDefinitionNode,
     GraphQLError,
+    ListTypeNode,
+    NonNullTypeNode,
     OperationDefinitionNode,
     OperationType,
     VariableValues,
@@ -23,6 +25,8 @@ from msgspec import Struct
 from keyhole.policy.graphql.refusal import refusal
 
 if TYPE_CHECKING:
+    from graphql import DocumentNode, NamedTypeNode, TypeNode
+
     from keyhole.policy.graphql.table import Table
     from keyhole.wire.strict_json import JsonValue
 
@@ -30,7 +34,7 @@ MAX_DOCUMENT = 32 << 10
 """Characters of a document. The longest that gh sends has 4,000."""
 
 MAX_TOKENS = 2_000
-"""Tokens of a document, of which a hundred take a third of a millisecond. gh's have 700."""
+"""Tokens of a document: a hundred take a third of a millisecond. gh's documents have 700."""
 
 MAX_COMMENTS = 50
 """Comments of a document; programs send none."""
@@ -52,7 +56,7 @@ class GraphqlOperation(Struct, frozen=True):
 
 
 def read_operation(table: Table, body: JsonValue) -> GraphqlOperation:
-    """The operation of a body. Raises RequestUnfit."""
+    """Read the operation of a body. Raises RequestUnfit."""
     if not isinstance(body, dict):
         raise refusal("a request is one JSON object; several at once are closed")
     if extra := sorted(body.keys() - _KEYS):
@@ -69,17 +73,22 @@ def read_operation(table: Table, body: JsonValue) -> GraphqlOperation:
     return GraphqlOperation(node, fragments, _variables(table, node, values or {}))
 
 
+def parse_bounded(text: str) -> DocumentNode:
+    """Parse a document within the bounds (I9). Raises GraphQLError."""
+    return parse(
+        text,
+        no_location=True,
+        max_lexical_tokens=MAX_TOKENS,
+        max_comments=MAX_COMMENTS,
+        max_source_length=MAX_DOCUMENT,
+    )
+
+
 def _definitions(
     text: str,
 ) -> tuple[OperationDefinitionNode, dict[str, FragmentDefinitionNode]]:
     try:
-        document = parse(
-            text,
-            no_location=True,
-            max_lexical_tokens=MAX_TOKENS,
-            max_comments=MAX_COMMENTS,
-            max_source_length=MAX_DOCUMENT,
-        )
+        document = parse_bounded(text)
     except GraphQLError as error:
         raise refusal(f"the document cannot be read: {error.message}") from None
     operations: list[OperationDefinitionNode] = []
@@ -102,20 +111,36 @@ def _definitions(
 
 
 def _check_roots(table: Table, node: OperationDefinitionNode) -> None:
-    """Name a closed root before the type of its input, which is closed with it, is missed."""
+    """Refuse a denied root field by its name. Otherwise the error would name the type of its input,
+    which the table does not have either."""
     root = assert_object_type(table.schema.get_root_type(node.operation))
     for each in node.selection_set.selections:
         name = each.name.value if isinstance(each, FieldNode) else "__"
         if name not in root.fields and not name.startswith("__"):
+            if node.operation is OperationType.MUTATION:
+                raise refusal(f"the mutation {name} is closed at every level of 'api'")
             raise refusal(f"the field {root.name}.{name} is closed")
 
 
 def _variables(
     table: Table, node: OperationDefinitionNode, values: dict[str, Any]
 ) -> VariableValues:
+    definitions = node.variable_definitions or ()
+    for each in definitions:
+        if (of := _named(each.type)) not in table.schema.type_map:
+            raise refusal(f"the type {of} is closed")
     found = get_variable_values(
-        table.schema, node.variable_definitions or (), values, max_errors=1, hide_suggestions=True
+        table.schema, definitions, values, max_errors=1, hide_suggestions=True
     )
     if isinstance(found, list):
-        raise refusal(found[0].message)
+        # Such as APPROVE, an event of reviews that the table does not have.
+        why = "a variable has a value that is closed, or not of its type"
+        raise refusal(f"{why}: {found[0].message}")
     return found
+
+
+def _named(of: TypeNode) -> str:
+    """The name of a variable's type, without the marks of lists and of values that must be."""
+    while isinstance(of, ListTypeNode | NonNullTypeNode):
+        of = of.type
+    return cast("NamedTypeNode", of).name.value

@@ -1,6 +1,6 @@
-"""Answers a client that asks which fields a type has, from the table; the forge is not asked.
+"""Answers a client that asks which fields a type has, from the table, without asking the forge.
 
-gh asks servers other than github.com so, to see how old they are.
+gh asks this of servers other than github.com, to find out their version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LISTS = ("fields", "enumValues", "inputFields")
 
 
 def answer_introspection(table: Table, operation: GraphqlOperation) -> bytes | None:
-    """The answer to a document of `__type(name: "…")` alone; None for any other. Raises
+    """The answer to a document that has only `__type(name: "…")`; None for any other. Raises
     RequestUnfit."""
     roots = operation.node.selection_set.selections
     names = {each.name.value for each in roots if isinstance(each, FieldNode)}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def prepare_graphql() -> None:
-    """Read the tables, so that no session waits while another's first document has them read."""
+    """Load the tables now, so that no session waits while another's first document loads them."""
     github_table()
 
 
@@ -81,7 +81,7 @@ class GraphqlJudge:
 
 
 def _refusal(facts: BodyFacts, refused: RequestUnfit) -> BodyJudgement:
-    """Answered in GraphQL's own shape, which clients print."""
+    """A refusal as a GraphQL error, which clients print."""
     by = facts.decision
     message = f"keyhole: {refused.message}"
     answer = {"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]}

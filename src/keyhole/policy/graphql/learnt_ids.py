@@ -1,7 +1,7 @@
 """The node ids that a session has learnt from answers about granted repositories.
 
-An id is opaque, so a document that has one is judged by what an answer said about it. Bounded and
-of one session (I9, I12).
+An id is opaque, so a document with an id is judged by what an earlier answer said about it. The
+memory is bounded, and belongs to one session (I9, I12).
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from keyhole.model.repository import Repository
 
 MAX_IDS = 20_000
-"""Ids that a session remembers, some 5 MB; the oldest are forgotten, and must be read again."""
+"""Ids that a session remembers, about 5 MB. The oldest are forgotten; the client must then fetch
+them again."""
 
 MAX_ID = 256
 """Characters of an id. GitHub's have 12 to 60."""
 
 
 class Branches(Struct, frozen=True):
-    """Where a pull request comes from and goes to."""
+    """The head and base branches of a pull request."""
 
     head: str
     base: str
@@ -34,18 +35,18 @@ class LearntNode(Struct, frozen=True):
 
     type: str
     repository: Repository | None = None
-    """None for what belongs to none, such as a user."""
+    """None for an object that belongs to no repository, such as a user."""
     branches: Branches | None = None
 
 
 class LearntIds:
-    """One session's."""
+    """The ids that one session has learnt."""
 
     def __init__(self) -> None:
         self._known: dict[str, LearntNode] = {}
         self.generation = 0
-        """Changes when a branch of a pull request may have changed: what was asked before that
-        teaches no branches."""
+        """Counts up when a branch of a pull request may have changed. Branches are not learnt from
+        the answer to an earlier request."""
 
     def learn(self, node_id: object, node: LearntNode) -> None:
         """Remember an id."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from graphql import GraphQLInputField, assert_input_object_type, get_named_type
 
@@ -11,7 +11,13 @@ from keyhole.model.errors import Unparsable
 from keyhole.model.ref import Ref
 from keyhole.policy.graphql.refusal import refusal
 from keyhole.policy.graphql.roots import unknown_id
-from keyhole.policy.push import RefChange, RemoteFacts, decide_ref_update, is_protected
+from keyhole.policy.push import (
+    RefChange,
+    RemoteFacts,
+    decide_ref_update,
+    is_protected,
+    may_not_move,
+)
 from keyhole.policy.schema import ApiAccess
 
 if TYPE_CHECKING:
@@ -48,7 +54,10 @@ class MutationJudge:
         given: dict[str, Any] = each.arguments["input"]
         for name, value in given.items():
             self._judge_value(f"{each.name}({name}:)", of.fields[name], value)
-        if "baseRefName" in given and "pullRequestId" in given:
+        base = given.get("baseRefName")
+        if base is not None and "pullRequestId" in given:
+            if may_not_move(self._service, base):
+                self._refuse_protected(base)
             self._ids.forget_branches()
         return key, each
 
@@ -76,28 +85,32 @@ class MutationJudge:
         try:
             Ref.parse(f"refs/heads/{name}")
         except Unparsable:
-            # Among them OWNER:BRANCH, the branch of a fork.
+            # This also refuses OWNER:BRANCH, the branch of a fork.
             raise refusal(f"{place} is not a plain branch of this repository") from None
         if pushed:
-            self._judge_head(place, name)
+            self._judge_head(name)
 
-    def _judge_head(self, place: str, name: str) -> None:
+    def _judge_head(self, name: str) -> None:
         decision = decide_ref_update(
             self._service, f"refs/heads/{name}", RefChange.FAST_FORWARD, RemoteFacts()
         )
         if not decision.allowed and decision.reason is not Reason.DEFAULT_BRANCH_UNKNOWN:
-            why = f"{place} {name} is not a branch that 'push' grants"
+            why = f"'{name}' is not a branch that 'push' grants"
             raise refusal(why, decision.reason, decision.rule)
 
     def _judge_merge(self, node_id: str) -> None:
-        """Merged is what could have been pushed: `deny_paths` has seen it, and no stranger's pull
-        request is among it. Into which branch is the point of it, unless `protect` names it."""
+        """Allow a merge only from a branch that the policy allows to push, so that `deny_paths` was
+        checked and the pull request is not a stranger's. The target may be any branch that
+        `protect` does not name: merging into it is the purpose of the request."""
         known = self._ids.find(node_id)
         if known is None or known.branches is None:
             raise refusal("read the pull request again before it is merged")
         if known.branches.crosses:
             raise refusal("a pull request from a fork is not merged")
-        self._judge_head("the pull request's branch", known.branches.head)
+        self._judge_head(known.branches.head)
         if is_protected(self._git, known.branches.base):
-            why = f"{known.branches.base} is protected by the policy"
-            raise refusal(why, Reason.REF_PROTECTED, f"{self._service.rule}.protect")
+            self._refuse_protected(known.branches.base)
+
+    def _refuse_protected(self, branch: str) -> NoReturn:
+        why = f"{branch} is protected by the policy"
+        raise refusal(why, Reason.REF_PROTECTED, f"{self._service.rule}.protect")

@@ -10,6 +10,6 @@ MAX_WORDS = 200
 
 
 def refusal(why: str, reason: Reason = Reason.GRAPHQL, rule: str = "") -> RequestUnfit:
-    """The error of a document that is not sent. It says which part of it is closed."""
+    """The error of a document that is not sent. It names the part that is denied."""
     words = why.encode("ascii", "replace").decode()[:MAX_WORDS]
     return RequestUnfit(reason, "".join(c if c.isprintable() else "?" for c in words), rule)

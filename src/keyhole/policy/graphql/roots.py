@@ -1,7 +1,7 @@
-"""Judges the fields at which a query begins, and what the whole of it may cost.
+"""Judges the root fields of a query, and how many entries it may ask for.
 
-From a repository that is granted, the table opens only what lies in it; so the first field decides
-(I3). A repository or organisation that is not granted is answered as one that does not exist.
+Below a repository, the table has only fields that stay in it; so the root field decides (I3). A
+repository or organisation that is not granted is answered as if it did not exist.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Absent(Struct, frozen=True):
 def judge_roots(
     table: Table, git: GitGrant, ids: LearntIds, tree: FieldSelection
 ) -> tuple[Absent, ...]:
-    """Judge the roots of a query, and take those out that are answered as missing. Raises
+    """Judge the root fields of a query, and remove those that are answered as missing. Raises
     RequestUnfit."""
     absent: list[Absent] = []
     for key, each in tree.fields.items():
@@ -78,7 +78,9 @@ def _judge_ids(ids: LearntIds, each: Selected) -> None:
 
 def unknown_id(node_id: object) -> RequestUnfit:
     """The refusal of an id."""
-    why = f"the id {node_id} came in no answer about a granted repository"
+    why = (
+        f"the id '{node_id}' is not from an answer that this session got about a granted repository"
+    )
     return refusal(why, Reason.REPOSITORY_NOT_GRANTED)
 
 

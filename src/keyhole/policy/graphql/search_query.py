@@ -1,9 +1,9 @@
 """The text of a search, confined to granted repositories.
 
-A text is read as words that must all hold: quoted words, qualifiers that are known to narrow, plain
-words. It needs at least one `repo:`, and each must be granted. The text that is sent is written
-anew from these words. Parentheses around words are dropped, since gh puts some there; operators
-between words, and qualifiers that are not known, are refused.
+The text is read as a list of words: quoted words, plain words, and qualifiers that are known to
+narrow a search. A result must match all of them. The text needs at least one `repo:`, and each must
+be granted. The text that is sent is made from these words. Parentheses around words are dropped,
+because gh adds some; operators between words and unknown qualifiers are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 MAX_TEXT = 1_000
-"""Characters of a search; GitHub takes 256 beside its qualifiers."""
+"""Characters of a search; GitHub accepts 256 in addition to its qualifiers."""
 
 _WORD = re.compile(
     r"""[ \t\r\n]*(?:(-?)([a-z][a-z-]{0,30}):)?("[^"\\]{0,200}"|[^\s"()\\:]{1,200})"""
@@ -28,13 +28,13 @@ _BRACKET = re.compile(r"[ \t\r\n]*[()]")
 _REST = re.compile(r"[ \t\r\n]*")
 
 _NARROWING = frozenset(
-    "archived assignee author base closed commenter comments created draft head in interactions "
-    "involves is label language linked locked mentions merged milestone no reactions reason review "
-    "review-requested reviewed-by sha sort state status type updated user-review-requested".split()
+    "archived assignee author base closed commenter comments created draft extension filename head "
+    "in interactions involves is label language linked locked mentions merged milestone no path "
+    "reactions reason review review-requested reviewed-by sha sort state status type updated "
+    "user-review-requested".split()
 )
-"""Qualifiers of which each leaves fewer results, or orders them. Not `org`, `user`, `team`,
-`project`: where a search is repeated for them, or for a name that they share with a repository,
-it could reach elsewhere."""
+"""Qualifiers that only narrow or order the results. `org`, `user`, `team` and `project` are not
+among them: GitHub may widen a search to them, and so to other repositories."""
 
 _OPERATORS = frozenset({"or", "and", "not"})
 
@@ -44,7 +44,7 @@ def confine_search(text: str, granted: AbstractSet[Repository]) -> str:
     if len(text) > MAX_TEXT:
         raise refusal(f"a search has at most {MAX_TEXT} characters")
     if not all(c.isprintable() or c in "\t\r\n" for c in text):
-        # Attack: a space of another alphabet, which ends a word for the forge and not here.
+        # Attack: a Unicode space, which may end a word for the forge and not here.
         raise refusal("the search has a character that cannot be judged")
     places: list[str] = []
     words: list[str] = []

@@ -1,8 +1,8 @@
-"""Resolves an operation to the tree of fields that it asks for, by the table of what is open.
+"""Resolves an operation to the tree of fields that it asks for, by the table of allowed fields.
 
-Fragments are inlined, directives evaluated, variables replaced by their values, and fields with
-one name in an answer joined, so that nothing is left that could be read in two ways. A field that
-the table does not have is refused by its name (I3).
+It inlines fragments, evaluates directives, replaces variables by their values, and merges fields
+that have one name in the answer. Nothing is left that could be read in two ways. A field that the
+table does not have is refused by its name (I3).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from keyhole.policy.graphql.table import Table
 
 MAX_FIELDS = 2_000
-"""Fields of an operation with its fragments inlined, and the spreads on the way: fragments that
-spread others twice would be exponential. gh's have 300."""
+"""Fields of an operation with its fragments inlined, and the spreads on the way. Attack: fragments
+that each spread another one twice grow exponentially. gh's operations have 300."""
 
 MAX_DEPTH = 24
-"""Fields and fragments within one another. gh's have 14."""
+"""Levels of nested fields and fragments. gh's operations have 14."""
 
 OURS = "keyhole_"
-"""The beginning of names that the gateway adds to a document; no client's begins so."""
+"""The prefix of names that the gateway adds to a document; a client's name may not have it."""
 
 TYPENAME = "__typename"
 ID = "id"
 
 _WANTED = {"include": True, "skip": False}
-"""Directives, and the value of `if` with which their field stays."""
+"""Directives, and the value of `if` that keeps their field."""
 
 _IF = GraphQLIncludeDirective
 """Both have this one argument."""
@@ -92,12 +92,13 @@ class FieldSelection:
         self.type = of
         self.fields: dict[str, Selected] = {}
         self.cases: dict[str, FieldSelection] = {}
-        """Of an interface or a union: fields of one type alone."""
+        """For an interface or a union: fields of only one of its types."""
         self._read_of: dict[str, tuple[tuple[str, Selected], ...]] = {}
 
     def read_of(self, name: str) -> tuple[tuple[str, Selected], ...]:
-        """The fields of an object of this type that are looked at in an answer."""
-        # Attack: an answer that names another type in each object; all those are one.
+        """The fields that are checked in an answer's object of this type."""
+        # Attack: an answer that names a different type in each object. All unknown types share one
+        # entry.
         case = name if name in self.cases else ""
         known = self._read_of.get(case)
         if known is None:
@@ -174,7 +175,7 @@ class SelectionResolver:
     def _narrow(
         self, on: str, nodes: tuple[SelectionNode, ...], into: FieldSelection, depth: int
     ) -> None:
-        """Collect a fragment's fields where its type fits; where it never does, nothing."""
+        """Collect a fragment's fields for the types to which it applies; none if it never does."""
         of = self._table.type_of(on)
         if not isinstance(of, Composite):
             raise refusal(f"the type {on} is closed")
@@ -242,7 +243,7 @@ class SelectionResolver:
         except GraphQLError as error:
             raise refusal(f"{place}: {error.message}") from None
         for name, value in found.items():
-            # The library leaves it to its validation that a variable has its argument's type.
+            # The library checks a variable's type only in its validation, which is not run here.
             again = coerce_input_value(value, field.args[name].type)
             if again is Undefined:
                 raise refusal(f"{place}({name}:) has a variable of another type")

@@ -1,7 +1,7 @@
-"""The table of what is open: a forge's schema, of which everything else was left out.
+"""The table of allowed fields: the part of a forge's schema that is open.
 
-`github.graphql` is in GraphQL's own language for schemas. A type, a field or an argument that is
-not in it is closed (I3). Its directives say what is checked beyond that; `Table` reads them.
+`github.graphql` is written in GraphQL's schema language. A type, field or argument that is not in
+it is denied (I3). Its directives name further checks; `Table` reads them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     )
 
 NULL = "Null"
-"""The type of fields that clients always ask for and that lead out: answered as null by the
-gateway, never asked of the forge."""
+"""The type of fields that clients always ask for, but that lead out of the repository. The gateway
+answers null and never asks the forge for them."""
 
 
 class Table:
@@ -40,7 +40,7 @@ class Table:
         self.schema = build_schema(text, assume_valid_sdl=True, no_location=True)
         for named in self.schema.type_map.values():
             if isinstance(named, GraphQLScalarType) and named.name not in specified_scalar_types:
-                # The library takes any value for a scalar that it does not know.
+                # The library accepts any value for a custom scalar.
                 named.coerce_input_value = _only_text
         self._scopes: dict[str, str] = {
             name: said["by"]
@@ -57,11 +57,11 @@ class Table:
         return assert_object_type(self.schema.type_map[name])
 
     def possible(self, abstract: GraphQLAbstractType) -> frozenset[str]:
-        """The open types that an interface or a union stands for."""
+        """The allowed types of an interface or a union."""
         return frozenset(each.name for each in self.schema.get_possible_types(abstract))
 
     def scope(self, name: str) -> str | None:
-        """The field by which an object of this type tells its repository; None: it does not."""
+        """The field of this type that names an object's repository; None: there is none."""
         return self._scopes.get(name)
 
     def says(

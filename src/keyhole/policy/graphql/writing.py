@@ -1,8 +1,8 @@
 """Writes the document that the forge gets, from the tree that was judged.
 
-The client's own text is never sent, so no parser of the forge can read it in another way. Each
-object that may lie in another repository is asked for its repository's name as well, under names of
-our own, by which `answer.py` checks it.
+The client's own text is never sent, so the forge cannot read it differently. For each object that
+may belong to another repository, the document also asks for its repository, under aliases of the
+gateway; `answer.py` checks these.
 """
 
 from __future__ import annotations

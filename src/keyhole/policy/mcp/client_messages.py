@@ -197,9 +197,14 @@ def _judge_completion(grant: McpGrant, params: dict[str, JsonValue]) -> Ruling:
     if ref.get("type") != "ref/resource":
         raise Malformed("a completion names a prompt or a resource")
     template = _text(ref, "uri")
-    if grant.lists_template(template):
+    # Attack: a template that is granted in part, as `repo://{owner}/{name}`. The completions of its
+    # variables name all that is there.
+    if "{" not in template:
+        return _judge_resource(grant, template)
+    if grant.grants_template(template):
         return Ruling(Outcome.SEND, Reason.RULE, "resources")
-    return _judge_resource(grant, template)
+    why = f"resources does not grant all that the template {_shown(template)} stands for"
+    return Ruling(reason=Reason.RESOURCE_NOT_GRANTED, key="resources", why=why)
 
 
 def _judge_listening(grant: McpGrant, params: dict[str, JsonValue]) -> Ruling:

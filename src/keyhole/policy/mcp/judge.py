@@ -101,7 +101,9 @@ class McpJudge(BodyJudge):
 
     def _judge_stream(self, facts: BodyFacts) -> BodyJudgement:
         resumed = facts.fields.get(LAST_EVENT_FIELD)
-        if resumed and SESSION_FIELD not in facts.fields and resumed not in self._memory.event_ids:
+        # Attack: the id of an event of another sandbox, with a session of one's own. Event stores
+        # find a stream by the event alone.
+        if resumed and resumed not in self._memory.event_ids:
             why = "the event that it resumes from was not sent to this sandbox"
             return self._refuse(Ruling(reason=Reason.MCP_SESSION, why=why))
         return self._send(facts, Ruling(Outcome.SEND, Reason.RULE))

@@ -28,8 +28,9 @@ MAX_ASKED = 256
 MAX_REFUSED = 256
 """Refused calls of the older transport whose answer has not come on its stream yet."""
 
-MAX_EVENT_IDS = 1024
-"""Ids of a server's events that a client may resume from."""
+MAX_EVENT_IDS = 4096
+"""Ids of a server's events that a client may resume from, of 1 KiB at most. A stream that reports
+progress sends hundreds before another one is resumed."""
 
 MAX_HELD = 16 << 20
 """Bytes of unfinished messages in all answers of one server to one session."""

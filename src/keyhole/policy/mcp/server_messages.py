@@ -50,8 +50,6 @@ once that there is no such method, and the server does not wait."""
 MAX_LISTED = 1024
 """Entries of one list that are passed on."""
 
-ASKS = "the server asks for something that the policy closes; server_requests opens it"
-
 ELICITATION = "elicitation/create"
 URL_ELICITATION = -32042
 """The error by which a server sends the person to an address first."""
@@ -146,15 +144,19 @@ class ServerFilter:
         self._memory.asked.put(message_key(given), opened)
         if opened:
             return write_part(message)
-        self._say_closed(method)
+        self._note_closed(method)
         return write_part({"jsonrpc": _VERSION, "id": given, "method": CLOSED_METHOD})
 
     def _is_open(self, method: str) -> bool:
         return REQUEST_METHODS.get(method) in self._grant.server_requests
 
-    def _say_closed(self, method: str) -> None:
-        what = f"the server's {_shown(method)} is closed; server_requests opens it"
+    def _note_closed(self, method: str) -> str:
+        """Record a closed question of the server's, and return the line about it."""
+        word = REQUEST_METHODS.get(method)
+        opens = f'; server_requests = ["{word}"] opens it' if word else ""
+        what = f"the server asks its client by {_shown(method)}, which is closed{opens}"
         self._note(ServerNote(Reason.MCP_CLOSED, "server_requests", what))
+        return what
 
     def _notification(self, method: str, message: RawMessage) -> bytes:
         if method == _UPDATED:
@@ -173,29 +175,30 @@ class ServerFilter:
         if why is not None:
             return write_part(error_of(given, why))
         if not isinstance(message.result, UnsetType):
-            result = self._result(message.result)
-            if result is None:
-                return write_part(error_of(given, ASKS))
-            message.result = result
-        elif self._asks_by_error(message.error):
-            return write_part(error_of(given, ASKS))
+            result = read_part(message.result, RawResult)
+            closed = self._closed_question(result.inputRequests)
+            if closed is None:
+                message.result = self._result(result, message.result)
+        else:
+            closed = self._closed_by_error(message.error)
+        if closed is not None:
+            return write_part(error_of(given, self._note_closed(closed)))
         return write_part(message)
 
-    def _asks_by_error(self, error: Raw | UnsetType) -> bool:
-        """Whether an error sends the person to an address, which is closed."""
+    def _closed_by_error(self, error: Raw | UnsetType) -> str | None:
+        """The method of a question that is closed, if an error sends the person to an address."""
         asks = read_part(_raw(error), RawError).code == URL_ELICITATION
-        if not asks or self._is_open(ELICITATION):
-            return False
-        self._say_closed(ELICITATION)
-        return True
+        return ELICITATION if asks and not self._is_open(ELICITATION) else None
 
-    def _result(self, data: Raw) -> Raw | None:
-        """The result with what is granted; None if it is a question that is closed."""
-        result = read_part(data, RawResult)
-        if not isinstance(result.inputRequests, UnsetType) and not self._may_ask(
-            result.inputRequests
-        ):
+    def _closed_question(self, requests: Raw | UnsetType) -> str | None:
+        """The method of the first question of an unfinished result that is closed."""
+        if isinstance(requests, UnsetType):
             return None
+        methods = (read_part(each, RawMethod).method for each in read_table(requests).values())
+        return next((method for method in methods if not self._is_open(method)), None)
+
+    def _result(self, result: RawResult, data: Raw) -> Raw:
+        """The result with what is granted; `data` is its text."""
         changed = self._filter_lists(result)
         if not isinstance(result.capabilities, UnsetType):
             said = read_table(result.capabilities)
@@ -203,17 +206,6 @@ class ServerFilter:
             result.capabilities = Raw(write_part(left))
             changed = True
         return Raw(write_part(result)) if changed else data
-
-    def _may_ask(self, requests: Raw) -> bool:
-        """Whether all questions of an unfinished result are open."""
-        closed = [
-            method
-            for each in read_table(requests).values()
-            if not self._is_open(method := read_part(each, RawMethod).method)
-        ]
-        for method in closed[:1]:
-            self._say_closed(method)
-        return not closed
 
     def _filter_lists(self, result: RawResult) -> bool:
         changed = False

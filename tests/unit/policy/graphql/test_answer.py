@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from keyhole.model.errors import ResponseUnfit
-from keyhole.policy.graphql.answer import MAX_ANSWER, MAX_LOOKED_AT, MAX_OBJECTS
+from keyhole.policy.collected_answer import MAX_ANSWER, MAX_OBJECTS
+from keyhole.policy.graphql.answer import MAX_LOOKED_AT
 from tests.rigs.git.github import SECRET
 from tests.rigs.git.github_escapes import WIDGETS
 from tests.rigs.git.judged import JudgedForge

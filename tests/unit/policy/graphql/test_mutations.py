@@ -122,9 +122,17 @@ def test_a_new_pull_request_is_known_at_once(behind: JudgedForge) -> None:
         ({"headRefName": "eve:agent/x"}, "not a plain branch", Reason.GRAPHQL),
         ({"headRefName": "agent/x/y"}, "not a branch that 'push' grants", Reason.REF_NOT_GRANTED),
         ({"baseRefName": "eve:main"}, "not a plain branch", Reason.GRAPHQL),
-        ({"repositoryId": "R_unknown"}, "came in no answer", Reason.REPOSITORY_NOT_GRANTED),
+        (
+            {"repositoryId": "R_unknown"},
+            "is not from an answer that this session got",
+            Reason.REPOSITORY_NOT_GRANTED,
+        ),
         ({"repositoryId": "issue"}, "is the id of a Issue", Reason.GRAPHQL),
-        ({"headRepositoryId": "R_unknown"}, "came in no answer", Reason.REPOSITORY_NOT_GRANTED),
+        (
+            {"headRepositoryId": "R_unknown"},
+            "is not from an answer that this session got",
+            Reason.REPOSITORY_NOT_GRANTED,
+        ),
     ],
 )
 def test_a_pull_request_comes_from_a_branch_that_push_grants(
@@ -179,7 +187,9 @@ def test_nothing_is_merged_into_what_the_policy_protects() -> None:
     read += '{ pullRequest(number:2) { id } } }"}'
     slow = behind.judge.judge(behind.facts(read.encode(), flaw="", json={
         "query": f"{{ {WIDGETS} {{ pullRequest(number:2) {{ id }} }} }}"}))  # fmt: skip
-    mutate(behind, "updatePullRequest", pullRequestId=pull["id"], baseRefName="release/1")
+    moved = mutate(behind, "updatePullRequest", pullRequestId=pull["id"], baseRefName="release/1")
+    assert moved.judgement.decision.reason is Reason.REF_PROTECTED
+    mutate(behind, "updatePullRequest", pullRequestId=pull["id"], baseRefName="next")
     assert slow.reader is not None
     slow.reader.begin(200, {})
     slow.reader.feed(
@@ -237,5 +247,8 @@ def test_ids_of_one_session_are_unknown_to_another(behind: JudgedForge) -> None:
     """I12. The control: this session knows them."""
     pull = ids(behind)["pull"]
     other = JudgedForge(WRITES)
-    assert "came in no answer" in mutate(other, "closePullRequest", pullRequestId=pull).errors
+    assert (
+        "is not from an answer that this session got"
+        in mutate(other, "closePullRequest", pullRequestId=pull).errors
+    )
     assert mutate(behind, "closePullRequest", pullRequestId=pull).judgement.allowed

@@ -167,7 +167,7 @@ def test_a_session_of_another_sandbox_does_not_exist() -> None:
     one, other = Rig(), Rig()
     one.open_session("s1")
     assert one.post(CALL, mcp_session_id="s1").allowed
-    assert one.get(mcp_session_id="s1", last_event_id="9").allowed
+    assert one.get(mcp_session_id="s1").allowed
     assert one.judge.judge(one.facts("DELETE", mcp_session_id="s1")).allowed
     for said in (
         other.post(CALL, mcp_session_id="s1"),
@@ -192,13 +192,18 @@ def test_only_a_greeting_opens_a_session_and_the_table_is_bounded() -> None:
     assert rig.post(CALL, mcp_session_id=f"n{MAX_SESSIONS}").allowed
 
 
-def test_a_stream_without_a_session_resumes_from_events_of_this_sandbox() -> None:
+def test_a_stream_resumes_from_events_of_this_sandbox_alone() -> None:
+    """I5. Attack: the id of another sandbox's event with a session of one's own; a server finds the
+    stream by the event."""
     rig = Rig()
+    rig.open_session("s1")
     assert refusal(rig.get(last_event_id="7")) is Reason.MCP_SESSION
+    assert refusal(rig.get(mcp_session_id="s1", last_event_id="7")) is Reason.MCP_SESSION
     reader = reader_of(rig.post(CALL))
     reader.begin(200, STREAM)
     assert reader.feed(b"id: 7\ndata:\n\n") == b"id: 7\ndata: \n\n"
     assert rig.get(last_event_id="7").allowed
+    assert rig.get(mcp_session_id="s1", last_event_id="7").allowed
 
 
 def test_a_query_is_refused_unless_an_endpoint_names_it() -> None:
