@@ -53,6 +53,17 @@ class AgentAccess(Struct, frozen=True):
     """Values for the first settings file, where the policy has this service."""
 
 
+class FeatureSwitch(Struct, frozen=True):
+    """A setting that follows a feature of the model: one value where the policy opens it, another
+    where it does not."""
+
+    key: str
+    """Dotted."""
+    feature: str
+    on: Any
+    off: Any
+
+
 class AgentSettings(Struct, frozen=True):
     """A settings file: the keys that come along, and the values that Keyhole writes."""
 
@@ -64,6 +75,19 @@ class AgentSettings(Struct, frozen=True):
     fixed: dict[str, Any]
     """Values that are written whatever the host's file has. `{project}` and `{directory}` in them
     stand for the directories of the policy and of the run."""
+    switches: tuple[FeatureSwitch, ...] = ()
+    """Settings by which the agent asks its model for no feature that would be refused."""
+
+
+class ServerSettings(Struct, frozen=True):
+    """Where an agent has its MCP servers."""
+
+    path: str
+    """One of its settings files, below the home."""
+    keys: tuple[str, ...]
+    """Dotted names of the tables; inside, all servers stand in the first."""
+    reference: str
+    """How its settings name a variable, with `NAME` for it; empty: in a list `env_vars`."""
 
 
 class AgentProfile(Struct, frozen=True):
@@ -96,14 +120,18 @@ class AgentProfile(Struct, frozen=True):
     notes: tuple[str, ...]
     trial: tuple[str, ...] = ()
     """Words by which it answers one question and ends, for `keyhole doctor --agents`."""
+    servers: ServerSettings | None = None
+    """Its MCP servers, of which those that the policy grants come along."""
 
 
 _TOP_KEYS = frozenset(
     "title sure looked_at programs install marks contents access arguments env unset settings "
-    "copies quiet notes trial".split()
+    "copies quiet notes trial servers".split()
 )
 _ACCESS_KEYS = frozenset("service secret fix env fixed".split())
-_SETTINGS_KEYS = frozenset("file format keys fixed".split())
+_SETTINGS_KEYS = frozenset("file format keys fixed switches".split())
+_SWITCH_KEYS = frozenset("key feature on off".split())
+_SERVERS_KEYS = frozenset("file keys reference".split())
 
 NEVER_COPIED = frozenset(
     "env environment header headers helper hook hooks mcp mcpservers secret secrets token tokens "
@@ -140,6 +168,7 @@ def parse_profile(name: str, text: str) -> AgentProfile:
         quiet=read_each(f"{name}.quiet", _quiet, table.get("quiet", [])),
         notes=read_each(f"{name}.notes", text_value, table.get("notes", [])),
         trial=read_each(f"{name}.trial", text_value, table.get("trial", [])),
+        servers=read_optional(f"{name}.servers", _servers, table.get("servers")),
     )
 
 
@@ -177,6 +206,29 @@ def _settings(value: object) -> AgentSettings:
         format=SettingsFormat(text_value(table.get("format"))),
         keys=read_each("keys", _key, table.get("keys", [])),
         fixed=table_value(table.get("fixed", {})),
+        switches=read_each("switches", _switch, table.get("switches", [])),
+    )
+
+
+def _switch(value: object) -> FeatureSwitch:
+    table = table_value(value)
+    refuse_unknown("switch", table, _SWITCH_KEYS)
+    if missing := sorted(_SWITCH_KEYS - table.keys()):
+        raise Unparsable(f"'{missing[0]}' is missing")
+    key, feature = text_value(table["key"]), text_value(table["feature"])
+    return FeatureSwitch(key, feature, table["on"], table["off"])
+
+
+def _servers(value: object) -> ServerSettings:
+    table = table_value(value)
+    refuse_unknown("servers", table, _SERVERS_KEYS)
+    reference = table.get("reference", "")
+    if reference and "NAME" not in text_value(reference):
+        raise Unparsable("'reference' has NAME in the place of a variable's name")
+    return ServerSettings(
+        _below_home(table.get("file")),
+        read_each("keys", text_value, table.get("keys", [])),
+        reference,
     )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from keyhole.inject.agent_profile import SettingsFormat
+from keyhole.inject.agent_profile import FeatureSwitch, SettingsFormat
 from keyhole.model.toml import parse_toml
 
 MAX_DEPTH = 6
@@ -48,6 +48,15 @@ def _json(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return json.loads(without_comments(text))
+
+
+def value_at(found: Mapping[str, Any], key: str, names: Mapping[str, str]) -> object:
+    """The value of a dotted key; a part of it may be `{project}` or another one of `names`."""
+    place: object = found
+    for part in key.split("."):
+        name = fill_in(part, names)
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
 
 
 def select_settings(
@@ -98,6 +107,20 @@ def _is_text(value: str) -> bool:
     """Whether a file can hold this. JSON's escapes can write half of a character, which it
     cannot."""
     return len(value) <= MAX_TEXT and value.encode("utf-8", "ignore").decode("utf-8") == value
+
+
+def switch_settings(
+    switches: tuple[FeatureSwitch, ...], open_features: frozenset[str]
+) -> dict[str, Any]:
+    """The settings that turn each feature on where it is open, and off where it is not."""
+    made: dict[str, Any] = {}
+    for each in switches:
+        *tables, last = each.key.split(".")
+        into = made
+        for name in tables:
+            into = into.setdefault(name, {})
+        into[last] = each.on if each.feature in open_features else each.off
+    return made
 
 
 def merge_settings(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

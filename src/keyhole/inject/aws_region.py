@@ -1,4 +1,5 @@
-"""The AWS region of a host, read from its name, and the hosts that are never signed for.
+"""The AWS region and service of a host, read from its name, and the hosts that are never signed
+for.
 
 A signature is good for one service in one region. Both come from the policy (`sigv4`, `region`) or
 from the host that it names, never from the client (I4). Called by `sigv4.py` for each
@@ -31,6 +32,16 @@ _AFTER_REGION = frozenset({"vpce", "es", "aoss"})
 _MINTING_LABELS = MINTING_SERVICES | {"oidc"}
 """`sso-oauth` answers as oidc.REGION; the others under the name that is signed for."""
 
+_SIGNED_AS = {
+    "api.ecr": "ecr",
+    "email": "ses",
+    "entitlement.marketplace": "aws-marketplace",
+    "models-v2-lex": "lex",
+    "runtime-v2-lex": "lex",
+    "streams.dynamodb": "dynamodb",
+}
+"""Services that are signed for under another name than the first part of their host's."""
+
 GLOBAL_S3_REGION = "us-east-1"
 """The region of `BUCKET.s3.amazonaws.com`, a name without one."""
 
@@ -61,9 +72,25 @@ def region_for(injection: SignatureInjection, host: str) -> str:
     if region is None:
         raise Unparsable(
             f"the name {host} does not tell its region",
-            f'inject = {{ sigv4 = "{injection.service}", region = "us-east-1" }}',
+            f'inject = {{ sigv4 = "{injection.service or "sqs"}", region = "us-east-1" }}',
         )
     return region
+
+
+def service_for(injection: SignatureInjection, host: str) -> str:
+    """The service that requests to this host are signed for. Raises Unparsable with what to
+    write."""
+    if injection.service:
+        return injection.service
+    suffix, labels = _split(host)
+    name = ".".join(labels[:-1]).removesuffix("-fips")
+    # Behind a name of the user's own (a bucket, an API) the service stands second: not guessed.
+    own = "." in name and name not in _SIGNED_AS
+    if not suffix or not name or own or not _REGION.fullmatch(labels[-1]):
+        raise Unparsable(
+            f"the name {host} does not tell its service", 'inject = { sigv4 = "execute-api" }'
+        )
+    return _SIGNED_AS.get(name, name)
 
 
 def _hands_out_keys(host: str) -> bool:

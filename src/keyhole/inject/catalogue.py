@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from keyhole.inject.injection import Injection, parse_injection
 from keyhole.inject.model_api import JudgedPaths, ModelApis, parse_judged
+from keyhole.inject.operations import OperationTable, parse_operations
 from keyhole.inject.placeholder import TokenShape
 from keyhole.inject.prices import PriceList, parse_price
 from keyhole.inject.slots import Slot, parse_returned
@@ -36,6 +37,7 @@ from keyhole.inject.table_values import (
 from keyhole.inject.token_usage import UsageFormat
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.model.https_url import HttpsUrl
 from keyhole.model.repository import Forge
 from keyhole.model.rule import AccessRule
 
@@ -82,6 +84,8 @@ class HostTemplate(Struct, frozen=True):
     instead."""
     judged: tuple[JudgedPaths, ...] = ()
     """Requests whose bodies are judged; where there are some, other bodies are closed."""
+    operations: tuple[OperationTable, ...] = ()
+    """How operations are told apart that have the same method and path."""
 
     def knows(self, pattern: HostPattern) -> bool:
         """Whether a host that a policy names is one of the vendor's, not a server of the user's
@@ -94,6 +98,26 @@ class HostTemplate(Struct, frozen=True):
         name = f"x.{pattern.host}" if pattern.subdomains else str(pattern.host)
         shape = _EACH_USERS.sub("[a-z0-9-]+", re.escape(self.example))
         return bool(_EACH_USERS.search(self.example)) and bool(re.fullmatch(shape, name))
+
+
+class McpLogin(enum.StrEnum):
+    """How a server of MCP knows who asks."""
+
+    OAUTH = "oauth"
+    """By `keyhole login`."""
+    TOKEN = "token"  # noqa: S105 - not one
+    """By a token that the person has made there."""
+    NONE = "none"
+
+
+class McpServer(Struct, frozen=True):
+    """The facts about a server of MCP."""
+
+    endpoint: HttpsUrl | None = None
+    """Where clients send their messages; None: the policy names the host."""
+    login: McpLogin = McpLogin.OAUTH
+    reads: tuple[str, ...] = ()
+    """Names of its tools that change nothing, as the vendor documents them; `*` is any text."""
 
 
 class ServiceTemplate(Struct, frozen=True):
@@ -113,8 +137,8 @@ class ServiceTemplate(Struct, frozen=True):
     forge: Forge | None
     git_user: str | None
     hosts: tuple[HostTemplate, ...]
-    mcp: bool = False
-    """Whether its hosts are servers of MCP, whose messages are judged."""
+    mcp: McpServer | None = None
+    """Set if its hosts are servers of MCP, whose messages are judged."""
     prices: PriceList = PriceList()
     """What its models cost; empty if that is not known, or if it is not paid by the token."""
 
@@ -131,21 +155,27 @@ _NO_APIS: ModelApis = MappingProxyType({})
 _EACH_USERS = re.compile("[A-Z]+")
 _TOP_KEYS = frozenset(
     "title kind sure looked_at notes env placeholder placeholders forge git_user mcp host "
-    "prices".split()
+    "prices extends".split()
 )
+_MCP_KEYS = frozenset(("endpoint", "login", "reads"))
 _PRICE_LIST_KEYS = frozenset(("source", "day", "models"))
 _HOST_KEYS = frozenset(
     "hosts example inject git strip keep merge allow deny api_read api_write encoded_slash "
-    "ranges probe probe_headers usage returned bodies names judged".split()
+    "ranges probe probe_headers usage returned bodies names judged operations".split()
 )
 
 
-def parse_template(name: str, text: str, apis: ModelApis = _NO_APIS) -> ServiceTemplate:
+def parse_template(
+    name: str, text: str, apis: ModelApis = _NO_APIS, base: str = ""
+) -> ServiceTemplate:
     """Read one catalogue file, or raise Unparsable with the place of the mistake. `apis` are those
-    by which bodies are judged."""
+    by which bodies are judged, `base` is the text of the file that this one `extends`."""
     table = read_at(name, tomllib.loads, text)
     refuse_unknown(name, table, _TOP_KEYS)
     hosts = read_each(f"{name}.host", table_value, table.get("host", []))
+    if "extends" in table:
+        inherited = read_at(f"{name}.extends", _inherited, base)
+        hosts = tuple(inherited | host for host in hosts)
     if not hosts:
         raise Unparsable(f"{name}: no [[host]]")
     env = read_each(f"{name}.env", variable_value, table.get("env", []))
@@ -167,8 +197,31 @@ def parse_template(name: str, text: str, apis: ModelApis = _NO_APIS) -> ServiceT
         forge=read_optional(f"{name}.forge", Forge, table.get("forge")),
         git_user=read_optional(f"{name}.git_user", _user, table.get("git_user")),
         hosts=tuple(_host(f"{name}.host[{i}]", entry, apis) for i, entry in enumerate(hosts)),
-        mcp=read_at(f"{name}.mcp", flag_value, table.get("mcp", False)),
+        mcp=read_optional(f"{name}.mcp", _mcp, table.get("mcp")),
         prices=read_at(f"{name}.prices", _prices, table.get("prices", {})),
+    )
+
+
+def extended(text: str) -> str:
+    """The name of the file that this one extends; empty if it stands alone."""
+    return str(tomllib.loads(text).get("extends", "")) if "extends" in text else ""
+
+
+def _inherited(base: str) -> dict[str, Any]:
+    """What hosts do not say themselves: the facts of the first host of another file."""
+    hosts = tomllib.loads(base).get("host")
+    if not hosts:
+        raise Unparsable("the name of another file is expected")
+    return {key: value for key, value in hosts[0].items() if key != "example"}
+
+
+def _mcp(value: object) -> McpServer:
+    table = table_value(value)
+    refuse_unknown("mcp", table, _MCP_KEYS)
+    return McpServer(
+        read_optional("endpoint", _endpoint, table.get("endpoint")),
+        read_at("login", McpLogin, table.get("login", McpLogin.OAUTH)),
+        read_each("reads", text_value, table.get("reads", [])),
     )
 
 
@@ -218,6 +271,7 @@ def _host(place: str, table: dict[str, Any], apis: ModelApis) -> HostTemplate:
         bodies=read_each(f"{place}.bodies", _body_rule, table.get("bodies", [])),
         names=read_at(f"{place}.names", _names, table.get("names", {})),
         judged=parse_judged(f"{place}.judged", table.get("judged", {}), apis),
+        operations=parse_operations(f"{place}.operations", table.get("operations", [])),
     )
 
 
@@ -261,7 +315,7 @@ def _written(parse: Callable[[str], T]) -> Callable[[object], T]:
 
 
 _shape, _slot = _written(TokenShape.parse), _written(Slot.parse)
-_returned = _written(parse_returned)
+_returned, _endpoint = _written(parse_returned), _written(HttpsUrl.parse)
 _pattern, _rule = _written(HostPattern.parse), _written(AccessRule.parse)
 
 

@@ -44,12 +44,12 @@ _SIGNATURE_SIZE = 32
 class EventSigner:
     """The events of one request."""
 
-    __slots__ = ("_held", "_keys", "_own", "_region", "_scope", "_second", "_signing", "_theirs")
+    __slots__ = ("_held", "_keys", "_own", "_scope", "_scoped", "_second", "_signing", "_theirs")
 
     def __init__(self, signing: SigningKey, checked: VerifiedSignature, signature: str) -> None:
         """`checked` is of the client's head; `signature` is the one that its head goes on with."""
         self._signing = signing
-        self._region = checked.region
+        self._scoped = f"{checked.region}/{checked.service}"
         self._theirs = checked.signature
         self._own = signature
         self._held = bytearray()
@@ -100,7 +100,7 @@ class EventSigner:
         if self._second[0] != int(moment):
             self._second = (int(moment), stamp_of(moment))
         stamp = self._second[1]
-        scope = f"{stamp[:8]}/{self._region}/{self._signing.injection.service}"
+        scope = f"{stamp[:8]}/{self._scoped}"
         before = f"{_ALGORITHM}\n{stamp}\n{scope}/{END}\n"
         after = f"\n{_digest(date)}\n{_digest(message[end:-_CHECKSUM])}"
         placeholder, real = self._keys_of(scope)

@@ -42,6 +42,9 @@ MINTING_SERVICES = frozenset(
 SCOPE_PREFIX = "https://www.googleapis.com/auth/"
 """The prefix of Google's scopes; a policy writes the rest."""
 
+OF_HOST = "*"
+"""As `sigv4`: the service is the first part of the host's name."""
+
 
 class HeaderInjection(Struct, frozen=True, tag=True):
     """Write a header whose value is a template naming the secret."""
@@ -75,12 +78,14 @@ class SignatureInjection(Struct, frozen=True, tag=True):
     """Sign the request again with AWS Signature Version 4 for this service name."""
 
     service: str
+    """Empty: the service in the host's name."""
     region: str = ""
     """Empty: the region in the host's name."""
 
     def __str__(self) -> str:
         place = f" in {self.region}" if self.region else ""
-        return f"signature AWS4-HMAC-SHA256 for {self.service}{place}"
+        service = self.service or "the service of the host"
+        return f"signature AWS4-HMAC-SHA256 for {service}{place}"
 
 
 class GoogleInjection(Struct, frozen=True, tag=True):
@@ -159,6 +164,8 @@ def _check_user(user: str) -> str:
 
 
 def _check_signed(service: str) -> str:
+    if service == OF_HOST:
+        return ""
     if not _SIGNED_SERVICE.fullmatch(service):
         raise Unparsable("'sigv4' names the service that is signed for, as in 'bedrock'")
     if service in MINTING_SERVICES:

@@ -32,10 +32,16 @@ PLAIN = "plain"
 
 MEMBER = "member"
 
+UNMETERED = "unmetered"
+"""The feature that opens, under a budget of tokens or money, what is billed by other things."""
+
 _FEATURE = re.compile(r"[a-z][a-z0-9-]{1,31}")
 _PLACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*(?:\.[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*)*")
 _RULE_KEYS = frozenset("at harmless features otherwise kind members missing unless written".split())
-_TOP_KEYS = frozenset("title like under model tokens tokens_written members fields rule".split())
+_TOP_KEYS = frozenset(
+    "title like under model tokens tokens_written tokens_first answers prompts unbounded protobuf"
+    " unmetered unread members fields rule".split()
+)
 
 Patterns: TypeAlias = tuple[str, ...]
 """Values; `*` stands for any characters."""
@@ -83,12 +89,37 @@ class ModelApi(Struct, frozen=True):
     """Where a body says how long the answer may be."""
     tokens_written: bool = False
     """Whether the first of `tokens` can be written where a body says nothing."""
+    tokens_first: bool = False
+    """Whether some servers ignore all but the first of `tokens`, so that it must be there."""
+    answers: tuple[tuple[str, ...], ...] = ()
+    """Where a body says how many answers it wants."""
+    prompts: tuple[tuple[str, ...], ...] = ()
+    """Where a list has a text to answer in each of its items."""
+    unbounded: bool = False
+    """Whether no message bounds the answers, because the provider begins them by itself."""
+    protobuf: bool = False
+    """Whether the provider takes `max_tokens` for `maxTokens`, as protobuf's JSON does."""
+
+    unmetered: bool = False
+    """Whether it is billed by images, minutes or pages, of which answers report no tokens."""
+    unread: bool = False
+    """Whether its bodies ask for nothing, and so are not read."""
+
+    @property
+    def needed_tokens(self) -> tuple[tuple[str, ...], ...]:
+        """The places of which one must say a length."""
+        return self.tokens[:1] if self.tokens_first else self.tokens
+
+    def is_spelling(self, name: str, known: str) -> bool:
+        """Whether the provider takes a member's name for one that the file knows."""
+        return name == known or (self.protobuf and _camel_case(name) == known)
 
     @property
     def features(self) -> frozenset[str]:
         """The features that it knows."""
         every = (*self.rules, *(rule for _, rule in self.fields))
-        return frozenset(word for rule in every for word in rule.words)
+        named = {word for rule in every for word in rule.words}
+        return frozenset(named | {UNMETERED} if self.unmetered else named)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -146,6 +177,13 @@ def parse_model_api(name: str, text: str, others: ModelApis) -> ModelApi:
         tokens_written=read_at(
             f"{name}.tokens_written", flag_value, table.get("tokens_written", base.tokens_written)
         ),
+        tokens_first=read_at(f"{name}.tokens_first", flag_value, table.get("tokens_first", False)),
+        answers=_places(name, "answers", table, base.answers),
+        prompts=_places(name, "prompts", table, base.prompts),
+        unbounded=read_at(f"{name}.unbounded", flag_value, table.get("unbounded", False)),
+        protobuf=read_at(f"{name}.protobuf", flag_value, table.get("protobuf", base.protobuf)),
+        unmetered=read_at(f"{name}.unmetered", flag_value, table.get("unmetered", False)),
+        unread=read_at(f"{name}.unread", flag_value, table.get("unread", False)),
     )
 
 
@@ -156,6 +194,8 @@ def _within(under: tuple[str, ...], api: ModelApi) -> ModelApi:
         rules=tuple(structs.replace(rule, at=(*under, *rule.at)) for rule in api.rules),
         model=tuple((*under, *place) for place in api.model),
         tokens=tuple((*under, *place) for place in api.tokens),
+        answers=tuple((*under, *place) for place in api.answers),
+        prompts=tuple((*under, *place) for place in api.prompts),
     )
 
 
@@ -209,6 +249,11 @@ def _rule(place: str, value: object, kind: str) -> BodyRule:
         if "written" in table
         else "",
     )
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def _optional(place: str, key: str, table: dict[str, Any]) -> str:

@@ -25,6 +25,13 @@ UNKNOWN_FACTOR = 2
 """A model without a price is charged at the dearest one that is known for its service, times this:
 new models have cost up to twice as much as the dearest before, and the person is told."""
 
+PRIORITY = "priority"
+"""The feature that opens tiers, speeds and regions that cost more."""
+
+PRIORITY_FACTOR = 6
+"""What a token then costs at most, in standard prices: Anthropic's fast mode of Opus 4.6. Others
+cost up to two and a half times as much, and answers do not say reliably which tier served them."""
+
 MAX_MODEL = 128
 """Characters of a model's name."""
 
@@ -77,6 +84,10 @@ class TokenPrice(Struct, frozen=True):
     written: int
     written_long: int
 
+    def times(self, factor: int) -> TokenPrice:
+        """The same, so many times as dear."""
+        return TokenPrice(*(factor * getattr(self, name) for name in TokenPrice.__struct_fields__))
+
     def cost(self, tokens: TokenCount) -> int:
         """Billionths of a dollar, rounded up."""
         total = (
@@ -104,6 +115,11 @@ class ModelPrice(Struct, frozen=True):
             return self.long_price.cost(tokens)
         return self.price.cost(tokens)
 
+    def times(self, factor: int) -> ModelPrice:
+        """The same, so many times as dear."""
+        long = self.long_price and self.long_price.times(factor)
+        return replace(self, price=self.price.times(factor), long_price=long)
+
 
 class Charge(Struct, frozen=True):
     """What a response costs."""
@@ -127,6 +143,10 @@ class PriceList(Struct, frozen=True):
     def under(self, own: tuple[ModelPrice, ...]) -> PriceList:
         """The same with a policy's own prices before these."""
         return replace(self, models=(*own, *self.models))
+
+    def times(self, factor: int) -> PriceList:
+        """The same, so many times as dear."""
+        return replace(self, models=tuple(each.times(factor) for each in self.models))
 
     def find(self, model: str) -> ModelPrice | None:
         """The price of a model: by its name, by its name without the day, or by the longest

@@ -87,7 +87,7 @@ class RefreshLogin(Struct, frozen=True, eq=False):
     scopes: tuple[str, ...]
 
 
-Account: TypeAlias = ServiceAccount | RefreshLogin
+GoogleAccount: TypeAlias = ServiceAccount | RefreshLogin
 
 
 class TokenRequest(Struct, frozen=True):
@@ -107,7 +107,7 @@ class AccessToken(Struct, frozen=True, eq=False):
     expires_in: int
 
 
-def read_account(secret: Secret, injection: GoogleInjection) -> Account:
+def read_account(secret: Secret, injection: GoogleInjection) -> GoogleAccount:
     """Read a key file. Raises Unparsable with a message that contains nothing of it."""
     text = secret.reveal()
     found = _json(text) if len(text) <= MAX_FILE else None
@@ -134,7 +134,7 @@ def read_account(secret: Secret, injection: GoogleInjection) -> Account:
     raise Unparsable("the key file's 'type' is neither 'service_account' nor 'authorized_user'")
 
 
-def token_request(account: Account, now: float) -> TokenRequest:
+def token_request(account: GoogleAccount, now: float) -> TokenRequest:
     """The request for a token."""
     if isinstance(account, ServiceAccount):
         # RFC 7523 §2.1

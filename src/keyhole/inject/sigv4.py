@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from keyhole.inject.aws_region import region_for
+from keyhole.inject.aws_region import region_for, service_for
 from keyhole.inject.canonical import (
     SignedRequest,
     canonical_form,
@@ -96,6 +96,7 @@ class VerifiedSignature(Struct, frozen=True):
     """The parts of a client's valid signature that are needed to sign again."""
 
     region: str
+    service: str
     signed: frozenset[bytes]
     """The headers that the client signed, in lower case."""
     payload: str
@@ -176,10 +177,11 @@ def check(
         )
     try:
         wanted = region_for(signing.injection, request.host)
+        named = service_for(signing.injection, request.host)
     except Unparsable as error:
         return SignatureRefusal(Reason.SIGNATURE_SCOPE, error.message)
-    if (service, region) != (signing.injection.service, wanted):
-        scope = f"'{signing.injection.service}' in '{wanted}'"
+    if (service, region) != (named, wanted):
+        scope = f"'{named}' in '{wanted}'"
         return SignatureRefusal(
             Reason.SIGNATURE_SCOPE, f"signed for another service or region than {scope}"
         )
@@ -232,7 +234,7 @@ def check(
         return SignatureRefusal(
             Reason.SIGNATURE_WRONG, "the signature is not that of the placeholder key"
         )
-    return VerifiedSignature(wanted, frozenset(signed), payload, declared, signature)
+    return VerifiedSignature(wanted, named, frozenset(signed), payload, declared, signature)
 
 
 def sign(
@@ -259,7 +261,7 @@ def sign(
         for name, values in headers.items()
         if name == b"host" or name.startswith(b"x-amz-") or name in checked.signed
     }
-    service = signing.injection.service
+    service = checked.service
     scope = f"{stamp[:8]}/{checked.region}/{service}"
     canonical = canonical_form(request, service, covered, checked.payload)
     signature = _signature(signing.secret_key.reveal(), scope, stamp, canonical)

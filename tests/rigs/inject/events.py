@@ -24,7 +24,7 @@ def event_signer() -> EventSigner:
         "AKIAREALREALREALREAL", Secret("real/secret+key0123456789abcdefghijklmno"), None,
         SignatureInjection("bedrock", ""), "AKIAKEYHOLE234567ABC", PLACEHOLDER_SECRET,
     )  # fmt: skip
-    checked = VerifiedSignature("eu-west-1", frozenset(), EVENTS, True, HEAD)
+    checked = VerifiedSignature("eu-west-1", "bedrock", frozenset(), EVENTS, True, HEAD)
     return EventSigner(signing, checked, OWN_HEAD)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import keyhole.inject
 from keyhole.app.setup.catalogue import FileModelApis
-from keyhole.inject.catalogue import ServiceTemplate, parse_template
+from keyhole.inject.catalogue import ServiceTemplate, extended, parse_template
 from keyhole.model.glob import Glob
 from keyhole.model.rule import AccessRule
 
@@ -32,7 +32,9 @@ def text_of(name: str) -> str:
 @functools.cache
 def service(name: str) -> ServiceTemplate:
     """A file as it is read."""
-    return parse_template(name, text_of(name), MODEL_APIS)
+    text = text_of(name)
+    base = text_of(other) if (other := extended(text)) else ""
+    return parse_template(name, text, MODEL_APIS, base)
 
 
 def granted(rule: AccessRule, repository: tuple[str, ...] = ("acme", "widgets")) -> AccessRule:

@@ -8,6 +8,7 @@ import pytest
 
 import keyhole.inject
 from keyhole.app.setup.agent_profiles import FileProfiles
+from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.inject.agent_profile import NEVER_COPIED, SettingsFormat, parse_profile
 from keyhole.inject.table_values import Confidence
 from keyhole.model.errors import Unparsable
@@ -16,6 +17,7 @@ from tests.rigs.inject.shelf import NAMES as SERVICES
 DIRECTORY = Path(keyhole.inject.__file__).parent / "agents"
 NAMES = sorted(path.stem for path in DIRECTORY.glob("*.toml"))
 PROFILES = FileProfiles()
+CATALOGUE = FileCatalogue()
 
 each_agent = pytest.mark.parametrize("name", NAMES)
 
@@ -91,6 +93,17 @@ def test_no_key_that_comes_along_holds_a_credential_or_a_program(name: str) -> N
         ('[[settings]]\nfile = ".x"\nformat = "json"\nkeys = ["env"]', "never copied"),
         ('[[settings]]\nfile = ".x"\nformat = "json"\nkeys = ["apiKeyHelper"]', "never copied"),
         ('[[settings]]\nfile = ".x"\nformat = "json"\nkeys = ["mcpServers"]', "never copied"),
+        (
+            '[[settings]]\nfile = ".x"\nformat = "json"\nswitches = [{ key = "a" }]',
+            r"settings\[0\]: switches\[0\]: 'feature' is missing",
+        ),
+        (
+            '[[settings]]\nfile = ".x"\nformat = "json"\nswitches = [{ name = "a" }]',
+            "switch: unknown key 'name'",
+        ),
+        ('[servers]\nfile = ".x"\nreference = "$VAR"', "'reference' has NAME in the place"),
+        ('[servers]\nfile = "/x"', "servers: a hidden file below the home"),
+        ('[servers]\nfile = ".x"\ntable = 1', "servers: unknown key 'table'"),
         ('[env]\n"A B" = "1"', "the name of a variable"),
         ("[env]\nA = 1", "env.A: a text is missing"),
     ],
@@ -98,6 +111,25 @@ def test_no_key_that_comes_along_holds_a_credential_or_a_program(name: str) -> N
 def test_a_mistake_is_named_with_its_place(more: str, why: str) -> None:
     with pytest.raises(Unparsable, match=why):
         parse_profile("agent", f"{LEAST}{more}")
+
+
+@each_agent
+def test_its_servers_are_in_one_of_its_settings_files(name: str) -> None:
+    profile = PROFILES[name]
+    if profile.servers is not None:
+        assert profile.servers.path in {each.path for each in profile.settings}
+        assert profile.servers.keys
+        assert "." not in profile.servers.keys[0]
+
+
+@each_agent
+def test_its_switches_follow_features_that_its_services_know(name: str) -> None:
+    """I10: a misspelt feature would keep the setting off for ever."""
+    profile = PROFILES[name]
+    hosts = (host for each in profile.access for host in CATALOGUE[each.service].hosts)
+    apis = (judged.api for host in hosts for judged in host.judged)
+    known = {word for api in apis if api is not None for word in api.features}
+    assert known.issuperset(each.feature for file in profile.settings for each in file.switches)
 
 
 def test_a_profile_without_a_mark_would_take_other_programs_of_its_name_for_the_agent() -> None:

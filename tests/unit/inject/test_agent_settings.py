@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.inject.agent_profile import SettingsFormat
+from keyhole.inject.agent_profile import FeatureSwitch, SettingsFormat
 from keyhole.inject.agent_settings import (
     MAX_DEPTH,
     MAX_TEXT,
@@ -20,6 +20,8 @@ from keyhole.inject.agent_settings import (
     merge_settings,
     read_settings,
     select_settings,
+    switch_settings,
+    value_at,
     without_comments,
     write_settings,
 )
@@ -114,6 +116,16 @@ def test_tables_are_merged_and_the_second_wins() -> None:
     assert merge_settings(under, over) == {"a": {"b": 9, "c": 2}, "d": {"e": 4}}
 
 
+def test_a_setting_is_on_where_its_feature_is_open() -> None:
+    switches = (
+        FeatureSwitch("tools.search.on", "web-search", True, False),
+        FeatureSwitch("tools.fetch", "web-fetch", "live", "cached"),
+        FeatureSwitch("mcp", "remote-mcp", True, False),
+    )
+    made = switch_settings(switches, frozenset({"web-fetch"}))
+    assert made == {"tools": {"search": {"on": False}, "fetch": "live"}, "mcp": False}
+
+
 def test_directories_are_filled_in_once() -> None:
     names = {"project": "/p", "directory": "/p"}
     fixed = {"projects": {"{project}": {"ok": True}}, "trusted": ["{project}", "{directory}"]}
@@ -161,3 +173,11 @@ def test_settings_are_written_so_that_the_client_reads_the_same() -> None:
     assert tomllib.loads(toml) == {**table, "projects": {"/home/me/p": {"trust_level": "trusted"}}}
     for language in (SettingsFormat.JSON, SettingsFormat.YAML):
         assert json.loads(write_settings(table, language)) == table
+
+
+def test_a_value_is_found_by_its_dotted_name() -> None:
+    table = {"projects": {"/srv/a.b": {"servers": 1}}}
+    names = {"project": "/srv/a.b"}
+    assert value_at(table, "projects.{project}.servers", names) == 1
+    assert value_at(table, "projects.{project}.servers.more", names) is None
+    assert value_at(table, "other.{project}", names) is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.inject.aws_region import GLOBAL_S3_REGION, region_for, region_of
+from keyhole.inject.aws_region import GLOBAL_S3_REGION, region_for, region_of, service_for
 from keyhole.inject.injection import SignatureInjection
 from keyhole.model.errors import Unparsable
 
@@ -73,6 +73,38 @@ def test_the_name_of_an_endpoint_tells_its_region(host: str) -> None:
     assert region_of(host) == TOLD[host]
     assert region_for(HERE, host) == TOLD[host]
     assert region_for(THERE, host) == "auto"
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("sqs.eu-west-1.amazonaws.com", "sqs"),
+        ("kms-fips.us-gov-west-1.amazonaws.com", "kms"),
+        ("email.eu-west-1.amazonaws.com", "ses"),
+        ("streams.dynamodb.eu-west-1.amazonaws.com", "dynamodb"),
+        ("api.ecr.eu-west-1.amazonaws.com", "ecr"),
+    ],
+)
+def test_the_name_of_an_endpoint_tells_its_service(host: str, name: str) -> None:
+    """I4: never what the client signed for."""
+    assert service_for(SignatureInjection(""), host) == name
+    assert service_for(HERE, host) == "s3"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "abc.execute-api.eu-west-1.amazonaws.com",
+        "buck.s3.eu-west-1.amazonaws.com",
+        "eu-west-1.amazonaws.com",
+        "sqs.amazonaws.com",
+        "queue.corp.example",
+    ],
+)
+def test_any_other_name_tells_no_service_and_the_policy_has_to(host: str) -> None:
+    with pytest.raises(Unparsable, match="does not tell its service"):
+        service_for(SignatureInjection(""), host)
+    assert str(SignatureInjection("")) == "signature AWS4-HMAC-SHA256 for the service of the host"
 
 
 @pytest.mark.parametrize("host", UNTOLD)

@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.inject.catalogue import ServiceKind, parse_template
+from keyhole.inject.catalogue import (
+    McpLogin,
+    McpServer,
+    ServiceKind,
+    extended,
+    parse_template,
+)
 from keyhole.inject.injection import BasicInjection, HeaderInjection
 from keyhole.inject.slots import Slot, SlotLocation
 from keyhole.inject.table_values import Confidence, describe_knowledge
 from keyhole.model.errors import Unparsable
 from keyhole.model.host import HostPattern
+from keyhole.model.https_url import HttpsUrl
 from keyhole.model.repository import Forge
 from keyhole.model.rule import AccessRule
 
@@ -236,6 +243,56 @@ def test_a_mistake_is_named_by_its_place(text: str, said: str) -> None:
     """The control is the file above that has every key."""
     with pytest.raises(Unparsable) as refusal:
         parse_template("x", text)
+    assert refusal.value.message.startswith(said)
+
+
+SERVER = """
+[mcp]
+endpoint = "https://mcp.example/mcp"
+login    = "token"
+reads    = ["get_*"]
+"""
+BASE = (
+    TOP
+    + """
+[[host]]
+example = "mcp.corp.example"
+inject  = { header = "Authorization", value = "Bearer {secret}" }
+allow   = ["POST /**"]
+deny    = ["* /token"]
+"""
+)
+
+
+def test_a_file_that_extends_another_has_its_rules_for_hosts_of_its_own() -> None:
+    text = TOP + 'extends = "base"\n' + SERVER + HOST + 'allow = ["POST /mcp"]\n'
+    assert extended(text) == "base"
+    assert extended(BASE) == ""
+    made = parse_template("x", text, base=BASE)
+    assert made.mcp == McpServer(
+        HttpsUrl.parse("https://mcp.example/mcp"), McpLogin.TOKEN, ("get_*",)
+    )
+    (host,) = made.hosts
+    assert not made.needs_hosts
+    assert [str(rule.text) for rule in (*host.allow, *host.deny)] == ["POST /mcp", "* /token"]
+    assert host.inject == (HeaderInjection("Authorization", "Bearer {secret}"),)
+    alone = parse_template("x", TOP + "[mcp]\n" + HOST)
+    assert alone.mcp == McpServer()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('extends = "base"\n' + HOST, "x.extends: the name of another file"),
+        ("mcp = true\n" + HOST, "x.mcp: "),
+        ('mcp = { endpoint = "http://mcp.example" }\n' + HOST, "x.mcp: endpoint: it is not an"),
+        ('mcp = { login = "by mail" }\n' + HOST, "x.mcp: login: "),
+        ("mcp = { write = [] }\n" + HOST, "x.mcp: mcp"),
+    ],
+)
+def test_a_mistake_about_a_server_is_named_by_its_place(text: str, said: str) -> None:
+    with pytest.raises(Unparsable) as refusal:
+        parse_template("x", TOP + text)
     assert refusal.value.message.startswith(said)
 
 

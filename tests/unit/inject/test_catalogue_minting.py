@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rigs.inject.shelf import NAMES, by_service, pairs
+from tests.rigs.inject.shelf import NAMES, by_service, pairs, service
 from tests.unit.inject.test_catalogue_guards import check_guarded, entry, guards, speaks
 
 GITHUB_API = pairs("""
@@ -53,6 +53,8 @@ asana: POST /-/oauth_token /api/1.0/batch
 atlassian: POST /rest/auth/1/session PUT /rest/pat/latest/tokens
 atlassian-api: POST /oauth/token /admin/v1/orgs/o/api-tokens
 augment: POST /token
+aws: POST /v1/authorization-token /sessions /workspaces/w/apikeys
+    GET /federation/credentials /role-aliases/r/credentials /user/federate/i
 aws-s3: GET /v20180820/accessgrantsinstance/dataaccess POST /
 azure-artifacts: POST /o/_apis/tokens/pats GET /o/_apis/tokens/pats
 azure-devops: POST /o/_apis/tokens/pats /o/_apis/Token/SessionTokens
@@ -139,6 +141,8 @@ huggingface: GET huggingface.co/api/models/o/r/xet-write-token/main
         huggingface.co/api/datasets/o/r/xet-write-token/main huggingface.co/api/spaces/o/r/jwt
     POST huggingface.co/oauth/token huggingface.co/api/settings/tokens
 kimi: POST /api/oauth/token
+kubernetes: POST /api/v1/namespaces/n/serviceaccounts/s/token
+        /apis/certificates.k8s.io/v1/certificatesigningrequests
 linear: POST api.linear.app/oauth/token
 mcp: POST /token /register /oauth2/token GET /authorize
 minimax: POST /oauth/token
@@ -200,6 +204,10 @@ for _rows, _prefix, _names in (
 ):
     for _name in _names.split():
         MINTING[_name] += [(method, _prefix + path) for method, path in _rows]
+
+MINTING |= {
+    name: MINTING["mcp"] for name in NAMES if service(name).mcp and not service(name).needs_hosts
+}
 
 NONE_KNOWN = frozenset("brave-search cerebras deepseek groq replicate shortcut voyage".split())
 """Services whose hosts in the catalogue have no such endpoint; their keys are made in a console."""

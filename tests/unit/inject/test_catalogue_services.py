@@ -230,18 +230,21 @@ def test_no_rule_stands_twice(name: str) -> None:
             assert len({r.text for r in rules}) == len(rules), place
 
 
-BY_BODY = re.compile(r"POST (?:/api)?/graphql|POST (?:/api/v3)?/repos/\{repo\}/pulls/\*/reviews")
-"""Guarded, and opened by a level of `api` because each body is judged: see the tests of
-`policy/forge_bodies.py`."""
+JUDGED = re.compile(
+    r"POST (?:/api)?/graphql|GET (?:/api/v3)?/search/(?:issues|code)"
+    r"|POST (?:/api/v3)?/repos/\{repo\}/pulls/\*/reviews"
+)
+"""Guarded, and opened by a level of `api` because each request is judged: see the tests of
+`policy/forge_bodies.py` and `policy/forge_search.py`."""
 
 
 @each_service
 def test_what_a_file_allows_is_not_guarded_whole_by_the_same_file(name: str) -> None:
-    """But for a forge's endpoints whose bodies are judged: no broad `allow` opens those."""
+    """But for a forge's endpoints whose requests are judged: no broad `allow` opens those."""
     for place, host in places(name):
         for rule in (*host.allow, *host.api_read, *host.api_write):
             guarded = any(guard.covers(granted(rule)) for guard in host.deny)
-            assert not guarded or BY_BODY.fullmatch(rule.text), (place, rule.text)
+            assert not guarded or JUDGED.fullmatch(rule.text), (place, rule.text)
 
 
 @each_service

@@ -59,6 +59,11 @@ from keyhole.model.errors import Unparsable
             "signature AWS4-HMAC-SHA256 for bedrock",
         ),
         (
+            {"sigv4": "*"},
+            SignatureInjection(""),
+            "signature AWS4-HMAC-SHA256 for the service of the host",
+        ),
+        (
             {"sigv4": "s3", "region": "auto"},
             SignatureInjection("s3", "auto"),
             "signature AWS4-HMAC-SHA256 for s3 in auto",

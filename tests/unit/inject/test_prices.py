@@ -123,3 +123,16 @@ def test_every_price_of_the_catalogue_has_a_source_and_a_day() -> None:
         assert each.prices.source.startswith("https://")
         assert each.prices.day
         assert any(host.usage for host in each.hosts), "a price without tokens is never used"
+
+
+def test_prices_of_the_catalogue_are_plausible() -> None:
+    """No provider has sold answers cheaper than questions, a cache dearer than both, or a long
+    request cheaper than a short one: a digit that slipped shows here."""
+    models = [each for entry in FileCatalogue().values() for each in entry.prices.models]
+    assert len(models) > 30
+    for each in models:
+        short, long = each.price, each.long_price or each.price
+        for price in (short, long):
+            assert price.cached <= price.input <= price.output, each.model
+            assert price.input <= price.written <= price.written_long, each.model
+        assert all(getattr(short, k) <= getattr(long, k) for k in short.__struct_fields__)

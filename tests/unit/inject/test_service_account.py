@@ -32,7 +32,7 @@ from keyhole.inject.service_account import (
     MAX_FILE,
     MAX_LIFE,
     MAX_TOKEN,
-    Account,
+    GoogleAccount,
     RefreshLogin,
     ServiceAccount,
     read_account,
@@ -89,11 +89,11 @@ def person(**changes: object) -> dict[str, object]:
     } | changes
 
 
-def account(file: dict[str, object], injection: GoogleInjection = CLOUD) -> Account:
+def account(file: dict[str, object], injection: GoogleInjection = CLOUD) -> GoogleAccount:
     return read_account(Secret(json.dumps(file)), injection)
 
 
-def form(found: Account) -> dict[str, str]:
+def form(found: GoogleAccount) -> dict[str, str]:
     body = token_request(found, NOW).body.decode("ascii")
     return {name: values[0] for name, values in parse_qs(body, strict_parsing=True).items()}
 

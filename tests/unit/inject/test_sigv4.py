@@ -271,7 +271,7 @@ def sent(
     lines: list[bytes] = [b"Host: " + BUCKET.encode(), line]
     request = SignedRequest(BUCKET, "PUT", path, query_or_none, lines)
     client = SigningKey(key_id, Secret(secret), None, SignatureInjection(service, region), "", "")
-    covers = VerifiedSignature(region, frozenset({name_of(line)}), payload, declared=True)
+    covers = VerifiedSignature(region, service, frozenset({name_of(line)}), payload, declared=True)
     lines += sign(client, covers, request, now)
     return request
 
@@ -627,7 +627,7 @@ def test_any_target_that_is_signed_is_recognised(text: str, s3: bool) -> None:
     )
     made = sign(
         client,
-        VerifiedSignature("eu-west-1", frozenset(), EMPTY_BODY, declared=True),
+        VerifiedSignature("eu-west-1", service, frozenset(), EMPTY_BODY, declared=True),
         request,
         NOON,
     )
