@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from keyhole.gateway.requests import AuthorizedRequest
     from keyhole.gateway.session import SessionState
 
-MAX_GATHERED = 2 * MAX_HASHED_BODY
-"""Bytes of such bodies that a session may have in memory at once (I9)."""
-
 
 class Collected(Struct, frozen=True):
     """A whole body, as it is sent."""
@@ -72,9 +69,7 @@ class BufferedBody(CollectedBody):
         limit = min(limit, self.most)
         if size > limit:
             raise OverLimit(decide_total("body", 0, size, limit))
-        if self._state.gathered + len(piece) > MAX_GATHERED:
-            raise OverLimit(decide_total("body", self._state.gathered, len(piece), MAX_GATHERED))
-        self._state.gathered += len(piece)
+        self._state.gather(len(piece))
         self._counted += len(piece)
         self._body += piece
 
@@ -88,7 +83,7 @@ class BufferedBody(CollectedBody):
 
     def forget(self) -> None:
         """Release the memory."""
-        self._state.gathered -= self._counted
+        self._state.gather(-self._counted)
         self._counted = 0
         self._body = bytearray()
 

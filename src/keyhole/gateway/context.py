@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from keyhole.gateway.body_memory import BodyMemory
     from keyhole.gateway.budgets import Commons
     from keyhole.gateway.slots import Slots
     from keyhole.model.decision import EgressDecision
@@ -34,6 +35,8 @@ class DoorContext(Struct, frozen=True):
     """Threads that read large fetches."""
     bodies: SharePool
     """Long bodies that are judged at the same time."""
+    memory: BodyMemory
+    """For bodies that are collected."""
     is_own_port: Callable[[int], bool] = _takes_all
     """Whether a port of the host is Keyhole's own."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from keyhole.gateway.body_memory import BodyMemory
 from keyhole.gateway.budgets import Commons
 from keyhole.gateway.context import DoorContext
 from keyhole.gateway.door.door import namespace_cookie
@@ -67,6 +68,7 @@ class Gateway:
             self._commons,
             SharePool(fetches.PLACES),
             SharePool(judged_body.PLACES),
+            BodyMemory(),
         )
         if is_own_port is not None:
             self._shared = replace(self._shared, is_own_port=is_own_port)

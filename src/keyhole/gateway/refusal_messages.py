@@ -4,6 +4,7 @@ sentences."""
 from __future__ import annotations
 
 import enum
+import html
 import json
 import re
 import shlex
@@ -19,6 +20,7 @@ from keyhole.model.text import visible
 from keyhole.policy import push_messages
 from keyhole.wire import git_refs, tls_alert
 from keyhole.wire.lfs_json import MEDIA_TYPE, write_error
+from keyhole.wire.websocket import MAX_CLOSE_REASON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +40,10 @@ class Form(enum.Enum):
     """A response without a body, whose fields have the status and the message of the call."""
     GRPC_WEB = 4
     """The same for clients of gRPC-Web, which read those fields too."""
+    S3 = 5
+    """SDKs show `Code` and `Message` of an XML element."""
+    AWS = 6
+    """The same for AWS's older protocol, in a further element."""
 
 
 _is_web = re.compile(rb"content-type: application/grpc-web", re.IGNORECASE).match
@@ -46,6 +52,17 @@ _is_web = re.compile(rb"content-type: application/grpc-web", re.IGNORECASE).matc
 def form_of_call(lines: Iterable[bytes]) -> Form:
     """How the client of a gRPC call with these fields reads a refusal."""
     return Form.GRPC_WEB if any(map(_is_web, lines)) else Form.GRPC
+
+
+_is_form = re.compile(rb"content-type: application/x-www-form-urlencoded", re.IGNORECASE).match
+
+
+def form_of_signed(service: str, query: str | None, lines: Iterable[bytes]) -> Form:
+    """How the client of a request that is signed for an AWS service reads a refusal."""
+    if service == "s3":
+        return Form.S3
+    asks = (query or "").startswith("Action=") or any(map(_is_form, lines))
+    return Form.AWS if asks else Form.JSON
 
 
 _ALERTS: dict[str, int] = {
@@ -215,12 +232,21 @@ def http_reply(
             media, text = "text/plain; charset=utf-8", f"keyhole: {words}\n".encode()
         case Form.LFS:
             media, text = MEDIA_TYPE.decode(), write_error(f"keyhole: {words}")
+        case Form.S3 | Form.AWS:
+            media, text = "text/xml", _xml_error(words, wrapped=form is Form.AWS)
         case _:
             media, text = "application/json", json.dumps(answer).encode()
     lines: tuple[bytes, ...] = (f"Content-Type: {media}\r\n".encode(),)
     if retry_after:
         lines += (b"Retry-After: %d\r\n" % retry_after,)
     return Reply(status, _PHRASES[status], lines, text)
+
+
+def _xml_error(words: str, *, wrapped: bool) -> bytes:
+    said = html.escape(visible(words), quote=False)
+    error = f"<Error><Code>AccessDenied</Code><Message>keyhole: {said}</Message></Error>"
+    text = f"<ErrorResponse>{error}</ErrorResponse>" if wrapped else error
+    return f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()
 
 
 _GRPC_TYPES = {Form.GRPC: b"application/grpc", Form.GRPC_WEB: b"application/grpc-web+proto"}
@@ -259,3 +285,18 @@ def push_reply(body: bytes) -> Reply:
     """A response to a push in git's own form, which contains the refusal."""
     media = b"Content-Type: %b\r\n" % git_refs.RESULT_TYPES[git_refs.RECEIVE_PACK]
     return Reply(200, "OK", (media, b"Cache-Control: no-cache\r\n"), body)
+
+
+_parentheses = re.compile(r" \([^()]{1,200}\)")
+
+
+def close_reason(why: str) -> str:
+    """The reason with which a WebSocket is closed. A long one goes without what stands in
+    parentheses, or ends with its last whole clause: the audit log has all of it."""
+    full = f"keyhole: {why}"
+    for text in (full, _parentheses.sub("", full)):
+        if len(text.encode("utf-8", "replace")) <= MAX_CLOSE_REASON:
+            return text
+    cut = text.encode("utf-8", "replace")[: MAX_CLOSE_REASON - len(" …".encode())]
+    fits = cut.decode("utf-8", "ignore")
+    return f"{fits.rpartition('; ')[0] or fits} …"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from keyhole.model.decision import RequestDecision
     from keyhole.model.path import RequestPath
     from keyhole.model.repository import Repository
-    from keyhole.policy.body import BodyJudge
+    from keyhole.policy.body import BodyJudge, BodyJudgement
     from keyhole.policy.large_files import LargeFileRequest
     from keyhole.policy.policy import GitGrant, ServiceHost
 
@@ -64,3 +64,10 @@ class AuthorizedRequest(Struct):
     operation: GitOperation | None = None
     judging: BodyJudging | None = None
     """The judge of its body, if its service has one that wants it."""
+    by_head: BodyJudgement | None = None
+    """The judgement by its head alone; None: there is none."""
+
+    @property
+    def unjudged(self) -> BodyJudging | None:
+        """The judge that has yet to read its body."""
+        return self.judging if self.by_head is None else None

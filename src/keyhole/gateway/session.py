@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from keyhole.gateway import refusal_messages
 from keyhole.gateway.body_judges import BodyJudges
+from keyhole.gateway.body_memory import BodyMemory
 from keyhole.gateway.budgets import change_meters, meters_for, uses
 from keyhole.gateway.refusal_reports import RefusalReports
 from keyhole.gateway.turn import UNBOUNDED, Turn
@@ -173,6 +174,7 @@ class SessionState:
         "grants",
         "judges",
         "limits",
+        "memory",
         "meters",
         "open",
         "quarantined",
@@ -185,6 +187,7 @@ class SessionState:
         "signed",
         "signing",
         "spare_window",
+        "spools",
         "turn",
         "up",
     )
@@ -222,8 +225,12 @@ class SessionState:
         self.open = 0
         self.busy = 0
         """Requests to services under way."""
+        self.memory = BodyMemory()
+        """The gateway's memory for bodies; set by the door."""
         self.gathered = 0
         """Bytes of request bodies in memory."""
+        self.spools = 0
+        """Files in which bodies wait."""
         self.quarantined = 0
         """Bytes of pushes and judged bodies on disk."""
         self.up = 0
@@ -240,6 +247,14 @@ class SessionState:
         self._noted: dict[str, float] = {}
         self.reports = RefusalReports(self._report, QuietRefusals(session.quiet))
         self._push_lines: list[str] = []
+
+    def gather(self, size: int) -> None:
+        """Count bytes of a body in memory; fewer, if negative. Raises OverLimit."""
+        if size > 0:
+            self.memory.take(self.gathered, size)
+        else:
+            self.memory.free(-size)
+        self.gathered += size
 
     def record(self, event: Event) -> None:
         """Record an event, and count it when it is a denial."""

@@ -245,6 +245,7 @@ class Conversation:
             Commons(GatewayLimits(), self.clock.now),
             cast("SharePool", None),
             SharePool(judged_body.PLACES),
+            self.state.memory,
         )
         searched, judges = Searched(rules, interception), self.state.judges
         self.host = InspectedHost(rules, interception, LargeFiles(), searched, host, 443, judges)

@@ -28,12 +28,15 @@ def tls_for(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 
 
 class Origin:
-    """A listener on loopback that hands every connection to a function."""
+    """A listener, on loopback unless told otherwise, that hands every connection to a function."""
 
-    def __init__(self, handler: Handler, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, handler: Handler, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self._handler = handler
         self._context = context
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._host = host
+        self._listener = socket.create_server((host, 0), backlog=256)
         self.port: int = self._listener.getsockname()[1]
         self.connections = 0
         self._threads: list[threading.Thread] = []
@@ -43,7 +46,7 @@ class Origin:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def close(self) -> None:
         """End the listener and every connection."""

@@ -6,6 +6,7 @@ that a new one must be entered. A reader of a stream is fed at once and byte by 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from graphql import GraphQLError
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
+from keyhole.app.remote.carriage import Carriage
 from keyhole.gateway.door.gate import HttpGate, OpenGate, TlsGate
 from keyhole.gateway.door.published_gate import PublishedGate
 from keyhole.gateway.git.bands import BandWatch
@@ -79,11 +82,12 @@ from keyhole.model.ref import Ref
 from keyhole.model.repository import Forge, Repository
 from keyhole.model.text import check_marks, visible
 from keyhole.model.toml import parse_toml
-from keyhole.policy.body import BodyFacts, read_facts
-from keyhole.policy.explain import explain_body
+from keyhole.policy.body import BodyFacts, find_flaw, read_facts
+from keyhole.policy.explain import explain
+from keyhole.policy.forge_search import SearchAnswer
 from keyhole.policy.forge_writes import find_write
 from keyhole.policy.graphql.answer import GraphqlAnswer
-from keyhole.policy.graphql.document import read_operation
+from keyhole.policy.graphql.document import parse_bounded, read_operation
 from keyhole.policy.graphql.learnt_ids import LearntIds
 from keyhole.policy.graphql.selection import FieldSelection, SelectionResolver
 from keyhole.policy.graphql.table import github_table
@@ -102,7 +106,11 @@ from keyhole.policy.mcp.raw_messages import (
 from keyhole.policy.mcp.raw_messages import check_marks as check_json_marks
 from keyhole.policy.mcp.server_messages import ServerFilter
 from keyhole.policy.mcp_grant import McpGrant, ToolGrant, read_resource
-from keyhole.policy.model_features import find_api, fold_name
+from keyhole.policy.model_lengths import AnswerLength
+from keyhole.policy.model_paths import find_api
+from keyhole.policy.model_rules import fold_name
+from keyhole.policy.operations import find_table
+from keyhole.policy.policy import GitGrant
 from keyhole.policy.recorded_use import read_use
 from keyhole.policy.request import decide_query
 from keyhole.policy.rulebook import Rulebook
@@ -135,6 +143,8 @@ from keyhole.wire.lfs_response import (
     rewrite_error,
 )
 from keyhole.wire.pack import MemorySource, Pack
+from keyhole.wire.parameters import folded as fold_parameter
+from keyhole.wire.parameters import read_parameters
 from keyhole.wire.pkt_line import PacketReader, read_packets
 from keyhole.wire.receive_pack import PushReader, ReportReader
 from keyhole.wire.signable_commit import parse_signable
@@ -144,6 +154,7 @@ from keyhole.wire.upload_pack import PackReader, RefsReader, read_abilities, rea
 from keyhole.wire.websocket import (
     ClientFrames,
     FrameReader,
+    read_client_head,
     read_frame_length,
     unmask,
     valid_key,
@@ -163,7 +174,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from keyhole.http.http2 import Http2Machine
-    from keyhole.policy.policy import Service
+    from keyhole.policy.policy import Service, ServiceHost
 
     Attack = tuple[int, Callable[[int], Callable[[], object]], float]
     """Bytes of the smallest input, what is done with an input of a size, and the seconds that a
@@ -513,6 +524,29 @@ def _marks(history: History, n: int) -> tuple[bytes, bytes]:
     return tip, history.commit(tree, tip)
 
 
+class CarriedFrames:
+    """A remote door's bytes, read to the end of each piece."""
+
+    def __init__(self) -> None:
+        self._reader = CarriedFrameReader()
+
+    def feed(self, data: bytes) -> None:
+        for _ in self._reader.feed(data):
+            """Each frame is made."""
+
+
+class CarriedHere:
+    """The end of a remote door's connection, with a stream that is connected nowhere yet."""
+
+    def __init__(self) -> None:
+        self.feed = asyncio.run(self._open()).data_received
+
+    async def _open(self) -> Carriage:
+        made = Carriage(lambda *_: None, lambda _: None, lambda _: None)
+        made.open(1)
+        return made
+
+
 def _parse_toml(sent: str) -> None:
     with contextlib.suppress(ValueError):
         parse_toml(sent)
@@ -622,6 +656,26 @@ def _find_api(path: str) -> object:
 
 
 @cache
+def _queues() -> ServiceHost:
+    policy = "[services.queues]\nhosts = ['queues.corp.example']\nsecret = 'store:q'\n"
+    return book(policy).policy.services[0].hosts[0]
+
+
+def _parse_graphql(document: str) -> None:
+    with contextlib.suppress(GraphQLError):
+        parse_bounded(document)
+
+
+def _search_answer(data: bytes) -> object:
+    answer = SearchAnswer(GitGrant(Forge.GITHUB, ""))
+    return answer.feed(data), answer.end()
+
+
+def _find_table(path: str) -> object:
+    return find_table(_queues(), "PUT", RequestPath.parse(path))
+
+
+@cache
 def _model() -> tuple[Rulebook, RequestTarget]:
     target = parse_target(("https://api.openai.com/v1/responses",), "POST")
     assert isinstance(target, RequestTarget)
@@ -633,7 +687,7 @@ def _service() -> Service:
 
 
 def _explain(body: bytes) -> object:
-    return explain_body(*_model(), body)
+    return explain(*_model(), body=body)
 
 
 def _model_body(unit: str, before: str, after: str) -> Callable[[int], bytes]:
@@ -1166,15 +1220,27 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         repeated(packet(b"\x02a"), packet(b"packfile\n")),
         repeated(packet(b"ACK"), packet(b"acknowledgments\n")),
     ),
-    "wire.carried_frames.CarriedFrameReader.feed": whole(
-        lambda data: list(CarriedFrameReader().feed(data)),
+    "wire.carried_frames.CarriedFrameReader.feed": both(
+        CarriedFrames,
         repeated(CarriedFrame(FrameKind.BEAT).written()),
         repeated(CarriedFrame(FrameKind.DATA, 1, b"a").written()),
+        repeated(CarriedFrame(FrameKind.DATA, 1, b"a" * 4096).written()),
         repeated(CarriedFrame(FrameKind.CREDIT, 1, b"\0\0\0\1").written()),
+    ),
+    "app.remote.carriage.Carriage.data_received": both(
+        CarriedHere,
+        repeated(CarriedFrame(FrameKind.BEAT).written()),
+        repeated(CarriedFrame(FrameKind.DATA, 1, b"a").written()),
+        repeated(CarriedFrame(FrameKind.DATA, 99, b"of no stream").written()),
+        lambda n: CarriedFrame(FrameKind.WORD, 0, b'{"a":' + b"[" * min(n, 30000)).written(),
+        repeated(CarriedFrame(FrameKind.WORD, 0, b'{"note": "x"}').written()),
     ),
     "wire.websocket.valid_key": whole(valid_key, repeated(b"A")),
     "wire.websocket.read_frame_length": whole(
         lambda d: read_frame_length(d, 0), repeated(b"\x7f"), repeated(b"\x01")
+    ),
+    "wire.websocket.read_client_head": whole(
+        lambda d: read_client_head(d, 0), repeated(b"\x82"), repeated(b"\x82\xff")
     ),
     "wire.websocket.unmask": whole(lambda d: unmask(d, b"mask"), repeated(b"a"), repeated(b"\0")),
     "wire.websocket.ClientFrames.feed": both(
@@ -1376,7 +1442,7 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     # ── policy ────────────────────────────────────────────────────────────────────────────────
     "policy.request.decide_query": whole(decide_query, text("dns="), text("%64ns&")),
     "policy.body.read_facts": whole(lambda d: read_facts(_facts(), d), *NESTED),
-    "policy.explain.explain_body": whole(
+    "policy.explain.explain": whole(
         _explain,
         _model_body('{"type":"function"}', '{"model":"abc","tools":[', "]}"),
         _model_body('{"type":"message","content":[{"type":"x"}]}', '{"input":[', "]}"),
@@ -1390,7 +1456,13 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "policy.forge_writes.find_write": whole(
         lambda t: find_write(Forge.GITHUB, "POST", tuple(t.split("/"))), text("a/"), text("a")
     ),
-    "policy.graphql.answer.GraphqlAnswer.feed": (
+    "policy.collected_answer.CollectedAnswer.feed": (
+        *whole(
+            _search_answer,
+            repeated(b"{},", b'{"items":[', b"{}]}"),
+            repeated(b'{"repository_url":"/repos/a/b"},', b'{"items":[', b"{}]}"),
+            repeated(b"/repos/", b'{"items":[{"repository_url":"', b'"}]}'),
+        ),
         *both(_graphql, repeated(b"[")),
         *whole(
             _answered,
@@ -1401,6 +1473,9 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
             repeated(b'{"message":""},', b'{"data":{},"errors":[', b"{}]}"),
             _nodes(_issue, 90),
         ),
+    ),
+    "policy.graphql.document.parse_bounded": whole(
+        _parse_graphql, text("a ", "{", "}"), text("{a"), text("#\n"), text('"""'), text("a")
     ),
     "policy.graphql.answer.GraphqlAnswer.read": (
         *whole(_read_answer(ISSUES), _nodes(_issue, 90), _nodes(lambda _: {}, 30)),
@@ -1459,10 +1534,39 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
     "policy.mcp.raw_messages.read_table": whole(read_table, *NESTED),
     "policy.mcp.raw_messages.read_value": whole(read_value, *NESTED),
     "policy.mcp.server_messages.ServerFilter.filter": whole(_filter_messages, *MCP_ATTACKS),
-    "policy.model_features.find_api": whole(
+    "policy.body.find_flaw": whole(
+        lambda media: find_flaw({"content-type": media}, empty=False),
+        text("a", "application/"),
+        text(" ", "application/json"),
+        text(";", "application/json"),
+    ),
+    "policy.operations.find_table": whole(
+        _find_table, text("/a"), text("/store"), text("/"), text("%CC%81", "/a"), size=2 * K
+    ),
+    "wire.parameters.folded": whole(fold_parameter, text("_"), text("a"), text("\ufdfa")),
+    "wire.parameters.read_parameters": whole(
+        lambda found: list(read_parameters(found)),
+        text("&"),
+        text("a=1&"),
+        text("%41"),
+        text("="),
+        text("a;"),
+        text("a[", "", "=1"),
+        size=4 * K,
+    ),
+    "policy.model_lengths.AnswerLength.read_tokens": whole(
+        lambda given: AnswerLength(9).read_tokens(given, "max_tokens"), text("9"), text("é")
+    ),
+    "policy.model_lengths.AnswerLength.read_number": whole(
+        lambda given: AnswerLength(9).read_number(given, "n"), text("9"), text("é")
+    ),
+    "policy.model_lengths.AnswerLength.read_prompts": whole(
+        lambda given: AnswerLength(9).read_prompts(given, "prompt"), text("9"), lambda n: [1] * n
+    ),
+    "policy.model_paths.find_api": whole(
         _find_api, text("/a"), text("/v1"), text("/"), text("%CC%81", "/a"), size=2 * K
     ),
-    "policy.model_features.fold_name": (
+    "policy.model_rules.fold_name": (
         *whole(fold_name, text("_"), text("\ufdfa")),
         *whole(
             lambda names: [fold_name(name) for name in names],
@@ -1610,6 +1714,7 @@ ELSEWHERE: dict[str, str] = {
         "the policy of a person, or what is made of it": """
             inject.catalogue.parse_template inject.injection.parse_injection
             inject.model_api.parse_judged inject.model_api.parse_model_api
+            inject.operations.parse_operations
             policy.mcp_grant.read_endpoint policy.mcp_grant.read_prompt
             policy.mcp_grant.read_resource policy.service_login.parse_client
             policy.service_login.parse_client_secret policy.service_login.parse_scope
@@ -1626,7 +1731,10 @@ ELSEWHERE: dict[str, str] = {
             model.secret.SecretRef.parse policy.document.parse_document policy.kinds.read_variable
             policy.schema.read_service_name policy.target.parse_repository_url
             policy.target.parse_target model.host.parse_port
-            policy.ports.PublishedPort.parse""",
+            policy.ports.PublishedPort.parse policy.inbound.InboundRule.parse
+            policy.bounds.read_bounds""",
+        "addresses that the kernel gave": """
+            system.socket_diag.find_connection""",
         "a model's name, which `UsageReader` has cut at 128 characters": """
             inject.prices.PriceList.find""",
         "a path that the kernel reads; what a link says is tried above": """
@@ -1687,6 +1795,7 @@ ELSEWHERE: dict[str, str] = {
             gateway.http.response.Response.response_begun
             gateway.http.response.Response.response_data gateway.http.stream.Stream.request_data
             gateway.http.stream.Stream.send_push gateway.refusal_messages.form_of_call
+            gateway.refusal_messages.form_of_signed
             gateway.refusal_messages.push_reply
             gateway.session.Judge.judge gateway.session.SessionState.decoys_in
             gateway.channel_user.ChannelUser.received
@@ -1724,6 +1833,7 @@ ELSEWHERE: dict[str, str] = {
 """What takes bytes and is not tried by itself, and why."""
 
 BESIDE = {
+    "app.remote.carriage.Carriage.data_received",
     "system.symlinks.follow",
     "inject.canonical.canonical_form",
     "inject.transfer_secrets.transfer_secrets",

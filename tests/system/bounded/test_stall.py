@@ -15,9 +15,10 @@ import pytest
 
 from tests.rigs.gateway.frames import OFFER, right
 from tests.rigs.gateway.namespace import Namespace
+from tests.rigs.gateway.pulse import Pulse
 from tests.rigs.gateway.stage import Stage, service, serving, set_up
 from tests.rigs.gateway.talk import END, Message, Talk, get, head, ok
-from tests.system.gateway.conftest import authority, tls  # noqa: F401 - fixtures
+from tests.system.gateway.conftest import tls  # noqa: F401 - fixture
 
 if TYPE_CHECKING:
     import socket
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import trustme
-
-    from tests.rigs.gateway.rig import Rig
 
 pytestmark = pytest.mark.alone
 
@@ -40,34 +39,6 @@ SIZE = 240 * 1024
 
 class Held(AssertionError):
     """The loop was held for too long."""
-
-
-class Pulse:
-    """The longest that the loop of a gateway did one thing."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._last = 0.0
-        self._beats = False
-        self.worst = 0.0
-
-    def begin(self) -> None:
-        self.worst, self._beats = 0.0, True
-        self._rig.call(self._start)
-
-    def end(self) -> float:
-        self._beats = False
-        return self._rig.call(lambda: self.worst)
-
-    def _start(self) -> None:
-        self._last = time.thread_time()
-        self._beat()
-
-    def _beat(self) -> None:
-        now = time.thread_time()
-        self.worst, self._last = max(self.worst, now - self._last), now
-        if self._beats:
-            self._rig.loop.call_soon(self._beat)
 
 
 class Play:

@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 
 from tests.rigs.gateway.namespace import Namespace
 from tests.rigs.gateway.origins import Handler, Origin, tls_for
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import trustme
 
 
 @pytest.fixture
@@ -32,12 +33,6 @@ def neighbour() -> Iterator[Namespace]:
     made = Namespace.make()
     yield made
     made.close()
-
-
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    """Who signs the origins' certificates."""
-    return trustme.CA()
 
 
 @pytest.fixture(scope="session")

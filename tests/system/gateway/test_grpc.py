@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.rigs.clients.services import CLIENTS, PROGRAMS
+from tests.rigs.clients.program_origin import PYTHON, ProgramOrigin, running_program
+from tests.rigs.clients.services import PROGRAMS
 from tests.rigs.gateway.stage import SECRET, STAND_IN, Stage, service, set_up
 from tests.rigs.lacking import give_up
-from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,34 +22,19 @@ if TYPE_CHECKING:
 
     from tests.rigs.gateway.origins import Origin
 
-PYTHON = CLIENTS / "bin/python"
 POLICY = service(
     "own", "ok.example", allow="GRPC acme.v1.Echo/*", more='deny = ["GRPC acme.v1.Echo/Drop"]'
 )
 
 
-@dataclass(frozen=True)
-class GrpcOrigin:
-    """A server, by the address that is dialled."""
-
-    address: str
-
-
 @contextlib.contextmanager
-def grpc_server(authority: trustme.CA, directory: Path) -> Iterator[GrpcOrigin]:
+def grpc_server(authority: trustme.CA, directory: Path) -> Iterator[ProgramOrigin]:
     leaf = authority.issue_cert("ok.example")
     chain, private = directory / "chain.pem", directory / "key.pem"
     chain.write_bytes(b"".join(each.bytes() for each in leaf.cert_chain_pems))
     private.write_bytes(leaf.private_key_pem.bytes())
-    command = [str(PYTHON), str(PROGRAMS / "grpc_server.py"), str(chain), str(private)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield GrpcOrigin(f"127.0.0.1:{int(server.stdout.readline())}")
-        finally:
-            server.communicate(timeout=PATIENCE)
+    with running_program("grpc_server.py", chain, private) as server:
+        yield server
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from keyhole.certs.authority import Authority
-from keyhole.gateway import bodies
+from keyhole.gateway import bodies, body_memory
 from keyhole.gateway.upstream import minting
 from keyhole.inject.sigv4 import EVENTS
 from tests.rigs.gateway.aws import UNSIGNED, Keys, signed_request, verified
@@ -161,7 +161,7 @@ def test_a_body_that_is_read_whole_is_bounded_and_given_back(
     """I9: for one request, and for all of a session."""
     stage, origin = amazon
     monkeypatch.setattr(bodies, "MAX_HASHED_BODY", 10_000)
-    monkeypatch.setattr(bodies, "MAX_GATHERED", 15_000)
+    monkeypatch.setattr(body_memory, "MAX_GATHERED", 15_000)
     handle = stage.handle
     assert handle is not None
     big = signed_request(STAND, "bedrock", "/model/a/invoke", bytes(10_001))

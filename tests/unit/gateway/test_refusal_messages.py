@@ -43,3 +43,34 @@ def test_the_hint_for_a_host_of_the_catalogue_names_its_services() -> None:
     assert "egress.allow" not in said
     other = refusal_messages.line("api.anthropic.com", 8443, Reason.NO_RULE)
     assert other.endswith("`keyhole why api.anthropic.com:8443` says what allows it")
+
+
+def test_clients_of_aws_read_a_refusal_in_the_form_of_their_protocol() -> None:
+    """boto3 shows `Code` and `Message`; JSON it takes for a broken answer, or shows nothing of."""
+    form_of = refusal_messages.form_of_signed
+    form = [b"Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"]
+    assert form_of("s3", None, []) is refusal_messages.Form.S3
+    assert form_of("*", None, form) is refusal_messages.Form.AWS
+    assert form_of("*", "Action=ListQueues", []) is refusal_messages.Form.AWS
+    assert form_of("bedrock", None, [b"Content-Type: application/json\r\n"]) is (
+        refusal_messages.Form.JSON
+    )
+    said = "<Error><Code>AccessDenied</Code><Message>keyhole: a &lt; b</Message></Error>"
+    for kind, whole in (
+        (refusal_messages.Form.S3, said),
+        (refusal_messages.Form.AWS, f"<ErrorResponse>{said}</ErrorResponse>"),
+    ):
+        reply = refusal_messages.http_reply(Reason.OPERATION_CLOSED, "r", "a < b", form=kind)
+        assert reply.body.decode().endswith(whole)
+        assert b"Content-Type: text/xml\r\n" in reply.lines
+
+
+def test_the_reason_of_a_close_is_whole_or_ends_with_a_clause() -> None:
+    """123 bytes fit into the frame."""
+    fit = refusal_messages.close_reason
+    assert fit("it is empty (as it came)") == "keyhole: it is empty (as it came)"
+    place = f'it asks for a ("{"x" * 100}"), which is closed; b opens it'
+    assert fit(place) == "keyhole: it asks for a, which is closed; b opens it"
+    assert fit("; ".join(["it is closed"] * 20)) == f"keyhole: {'it is closed; ' * 6}it is closed …"
+    for long in ("é" * 200, "✓" * 200, "(" * 200, "; " * 200):
+        assert 100 < len(fit(long).encode()) <= 123

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from keyhole.gateway.door.door import Door, namespace_cookie
 from keyhole.gateway.door.gate import gate_for
 from keyhole.gateway.door.granting import Granting
 from keyhole.gateway.door.host_port import HostPortTunnel, may_use, serve_host_port
+from keyhole.gateway.door.listeners import ACCEPTS_PER_TICK, Listeners
 from keyhole.gateway.door.nameserver import NameServer, TcpNameServer, UdpNameServer
 from keyhole.gateway.door.plain import PlainJudge
 from keyhole.gateway.door.published import PublishedPorts
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from keyhole.policy.asks import AskSubject
     from keyhole.policy.budget import BudgetUse, PeriodSpending
     from keyhole.policy.grants import Grant
-
-ACCEPTS_PER_TICK = 16
-"""Connections taken from one door before the loop looks at the others."""
 
 MIN_PAUSE = 0.02
 """Seconds for which a door over its rate accepts nothing, so that it then accepts several at
@@ -92,6 +89,7 @@ class DoorHandle:
         self.cookie = namespace_cookie(door.tcp)
         self._state = SessionState(session, shared.loop.time())
         self._state.turn = Turn(shared.loop)
+        self._state.memory = shared.memory
         self._state.freeze = self._freeze
         self._synthetic = SyntheticNames()
         self._names = NameServer(
@@ -117,16 +115,11 @@ class DoorHandle:
         self._large_files = LargeFiles()
         self._searched = Searched(session.book, session.interception)
         self._talks: dict[TcpNameServer | SigningTalk, asyncio.Task[object]] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._open = True
-        self._accepting = False
-        self._put_off: set[socket.socket] = set()
-        """Listeners with connections that wait for the session's turn."""
-        for listener in door.listeners:
-            listener.setblocking(False)
+        self._listeners = Listeners(shared.loop, self._state, door.listeners, self._accept_some)
         self._published = PublishedPorts(self._shared, self._state, door) if door.inner else None
         self._udp = UdpNameServer(shared.loop, door.udp, self._names)
-        self.resume()
+        self._listeners.resume()
 
     @property
     def session(self) -> Session:
@@ -178,8 +171,7 @@ class DoorHandle:
         except BaseException:
             self.close()
             raise
-        if self._timer is None:
-            self.resume()
+        self._listeners.resume()
 
     def _change(self, session: Session) -> None:
         self._state.change(session, self._loop.time())
@@ -225,7 +217,7 @@ class DoorHandle:
         if not self._open:
             return
         self._open = False
-        self._pause()
+        self._listeners.close()
         self._granting.close()
         if self._state.asking is not None:
             self._state.asking.close()
@@ -292,42 +284,6 @@ class DoorHandle:
 
     # ── accepting ─────────────────────────────────────────────────────────────────────────────────
 
-    def resume(self) -> None:
-        """Accept again: a place is free, or a pause is over."""
-        self._timer = None
-        if self._open and not self._accepting:
-            self._accepting = True
-            for listener in self._door.listeners:
-                self._loop.add_reader(listener, self._acceptable, listener)
-
-    def _pause(self, seconds: float | None = None) -> None:
-        """Leave new connections in the kernel's queue, which is bounded too."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._accepting:
-            self._accepting = False
-            for listener in self._door.listeners:
-                self._loop.remove_reader(listener)
-        if seconds is not None:
-            self._timer = self._loop.call_later(seconds, self.resume)
-
-    def _acceptable(self, listener: socket.socket) -> None:
-        turn = self._state.turn
-        if turn.left > 0:
-            began = perf_counter()
-            self._accept_some(listener)
-            turn.spend(began)
-        elif listener not in self._put_off:
-            # Behind what waits: connections that use up each turn must not keep others out.
-            self._put_off.add(listener)
-            turn.later(partial(self._accept_later, listener))
-
-    def _accept_later(self, listener: socket.socket) -> None:
-        self._put_off.discard(listener)
-        if self._accepting:
-            self._accept_some(listener)
-
     def _accept_some(self, listener: socket.socket) -> None:
         state = self._state
         for _ in range(ACCEPTS_PER_TICK):
@@ -335,19 +291,19 @@ class DoorHandle:
             wait = state.connects.wait(now)
             if wait:
                 state.over_rate(state.connects, now)
-                self._pause(max(MIN_PAUSE, wait))
+                self._listeners.pause(max(MIN_PAUSE, wait))
                 return
             common = self._shared.commons.connects
             if common is not None and (wait := common.wait(now)):
                 state.over_rate(common, now)
-                self._pause(max(MIN_PAUSE, wait))
+                self._listeners.pause(max(MIN_PAUSE, wait))
                 return
             if not state.may_open():
                 state.over_count(now)
-                self._pause()
+                self._listeners.pause()
                 return
             if not self._shared.slots.take(state.open):
-                self._pause(EXHAUSTED_PAUSE)
+                self._listeners.pause(EXHAUSTED_PAUSE)
                 return
             sock = self._accept(listener)
             if sock is None:
@@ -367,7 +323,7 @@ class DoorHandle:
             sock, _ = listener.accept()
         except OSError as error:
             if error.errno in _EXHAUSTED:
-                self._pause(EXHAUSTED_PAUSE)
+                self._listeners.pause(EXHAUSTED_PAUSE)
             return None
         sock.setblocking(False)
         return sock
@@ -595,5 +551,4 @@ class DoorHandle:
         """A connection has ended, and its slot is free."""
         self._state.open -= 1
         self._shared.slots.free()
-        if self._timer is None:
-            self.resume()
+        self._listeners.resume()

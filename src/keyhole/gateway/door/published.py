@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from functools import partial
 from ipaddress import IPv4Address
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.context import Destination
 from keyhole.gateway.door.connection import may_dial
 from keyhole.gateway.door.inner_sockets import InnerSockets
+from keyhole.gateway.door.listeners import ACCEPTS_PER_TICK, Listeners
 from keyhole.gateway.door.published_gate import PublishedGate, published_name
 from keyhole.gateway.door.side import ClientSide, OriginSide
 from keyhole.gateway.door.tunnel import Tunnel
@@ -47,9 +46,6 @@ RULE = "sandbox.publish"
 IDLE_SECONDS = 4 * 3600.0
 """Seconds without a byte after which a connection is cut. A page reloads when the WebSocket of its
 dev server ends, so it is long."""
-
-ACCEPTS_PER_TICK = 16
-"""Connections taken before the loop looks at others."""
 
 PAUSE_SECONDS = 0.1
 """Seconds to wait when no slot is free, or the system has no descriptor left."""
@@ -137,7 +133,6 @@ class PublishedPorts:
         self._shared = shared
         self._loop = shared.loop
         self._state = state
-        self._listeners = door.published
         self._inner_ports = door.inner_ports
         self._inner = InnerSockets(door.inner)
         self._tasks = Tasks(shared.loop)
@@ -147,17 +142,12 @@ class PublishedPorts:
         self._places: dict[Tunnel, InnerPlace] = {}
         self._queue: deque[asyncio.Future[None]] = deque()
         """Tunnels that wait for a place."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._accepting = False
-        self._put_off: set[socket.socket] = set()
-        for each in self._listeners:
-            each.setblocking(False)
-        self._resume()
+        self._listeners = Listeners(shared.loop, state, door.published, self._accept_some)
+        self._listeners.resume()
 
     def close(self) -> None:
         """Close the ports, and cut every connection. The door closes the sockets."""
-        self._pause()
-        self._listeners = ()
+        self._listeners.close()
         for tunnel in list(self._tunnels):
             tunnel.cut(Reason.DOOR_CLOSED)
         self._tasks.cancel()
@@ -172,47 +162,13 @@ class PublishedPorts:
         for tunnel in [t for t in self._tunnels if t.is_stale(now, IDLE_SECONDS)]:
             tunnel.cut(Reason.IDLE)
 
-    def _resume(self) -> None:
-        self._timer = None
-        if not self._accepting:
-            self._accepting = True
-            for each in self._listeners:
-                self._loop.add_reader(each, self._acceptable, each)
-
-    def _pause(self, seconds: float | None = None) -> None:
-        """Leave new connections in the kernel's queue until a place is free, or for this time."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._accepting:
-            self._accepting = False
-            for each in self._listeners:
-                self._loop.remove_reader(each)
-        if seconds is not None:
-            self._timer = self._loop.call_later(seconds, self._resume)
-
-    def _acceptable(self, listener: socket.socket) -> None:
-        turn = self._state.turn
-        if turn.left > 0:
-            began = perf_counter()
-            self._accept_some(listener)
-            turn.spend(began)
-        elif listener not in self._put_off:
-            self._put_off.add(listener)
-            turn.later(partial(self._accept_later, listener))
-
-    def _accept_later(self, listener: socket.socket) -> None:
-        self._put_off.discard(listener)
-        if self._accepting:
-            self._accept_some(listener)
-
     def _accept_some(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TICK):
             if self._is_full and not self._unasked:
-                self._pause()
+                self._listeners.pause()
                 return
             if not self._shared.slots.take(len(self._tunnels)):
-                self._pause(PAUSE_SECONDS)
+                self._listeners.pause(PAUSE_SECONDS)
                 return
             try:
                 sock, _ = listener.accept()
@@ -221,7 +177,7 @@ class PublishedPorts:
                 return
             except OSError:
                 self._shared.slots.free()
-                self._pause(PAUSE_SECONDS)
+                self._listeners.pause(PAUSE_SECONDS)
                 return
             sock.setblocking(False)
             if self._is_full:
@@ -283,8 +239,7 @@ class PublishedPorts:
             self._inner.give_back(place)
         self._wake_next()
         self._shared.slots.free()
-        if self._timer is None and self._listeners:
-            self._resume()
+        self._listeners.resume()
 
     def _wake_next(self) -> None:
         while self._queue and self._inner.any_free:

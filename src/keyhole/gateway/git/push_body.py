@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from keyhole.gateway.bodies import MAX_GATHERED, CollectedBody
+from keyhole.gateway.bodies import CollectedBody
 from keyhole.gateway.git.quarantine import Quarantine
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Malformed, OverLimit, RequestUnfit
@@ -87,7 +87,7 @@ class PushBody(CollectedBody):
     def take_first(self) -> bytes:
         """Take the bytes that waited in memory."""
         first = bytes(self._first)
-        self._state.gathered -= len(first)
+        self._state.gather(-len(first))
         self._first.clear()
         return first
 
@@ -110,10 +110,7 @@ class PushBody(CollectedBody):
             quarantine.close()
 
     def _keep(self, data: bytes) -> None:
-        kept = self._state.gathered + len(data)
-        if kept > MAX_GATHERED:
-            raise OverLimit(decide_total("body", self._state.gathered, len(data), MAX_GATHERED))
-        self._state.gathered = kept
+        self._state.gather(len(data))
         self._first += data
 
     def _write(self, data: bytes) -> None:

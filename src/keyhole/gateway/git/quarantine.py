@@ -1,7 +1,8 @@
-"""Holds a pushed pack on disk until it was judged, in an unlinked file that is never left behind.
+"""Holds a body on disk until it was judged, in an unlinked file that is never left behind.
 
-Filled by `push_body.py`, read by the judge through its descriptor and by `http/stream.py` when the
-push is sent. The kernel removes the file when the gateway or the connection ends, however it ends.
+Filled by `push_body.py` with a pushed pack and by `http/judged_body.py` with a long body; read by
+the judge through its descriptor, and by `http/stream.py` when it is sent. The kernel removes the
+file when the gateway or the connection ends, however it ends.
 """
 
 from __future__ import annotations
@@ -23,23 +24,35 @@ PIECE = 256 << 10
 """Bytes that are read back at a time."""
 
 KEEP_FREE = 256 << 20
-"""Bytes of the disk that quarantines leave to the host and to the audit log: pushes must not fill
+"""Bytes of the disk that quarantines leave to the host and to the audit log: bodies must not fill
 it (I9)."""
 
+MAX_SPOOLS = 64
+"""Files of one session. Attack: a thousand long bodies that never end, and no descriptor is left
+for the connections of others (I12)."""
 
-WORDS = "pushes of this sandbox that wait take half of the room that this host has for them"
+MANY = f"{MAX_SPOOLS} long bodies of this sandbox wait already"
+_UNKEPT = "a body cannot be kept"
+WORDS = "bodies of this sandbox that wait take half of the room that this host has for them"
 
 
 class Quarantine:
-    """The body of one push."""
+    """One body."""
 
     __slots__ = ("_file", "_offset", "_state", "size")
 
     def __init__(self, directory: Path | None, state: SessionState) -> None:
+        """Raises RequestUnfit."""
         self.size = 0
         self._state = state
         self._offset = 0
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
+        if state.spools >= MAX_SPOOLS:
+            raise RequestUnfit(Reason.OVER_SHARE, MANY, "shares.spool")
+        try:
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise RequestUnfit(Reason.DISK_FULL, f"{_UNKEPT}: {error.strerror}") from None
+        state.spools += 1
 
     @property
     def fd(self) -> int:
@@ -70,9 +83,7 @@ class Quarantine:
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            raise RequestUnfit(
-                Reason.DISK_FULL, f"a push cannot be kept: {error.strerror}"
-            ) from None
+            raise RequestUnfit(Reason.DISK_FULL, f"{_UNKEPT}: {error.strerror}") from None
         self.size += len(data)
         self._state.quarantined += len(data)
 
@@ -84,6 +95,9 @@ class Quarantine:
 
     def close(self) -> None:
         """Close the file, which frees the disk."""
+        if self._file.closed:
+            return
         self._state.quarantined -= self.size
+        self._state.spools -= 1
         self.size = 0
         self._file.close()

@@ -24,14 +24,14 @@ BODY_LIMIT = "limits.body"
 _ALLOW = Verdict.ALLOW
 _TOO_MANY = Decision(reason=Reason.OVER_LIMIT, rule="limits.concurrent_requests")
 
-Refused = tuple[Decision, float]
+LimitRefusal = tuple[Decision, float]
 """Why a request is refused, and the seconds after which it may be repeated; 0: never in this
 session."""
 
 
 def check_rates(
     state: SessionState, common: TokenBucket | None, now: float, *, index: bool = False
-) -> Refused | None:
+) -> LimitRefusal | None:
     """Count a request against the rates of the session and of the gateway. `index` is whether its
     host is a package index and nothing else."""
     own = state.fetches if index else state.requests
@@ -52,7 +52,7 @@ def hold_place(stream: Stream) -> None:
         stream.connection.state.busy += 1
 
 
-def enter(stream: Stream, service: str) -> Refused | None:
+def enter(stream: Stream, service: str) -> LimitRefusal | None:
     """Take a place among the requests under way, and count it to its service."""
     state, head = stream.connection.state, stream.head
     if stream.admitted:

@@ -11,10 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keyhole.gateway.git.operation import GIT_ENDINGS, read_operation
-from keyhole.gateway.refusal_messages import Form, form_of_call
+from keyhole.gateway.refusal_messages import Form, form_of_call, form_of_signed
+from keyhole.gateway.request_facts import make_facts
 from keyhole.gateway.requests import AuthorizedRequest, BodyJudging
 from keyhole.gateway.upstream.minting import Minting
 from keyhole.inject.canary import CANARY
+from keyhole.inject.injection import OF_HOST, SignatureInjection
 from keyhole.model.decision import Reason, RequestDecision
 from keyhole.model.errors import Malformed, RequestUnfit
 from keyhole.model.path import RequestPath
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from keyhole.policy.rulebook import HostRules
 
 MAX_DECISIONS = 1024
-"""Decisions remembered per host; an agent asks for the same few paths again and again."""
+"""Cached decisions for each host; an agent requests the same few paths again and again."""
 
 MAX_REMEMBERED_TARGET = 512
 """Characters of a target that is cached with its decision."""
@@ -42,7 +44,7 @@ UNREAD = (
     "the secret of services.{service} could not be read on the host, so this service is closed; "
     "`keyhole secret test {service}`, typed there, says why"
 )
-"""The reason for the client of a service whose secret is missing."""
+"""The message for a client of a service whose secret is missing."""
 
 Credentials = dict[tuple[str, bool], "Credential | Minting | None"]
 """The keys are the service, and whether the request is git's own: git needs another form of the
@@ -61,6 +63,7 @@ class Authorizer:
         "_judged",
         "_judges",
         "_rules",
+        "_signed",
         "canary",
         "index",
         "mints",
@@ -87,11 +90,14 @@ class Authorizer:
         self._credentials = credentials
         self._decoys = decoys
         self.canary = tuple(value for value, owner in decoys if owner == CANARY)
-        """Values that bodies are searched for, too. Not placeholders: an agent that looks at its
-        own environment sends them to its model."""
+        """Values that are also searched for in bodies. Placeholders are not among them: an agent
+        that reads its own environment sends them to its model."""
         self.index = bool(rules) and all(name.startswith(OF_PRESETS) for name in rules)
         """Whether it is a package index of the policy's presets, and nothing else."""
         self._git = any(each.host.git for each in rules.values())
+        ways = (way for each in rules.values() for way in each.host.inject)
+        signed = (way.service or OF_HOST for way in ways if isinstance(way, SignatureInjection))
+        self._signed = next(signed, "")
         self.mints = any(isinstance(each, Minting) for each in credentials.values())
         self._decisions: dict[tuple[str, str, str], RequestDecision] = {}
 
@@ -121,8 +127,8 @@ class Authorizer:
         return decision
 
     def decide_again(self, head: RequestHead, service: str, before: Decision) -> RequestDecision:
-        """The decision on a request that was allowed `before`: one that a person approved stays so
-        where no rule of its service names it."""
+        """The decision on a request that was allowed `before`. A person's approval still counts if
+        no rule of its service names the request."""
         decision = self.decide(head)
         undecided = decision.reason is Reason.NO_RULE and decision.service == service
         if undecided and before.reason is Reason.APPROVED:
@@ -134,7 +140,7 @@ class Authorizer:
     ) -> AuthorizedRequest | Minting:
         """An allowed request with its credential; or the token that must be fetched first.
 
-        Raises RequestUnfit where it is for git's endpoints and not in git's form, and where the
+        Raises RequestUnfit if a request to git's endpoints is not in git's form, or if the
         service's secret could not be read.
         """
         service = decision.service or ""
@@ -148,10 +154,13 @@ class Authorizer:
                 return credential
             credential = minted
         elif credential is None and service in self._closed:
-            # Not why: paths and commands of the host are for the person alone (I1).
+            # The cause is left out: only the person may see paths and commands of the host (I1).
             raise RequestUnfit(Reason.CREDENTIAL_UNAVAILABLE, UNREAD.format(service=service))
         judging = self.find_judging(head, decision, service)
-        return AuthorizedRequest(head, decision, service, credential, operation, judging)
+        request = AuthorizedRequest(head, decision, service, credential, operation, judging)
+        if judging is not None and judging.judge.judges_heads:
+            request.by_head = judging.judge.judge_head(make_facts(request, judging))
+        return request
 
     def find_judging(
         self, head: RequestHead, decision: RequestDecision, service: str
@@ -176,9 +185,9 @@ class Authorizer:
     def authorize_again(self, request: AuthorizedRequest) -> AuthorizedRequest | None:
         """Authorize a request again that another policy allowed; None if this policy denies it.
 
-        Its head is parsed again, because the policy says which of its fields are the client's
-        credentials (I6). The request must be covered by an equal grant: a push that was judged by
-        another one proves nothing.
+        The head is parsed again, because the policy decides which of its fields are the client's
+        credentials (I6). An equal grant must cover the request: a push that was judged by a
+        different grant proves nothing.
         """
         try:
             head = self.reader.parse(request.head.raw)
@@ -187,6 +196,8 @@ class Authorizer:
         except (Malformed, RequestUnfit):
             return None
         if not isinstance(again, AuthorizedRequest) or again.service != request.service:
+            return None
+        if again.by_head is not None and not again.by_head.allowed:
             return None
         was, now = (
             each.operation.grant if each.operation is not None else None
@@ -205,6 +216,8 @@ class Authorizer:
         """The form in which the client of this request reads a refusal."""
         if head.word == GRPC:
             return form_of_call(head.lines)
+        if self._signed:
+            return form_of_signed(self._signed, head.query, head.lines)
         if self._git and head.path.endswith(GIT_ENDINGS):
             return Form.TEXT
         return Form.LFS if self._git and "/info/lfs/" in head.path else Form.JSON
@@ -214,8 +227,8 @@ class Authorizer:
         return self._rules[name].service
 
     def decoys(self, head: bytes) -> Sequence[str]:
-        """Services whose placeholder is in this head although the host is not theirs, and the bait
-        file's owner."""
+        """The services whose placeholder is in this head although the host is not theirs. The
+        owner of the canary file counts as one."""
         if not self._decoys:
             return ()
         # Not `in`, which takes four times as long: it asks first whether the value is a number.

@@ -1,7 +1,7 @@
-"""Collects a body that must be seen before its request is sent: a fetch, a push, LFS, a signed
-body, a body that is judged.
+"""Collects a body that is needed before its request is sent: a fetch, a push, LFS, a signed body, a
+judged body.
 
-Made by `judging.py`; `stream.py` hands it the body as it arrives. When the body is whole and
+Made by `judging.py`; `stream.py` passes the body on as it arrives. When the body is complete and
 judged, the stream sends the request or refuses it.
 """
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 def choose_body(
     request: AuthorizedRequest, state: SessionState, host: InspectedHost
 ) -> CollectedBody | None:
-    """The way to collect the body of a request; None where it is streamed."""
+    """How to collect the body of a request; None if it is streamed."""
     operation = request.operation
-    if request.judging is not None:
+    if request.unjudged is not None:
         return JudgedBody(request, state, host.interception.quarantine)
     if operation is not None:
         if operation.endpoint is GitEndpoint.FETCH:
@@ -101,13 +101,13 @@ class Collecting:
             self._refuse_unfit(error)
 
     def _count_with_framing(self) -> None:
-        """Count a push with its framing: a chunk of one byte has six bytes on the wire (I9)."""
+        """Count a push with its framing: a chunk of one byte takes six bytes on the wire (I9)."""
         size = self._connection.wire_size(self._stream)
         self._counted, counted = size, self._counted
         self._stream.count_up(size - counted)
 
     def end(self) -> None:
-        """The body is whole: send the request, with the body that was judged. Raises Malformed."""
+        """The body is complete: judge it, and send the request with it. Raises Malformed."""
         body, stream = self.body, self._stream
         try:
             if isinstance(body, PushBody):
@@ -172,9 +172,9 @@ class Collecting:
         refuse_unfit(self._stream, error, self.body.request.decision)
 
     def change(self, host: InspectedHost) -> bool:
-        """Another policy is in force; whether it allows the request by the same grant."""
+        """Another policy is in force: whether it allows the request by the same grant."""
         again = host.authorizer.authorize_again(self.body.request)
-        if again is None or (again.judging is not None) is not isinstance(self.body, JudgedBody):
+        if again is None or (again.unjudged is not None) is not isinstance(self.body, JudgedBody):
             return False
         again.head.expects_continue = False
         self.body.request = again
@@ -182,8 +182,7 @@ class Collecting:
         return True
 
     def abandon(self, reason: str) -> None:
-        """The request ends before it was sent on. `reason` is the recorded one; without it, the
-        client has gone."""
+        """End the request before it is sent. `reason` is recorded; None: the client has left."""
         if self._push is not None:
             for event in self._push.abandoned(reason):
                 self._connection.note(event)
@@ -244,7 +243,7 @@ class Collecting:
         self._stream.start(work)
 
     def hold(self) -> None:
-        """Read no further: later bytes wait."""
+        """Stop reading: later bytes wait."""
         self._connection.hold(self._stream)
 
     def read_on(self) -> None:
@@ -263,7 +262,7 @@ class Collecting:
             self._stream.answer(reply)
 
     def send_push(self, on_report: ReportCallback, first: bytes, spool: Quarantine | None) -> None:
-        """Send the push on: from quarantine, or `first` and then the rest as it comes."""
+        """Send the push: from quarantine, or `first` and then the rest as it arrives."""
         body = self.body
         whole = isinstance(body, PushBody) and body.ended
         with self._connection.resuming(self._stream):

@@ -10,28 +10,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import mmap
-import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from keyhole.gateway.bodies import MAX_GATHERED, Collected, CollectedBody
+from keyhole.gateway.bodies import Collected, CollectedBody
 from keyhole.gateway.git.quarantine import Quarantine
+from keyhole.gateway.request_facts import make_facts
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Malformed, OverLimit, RequestUnfit
-from keyhole.policy.body import BODY_IN_MEMORY, EMPTY, ENCODED, NOT_JSON, BodyFacts, read_facts
+from keyhole.policy.body import BODY_IN_MEMORY, BodyFacts, read_facts
 from keyhole.policy.limit import decide_total
 from keyhole.system.share_pool import ShareBounds
 from keyhole.wire.strict_json import is_quick, read_json_in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
     from pathlib import Path
     from typing import TypeVar
 
     from keyhole.gateway.requests import AuthorizedRequest, BodyJudging
     from keyhole.gateway.session import SessionState
-    from keyhole.http.request import RequestHead
     from keyhole.policy.body import BodyJudgement
     from keyhole.system.share_pool import SharePool
 
@@ -40,18 +39,11 @@ if TYPE_CHECKING:
 PLACES = ShareBounds("shares.bodies", total=2, each=1, waiting=64)
 """Long bodies that are read at the same time: each takes a slice of every turn of the loop."""
 
-_is_json = re.compile(
-    r"application/(?:json|[a-z0-9.-]+\+json)(?:[ \t]*;[ \t]*charset=\"?utf-8\"?)?", re.IGNORECASE
-).fullmatch
-
-
-_READ = ("content-type", "content-encoding")
-
 
 class JudgedBody(CollectedBody):
     """One body."""
 
-    __slots__ = ("_body", "_directory", "_hash", "_state", "size", "spool")
+    __slots__ = ("_body", "_counted", "_directory", "_hash", "_state", "size", "spool")
 
     def __init__(
         self, request: AuthorizedRequest, state: SessionState, directory: Path | None
@@ -59,7 +51,9 @@ class JudgedBody(CollectedBody):
         super().__init__(request)
         self._state = state
         self._directory = directory
-        self._body = bytearray()
+        self._body: bytes | bytearray = bytearray()
+        """Bytes when it is whole: they are judged and then sent without another copy."""
+        self._counted = 0
         signer = request.credential.signer if request.credential is not None else None
         self._hash = hashlib.sha256() if signer is not None else None
         self.spool: Quarantine | None = None
@@ -89,10 +83,8 @@ class JudgedBody(CollectedBody):
         if self.spool is not None:
             self.spool.write(piece)
             return
-        gathered = self._state.gathered
-        if gathered + len(piece) > MAX_GATHERED:
-            raise OverLimit(decide_total("body", gathered, len(piece), MAX_GATHERED))
-        self._state.gathered += len(piece)
+        self._state.gather(len(piece))
+        self._counted += len(piece)
         self._body += piece
 
     def forget(self) -> None:
@@ -103,7 +95,8 @@ class JudgedBody(CollectedBody):
             spool.close()
 
     def _release(self) -> None:
-        self._state.gathered -= len(self._body)
+        self._state.gather(-self._counted)
+        self._counted = 0
         self._body = bytearray()
 
     # ── judged ────────────────────────────────────────────────────────────────────────────────────
@@ -116,8 +109,8 @@ class JudgedBody(CollectedBody):
     def judge(self) -> BodyJudgement:
         """Judge a short body."""
         facts = self._facts()
-        if not facts.flaw:
-            facts = read_facts(facts, bytes(self._body))
+        body = self._body = bytes(self._body)
+        facts = replace(facts, body=body) if facts.flaw else read_facts(facts, body)
         return self.judging.judge.judge(facts)
 
     async def judge_apart(self, places: SharePool) -> BodyJudgement:
@@ -129,7 +122,8 @@ class JudgedBody(CollectedBody):
             why = f"long bodies: {error}"
             raise RequestUnfit(error.reason, why, error.decision.rule) from None
         try:
-            facts = self._facts()
+            body = self._body = bytes(self._body)
+            facts = replace(self._facts(), body=body)
             if not facts.flaw:
                 facts = await self._read_apart(facts)
             # The judge that is in force now: the policy may have changed meanwhile.
@@ -140,8 +134,7 @@ class JudgedBody(CollectedBody):
     async def _read_apart(self, facts: BodyFacts) -> BodyFacts:
         spool = self.spool
         if spool is None:
-            body = bytes(self._body)
-            return await self._read_slices(replace(facts, body=body), body)
+            return await self._read_slices(facts, facts.body)
         with mmap.mmap(spool.fd, spool.size, access=mmap.ACCESS_READ) as file:
             return await self._read_slices(facts, file)
 
@@ -156,9 +149,13 @@ class JudgedBody(CollectedBody):
         return replace(make_facts(self.request, self.judging), size=self.size)
 
     def collected(self, rewritten: bytes | None = None) -> Collected:
-        """The body as it is sent; of a long one, which its file has, the digest alone."""
+        """The body as it is sent; of a long one, which its file has, the digest alone.
+
+        It counts until it is forgotten, but is kept no longer: the origin may be slow to take it.
+        """
         digest = self._hash.hexdigest() if self._hash is not None else None
-        return Collected(bytes(self._body) if rewritten is None else rewritten, digest)
+        body, self._body = self._body, bytearray()
+        return Collected(bytes(body) if rewritten is None else rewritten, digest)
 
 
 async def each_turn(slices: Generator[None, None, T]) -> T:
@@ -170,36 +167,3 @@ async def each_turn(slices: Generator[None, None, T]) -> T:
             value: T = end.value
             return value
         await asyncio.sleep(0)
-
-
-def make_facts(request: AuthorizedRequest, judging: BodyJudging) -> BodyFacts:
-    """The facts of a request's head."""
-    head, judge = request.head, judging.judge
-    found: dict[str, str] = {}
-    prefixes = tuple(each[:-1] for each in judge.fields if each.endswith("*"))
-    for line in (*head.lines, *(field.line for field in head.collected)):
-        sent, _, value = line.decode("latin-1").partition(":")
-        name = sent.lower()
-        if name in judge.fields or name in _READ or name.startswith(prefixes):
-            found[name] = f"{found[name]}, {value.strip()}" if name in found else value.strip()
-    return BodyFacts(
-        judging.host,
-        head.word,
-        judging.path,
-        request.decision,
-        head.query or "",
-        found,
-        flaw=_find_flaw(head, found),
-    )
-
-
-def _find_flaw(head: RequestHead, fields: Mapping[str, str]) -> str:
-    """Why a body cannot be read as JSON, by its head; empty if it may be."""
-    if head.length == 0:
-        return EMPTY
-    if fields.get("content-encoding", "identity").lower() != "identity":
-        return ENCODED
-    # Without a type (boto3's invoke_model), origins of judged services read JSON; anything else is
-    # refused by the strict reader, and a form or parts need a type to be read as such.
-    given = fields.get("content-type")
-    return "" if given is None or _is_json(given) else NOT_JSON

@@ -1,8 +1,8 @@
-"""Messages of a client's WebSocket, judged as bodies are, one after the other.
+"""Judges the messages of a client's WebSocket like bodies, one after the other.
 
-Made by `stream.py` for a WebSocket whose handshake a judge wanted. A message is held until it is
-whole, and passes as it came. The first that is refused closes the WebSocket: a client that asks
-again by a request is told why in full.
+Made by `stream.py` for a WebSocket whose handshake was judged. A message waits until it is complete
+and judged, and then passes unchanged. The first refused message closes the WebSocket; a client that
+repeats it as a request gets the full reason.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from keyhole.gateway.bodies import MAX_GATHERED
-from keyhole.gateway.http.judged_body import each_turn, make_facts
+from keyhole.gateway.http.judged_body import each_turn
 from keyhole.gateway.http.record import record_judged, record_notes
 from keyhole.gateway.http.states import Stage
+from keyhole.gateway.refusal_messages import close_reason
+from keyhole.gateway.request_facts import make_facts
 from keyhole.model.errors import Malformed, OverLimit
 from keyhole.policy.body import NOT_TEXT, read_facts
-from keyhole.policy.limit import decide_total
 from keyhole.wire.client_messages import ClientMessages, write_text
 from keyhole.wire.strict_json import is_quick, read_json_in_slices
 
@@ -32,8 +32,8 @@ MAX_MESSAGE = 16 << 20
 """Bytes of one message: Codex sends a whole conversation in its first."""
 
 FRAMES_OF_A_TURN = 256
-"""Messages and control frames that are looked at in one turn of the loop: a read may have 40,000
-pings (I12)."""
+"""Messages and control frames that are handled in one turn of the loop. Attack: one read with
+40,000 pings (I12)."""
 
 
 class JudgedMessages:
@@ -47,7 +47,7 @@ class JudgedMessages:
         self._judge = judging.judge
         self._reader = ClientMessages(min(MAX_MESSAGE, judging.judge.most))
         self._busy = False
-        """Whether a task looks at what is here."""
+        """Whether a task is judging the collected bytes."""
         self._counted = 0
 
     def take(self, data: bytes) -> None:
@@ -61,18 +61,16 @@ class JudgedMessages:
 
     def forget(self) -> None:
         """Release the memory."""
-        self._stream.connection.state.gathered -= self._counted
+        self._stream.connection.state.gather(-self._counted)
         self._counted = 0
 
     def _count(self) -> None:
-        state, held = self._stream.connection.state, self._reader.held
-        state.gathered += held - self._counted
+        held = self._reader.held
+        self._stream.connection.state.gather(held - self._counted)
         self._counted = held
-        if state.gathered > MAX_GATHERED:
-            raise OverLimit(decide_total("body", state.gathered, 0, MAX_GATHERED))
 
     def _go_on(self) -> None:
-        """Look at what is here, until it is used up or takes long."""
+        """Judge the collected bytes, until none are left or a long message needs a task."""
         for _ in range(FRAMES_OF_A_TURN):
             found = self._reader.take()
             if found is None:
@@ -94,7 +92,7 @@ class JudgedMessages:
         self._stream.wait(self._work_apart(found))
 
     async def _work_apart(self, found: ClientMessage | None) -> None:
-        """Judge a long message in slices, then go on in another turn of the loop."""
+        """Judge a long message in slices, then continue in another turn of the loop."""
         stream, said = self._stream, None
         connection = stream.connection
         if found is None:
@@ -143,4 +141,4 @@ class JudgedMessages:
         connection.state.reports.request(
             head.word, connection.name, head.path, said.decision.reason, said.why
         )
-        stream.close_relay(f"keyhole: {said.why}")
+        stream.close_relay(close_reason(said.why))

@@ -1,4 +1,4 @@
-"""Hands the response to a judged request to the reader that its judge has set."""
+"""Passes the response to a judged request through the reader that the judge has set."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class JudgedResponseReader:
-    """A `ResponseReader` (`git/responses.py`) made of an `AnswerRewriter`, and the rewriter of the
-    body. `noted` is called whenever the reader may have found something."""
+    """Adapts an `AnswerRewriter` to a `ResponseReader` (`git/responses.py`) and to the rewriter of
+    its body. `noted` is called whenever the reader may have found something."""
 
     __slots__ = ("_noted", "_reader", "whole")
 

@@ -1,4 +1,4 @@
-"""Judges a request, from its head to the moment when it can be sent, in numbered steps.
+"""Judges a request in numbered steps, from its parsed head until it can be sent.
 
 Called by `http1.py` and `http2.py` when a head was read, and again when the policy has changed.
 `authorize.py` decides by policy; nothing here talks to an origin.
@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from keyhole.gateway.budgets import tally_for
 from keyhole.gateway.http.admission import check_rates, enter, hold_place, join_meter
 from keyhole.gateway.http.collecting import Collecting, choose_body
-from keyhole.gateway.http.refusing import refuse, refuse_for_now, refuse_large, refuse_unfit
+from keyhole.gateway.http.refusing import (
+    refuse,
+    refuse_for_now,
+    refuse_judged,
+    refuse_large,
+    refuse_unfit,
+)
 from keyhole.gateway.http.states import Stage
 from keyhole.gateway.http.websocket import FrameCanary
 from keyhole.gateway.session import DECOY_RULE
@@ -49,7 +55,7 @@ def judge_request(stream: Stream) -> None:
     if limited is not None:
         refuse_for_now(stream, *limited)
         return
-    # Attack: fill the disk that the log is on, and go on without a trace on open connections (I8).
+    # Attack: fill the disk with the log, and then use open connections without a trace (I8).
     if not connection.state.session.admitting():
         refuse(stream, Decision(), reason=Reason.NOT_ADMITTING)
         return
@@ -62,10 +68,10 @@ def judge_request(stream: Stream) -> None:
         if subject is None:
             refuse(stream, decision)
             return
-        # Nothing is read any more of a request that waits, and nothing of it was sent.
+        # Nothing more is read of a waiting request, and nothing of it was sent.
         known = _earlier_answer(stream, subject)
         if known is None:
-            # It has its place while it waits: answers cannot admit more than the limit (I9).
+            # A waiting request counts against the limit, so that answers cannot exceed it (I9).
             hold_place(stream)
             stream.move(_ASK)
             stream.wait(_ask(stream, subject))
@@ -78,8 +84,8 @@ def judge_request(stream: Stream) -> None:
 
 
 def _admit(stream: Stream, decision: RequestDecision, *, may_spend: bool = False) -> None:
-    """Go on with a request that is allowed by a rule or by a person. `may_spend` says that the
-    person lets it go on after the share of a budget."""
+    """Continue with a request that a rule or a person allows. `may_spend`: the person allows to
+    spend more than the share of a budget at which they are asked."""
     authorizer, head = stream.host.authorizer, stream.head
     if not may_spend and _asks_to_spend(stream, decision):
         return
@@ -103,8 +109,8 @@ def _admit(stream: Stream, decision: RequestDecision, *, may_spend: bool = False
 
 
 def _asks_to_spend(stream: Stream, decision: RequestDecision) -> bool:
-    """Hold or refuse a request after the share of a budget from which on a person is asked; False:
-    it may go on."""
+    """Hold or refuse a request if the share of a budget is spent at which a person is asked. False:
+    the request may continue."""
     state, service = stream.connection.state, decision.service or ""
     meter, asking = state.meters.get(service), state.asking
     line = meter.soft_line() if meter is not None else None
@@ -128,7 +134,7 @@ def _asks_to_spend(stream: Stream, decision: RequestDecision) -> bool:
 
 
 def _subject(stream: Stream, decision: RequestDecision) -> AskSubject | None:
-    """The question about a request that no rule names; None: nobody is asked about it."""
+    """The question about a request that no rule names; None: no question is allowed about it."""
     connection, head = stream.connection, stream.head
     asking = connection.state.asking
     if asking is None or head.word not in WORDS:
@@ -149,7 +155,7 @@ def _answered(said: Decision, subject: AskSubject) -> RequestDecision:
 
 
 async def _ask(stream: Stream, subject: AskSubject, before: RequestDecision | None = None) -> None:
-    """`before` is the decision on the request itself, where a budget is asked about."""
+    """`before` is the decision on the request itself, if the question is about a budget."""
     connection = stream.connection
     asking = connection.state.asking
     if asking is None:
@@ -162,8 +168,9 @@ async def _ask(stream: Stream, subject: AskSubject, before: RequestDecision | No
 def _go_on_answered(
     stream: Stream, said: RequestDecision, subject: AskSubject, before: RequestDecision | None
 ) -> None:
-    """The policy may have changed meanwhile: the head is read and judged anew, and the answer is
-    for what no rule of the same service names, or for its budget."""
+    """Continue after a person's answer. The policy may have changed meanwhile, so the head is read
+    and judged again. The answer counts only if still no rule of the same service names the request,
+    or for the service's budget."""
     host = stream.connection.host
     if host is not stream.host:
         stream.host = host
@@ -199,13 +206,16 @@ def _authorize(stream: Stream, decision: RequestDecision) -> None:
         stream.move(_TOKEN)
         stream.wait(_fetch_token(stream, request, decision))
         return
+    if request.by_head is not None and not request.by_head.allowed:
+        refuse_judged(stream, request.by_head, read=stream.head.length == 0)
+        return
     if authorizer.mints:
         aging = authorizer.aging_token(request.service)
         if aging is not None:
             aging.renew(connection.shared.upstream, stream.host.interception.trust)
     credential = request.credential
     signs = credential is not None and credential.signer is not None
-    if request.operation is None and request.judging is None and not signs:
+    if request.operation is None and request.unjudged is None and not signs:
         stream.send(request)
     else:
         _look_at_body(stream, request)
@@ -226,7 +236,7 @@ async def _fetch_token(stream: Stream, minting: Minting, decision: RequestDecisi
 def _go_on_with_token(stream: Stream, decision: RequestDecision, failed: str) -> None:
     host = stream.connection.host
     if host is not stream.host:
-        # The policy has changed meanwhile: the head is read and judged anew.
+        # The policy has changed meanwhile: the head is read and judged again.
         stream.host = host
         stream.head = host.authorizer.reader.parse(stream.head.raw)
         stream.move(_JUDGE)
@@ -242,7 +252,7 @@ def _refuse_without_token(stream: Stream, decision: RequestDecision, why: str) -
 
 
 def _look_at_body(stream: Stream, request: AuthorizedRequest) -> None:
-    """Send a request of git's, a signed one or a judged one, or collect its body first."""
+    """Send a git request, a signed one or a judged one, or collect its body first."""
     head, operation, host = stream.head, request.operation, stream.host
     body = choose_body(request, stream.connection.state, host)
     judge = host.interception.judge
@@ -265,7 +275,7 @@ def _look_at_body(stream: Stream, request: AuthorizedRequest) -> None:
 
 
 def judge_again(stream: Stream, host: InspectedHost) -> None:
-    """Judge a request under way by the new policy: it goes on only with the same service and
+    """Judge an open request by the new policy: it continues only with the same service and
     destination."""
     response, collecting = stream.response, stream.collecting
     if response is not None:

@@ -1,7 +1,7 @@
-"""Refuses a request: records it, tells the user, and answers in the client's own form.
+"""Refuses a request: records it, tells the user, and answers in the form that the client reads.
 
-Called by `http1.py`, `http2.py`, `judging.py`, `collecting.py` and `stream.py`. What the client and
-the user read is made in `gateway/refusal_messages.py`.
+Called by `http1.py`, `http2.py`, `judging.py`, `collecting.py` and `stream.py`.
+`gateway/refusal_messages.py` writes the texts for the client and the user.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def refuse(
 
 
 def refuse_for_now(stream: Stream, decision: Decision, wait: float) -> None:
-    """Refuse because of a limit. `wait` is the seconds to retry after; 0: the limit is used up for
-    good."""
+    """Refuse because of a limit. `wait` is the number of seconds after which the client may retry;
+    0: never."""
     if wait:
         refuse(stream, decision, retry_after=1 + int(wait))
         return
@@ -61,15 +61,16 @@ def refuse_large(stream: Stream, decision: Decision) -> None:
         refuse(stream, decision, reason=Reason.BODY_TOO_LARGE)
 
 
-def refuse_judged(stream: Stream, said: BodyJudgement) -> None:
-    """Refuse a request because of its body, which was read whole: the connection goes on."""
+def refuse_judged(stream: Stream, said: BodyJudgement, *, read: bool = True) -> None:
+    """Refuse a request because of its body, or another finding of the judge. If the body was
+    completely `read`, the connection stays open."""
     connection, head, decision = stream.connection, stream.head, said.decision
     record_judged(stream, said)
     form = stream.host.authorizer.form(head)
     stream.end()
     report_judged(stream, said)
     reply = refusal_messages.http_reply(decision.reason, decision.rule, said.why, form=form)
-    connection.reply(stream, reply, close=head.websocket)
+    connection.reply(stream, reply, close=head.websocket or not read)
 
 
 def report_judged(stream: Stream, said: BodyJudgement) -> None:

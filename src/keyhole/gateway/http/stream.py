@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from keyhole.gateway.http.outbound import OutboundRequest
     from keyhole.gateway.http.websocket import FrameCanary
     from keyhole.gateway.requests import AuthorizedRequest
-    from keyhole.gateway.upstream.origin import Origin, OriginSide
+    from keyhole.gateway.upstream.origin import AnyOriginConnection, Origin
     from keyhole.http.field import Field
     from keyhole.http.request import RequestHead
     from keyhole.http.response import Reply
@@ -100,7 +100,7 @@ class Stream(Struct, eq=False):
     messages: JudgedMessages | None = None
     """Judges the messages of a WebSocket."""
     response: Response | None = None
-    origin: OriginSide | None = None
+    origin: AnyOriginConnection | None = None
     uploaded: int = 0
     """Bytes of the body, or of the WebSocket, that were sent."""
     _first: bytes = b""
@@ -187,7 +187,7 @@ class Stream(Struct, eq=False):
             if reader is not None:
                 outbound.ranges = False
                 outbound.reader = JudgedResponseReader(reader, partial(record_notes, self, judge))
-            if request.head.websocket:
+            if request.head.websocket and request.unjudged is not None:
                 self.messages = JudgedMessages(self, request, request.judging)
         self._events = outbound.events
         if self._spool is not None:
@@ -230,7 +230,7 @@ class Stream(Struct, eq=False):
         with connection.resuming(self):
             self._attach(origin, response)
 
-    async def _reach(self, outbound: OutboundRequest, place: Origin) -> OriginSide:
+    async def _reach(self, outbound: OutboundRequest, place: Origin) -> AnyOriginConnection:
         """Raises UpstreamFailed."""
         pool, name, websocket = self.host.pool, outbound.pool, outbound.head.websocket
         for _ in range(MAX_WAITS if not websocket else 0):
@@ -245,7 +245,7 @@ class Stream(Struct, eq=False):
             reached = await self.connection.client.dial(self.host, place, http1=websocket)
         return pool.share(name, reached, offered=not websocket)
 
-    def _attach(self, origin: OriginSide, response: Response) -> None:
+    def _attach(self, origin: AnyOriginConnection, response: Response) -> None:
         """Send the request's head, and the part of its body that is here. Raises OverLimit."""
         head = response.outbound.head
         self.move(_EXCHANGE)
@@ -360,7 +360,7 @@ class Stream(Struct, eq=False):
         if self.origin is not None and data:
             self._pass_on(self.origin, data)
 
-    def _pass_on(self, origin: OriginSide, data: bytes | memoryview) -> None:
+    def _pass_on(self, origin: AnyOriginConnection, data: bytes | memoryview) -> None:
         if self.uploaded == self.head.length and self.connection.may_have_trailers(self):
             origin.expect_trailers()
         if self._kept is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.turn import Turn
     from keyhole.gateway.upstream.http2 import Http2Origin
-    from keyhole.gateway.upstream.origin import OriginConnection, OriginSide
+    from keyhole.gateway.upstream.origin import AnyOriginConnection, OriginConnection
     from keyhole.gateway.upstream.pool import OriginPool
     from keyhole.http.field import Field
     from keyhole.http.request import OutboundHead
@@ -109,12 +109,14 @@ class Inquiry:
 
     __slots__ = ("_done", "_error", "_origin", "_pieces", "_wake", "reusable", "stale")
 
-    def __init__(self, origin: OriginSide, head: OutboundHead, body: bytes, turn: Turn) -> None:
+    def __init__(
+        self, origin: AnyOriginConnection, head: OutboundHead, body: bytes, turn: Turn
+    ) -> None:
         self.reusable: OriginConnection | None = None
         """The connection, once the response is whole and it can serve again."""
         self.stale = False
         """A kept connection was closed before a byte of the response came."""
-        self._origin: OriginSide | None = origin
+        self._origin: AnyOriginConnection | None = origin
         self._pieces: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._done = False

@@ -22,7 +22,7 @@ from keyhole.system.https import HttpsRequest, exchange
 if TYPE_CHECKING:
     import ssl
 
-    from keyhole.inject.service_account import Account, TokenRequest
+    from keyhole.inject.service_account import GoogleAccount, TokenRequest
     from keyhole.policy.policy import ServiceHost
     from keyhole.policy.rulebook import Rulebook
     from keyhole.system.dialler import Dialler
@@ -44,7 +44,7 @@ class Minting:
     """The tokens of one account for one host of a service."""
 
     def __init__(
-        self, account: Account, host: ServiceHost, placeholder: str, book: Rulebook
+        self, account: GoogleAccount, host: ServiceHost, placeholder: str, book: Rulebook
     ) -> None:
         self._account = account
         self._host = host

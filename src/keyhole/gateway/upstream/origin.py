@@ -265,5 +265,5 @@ class OriginConnection:
             self.user.origin_caught_up()
 
 
-OriginSide = OriginConnection | OriginStream
+AnyOriginConnection = OriginConnection | OriginStream
 """The upstream connection of a request, or its stream on a shared one."""

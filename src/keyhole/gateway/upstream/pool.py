@@ -16,7 +16,7 @@ from keyhole.gateway.upstream.http2 import Http2Origin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keyhole.gateway.upstream.origin import OriginConnection, OriginSide
+    from keyhole.gateway.upstream.origin import AnyOriginConnection, OriginConnection
 
 MAX_IDLE_ORIGINS = 256
 """Connections kept for the next request, per service of a host: as many as a session may have open
@@ -66,7 +66,7 @@ class OriginPool:
 
     def share(
         self, name: str, reached: OriginConnection | Http2Origin, *, offered: bool = True
-    ) -> OriginSide:
+    ) -> AnyOriginConnection:
         """The connection that was dialled, or a stream of it if it is shared. HTTP/2 was
         `offered`."""
         if not isinstance(reached, Http2Origin):
@@ -79,14 +79,14 @@ class OriginPool:
         shared.append(reached)
         return reached.open_stream()
 
-    def take_shared(self, name: str) -> OriginSide | None:
+    def take_shared(self, name: str) -> AnyOriginConnection | None:
         """A stream of a connection of HTTP/2."""
         for connection in self._shared.get(name, ()):
             if connection.alive():
                 return connection.open_stream()
         return None
 
-    def take(self, name: str, *, http1: bool = False) -> OriginSide | None:
+    def take(self, name: str, *, http1: bool = False) -> AnyOriginConnection | None:
         """A stream of a shared connection, or a kept connection, the last one used first. With
         `http1`, a connection of HTTP/1.1 alone."""
         if self._shared and not http1:

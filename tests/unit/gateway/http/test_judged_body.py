@@ -306,3 +306,146 @@ def test_another_judge_ends_the_websocket(judges: list[Words]) -> None:
     same.change(service("own", "ok.example", allow="GET,WEBSOCKET /**"))
     same.client.says(masked(said("send")))
     assert same.origin.heard() == masked(said("send"))
+
+
+# ── by the head alone ─────────────────────────────────────────────────────────────────────────────
+
+QUEUES = (
+    '[services.own]\nuse = "queues"\nhosts = ["ok.example"]\nsecret = "file:/nowhere"\n'
+    'operations = ["ListQueues", "Describe*"]\nallow_also = ["WEBSOCKET /store/**"]\n'
+)
+FORM = "Content-Type: application/x-www-form-urlencoded; charset=utf-8"
+LIST = b"Action=ListQueues&Version=1"
+DELETE = b"Action=DeleteQueue&Version=1"
+
+
+def why(one: Conversation, method: str = "POST") -> tuple[int, str, str]:
+    answer = one.answer(method)
+    told = json.loads(answer.body)
+    return answer.status, told["reason"], told["why"]
+
+
+def test_a_form_is_read_before_it_is_sent() -> None:
+    """I3, with the control: an open operation is sent as it was read."""
+    one = Conversation(QUEUES)
+    assert one.asks(post("/", LIST, FORM)).endswith(b"\r\n\r\n" + LIST)
+    assert one.told(ok(b"fine")).status == 200
+    assert one.asks(post("/", DELETE, FORM)) == b""
+    status, reason, told = why(one)
+    assert (status, reason) == (403, "operation-closed")
+    assert told == (
+        "it asks for DeleteQueue, which services.own leaves closed; "
+        'operations = ["DeleteQueue"] opens it'
+    )
+    assert one.audit[-1].rule == "catalogue.queues.DeleteQueue"
+    assert dict(one.audit[-1].details)["why"] == told
+    assert one.asks(post("/", LIST, FORM)) != b""  # the connection goes on
+
+
+def test_a_form_in_chunks_or_that_waits_for_a_word_is_read_as_well() -> None:
+    """I3: however it comes."""
+    for body, sent in ((LIST, True), (DELETE, False)):
+        one = Conversation(QUEUES)
+        pieces = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in (body[:5], body[5:]))
+        heard = one.asks(
+            head("POST", "/", FORM, "Transfer-Encoding: chunked") + pieces + b"0\r\n\r\n"
+        )
+        assert bool(heard) is sent
+        one = Conversation(QUEUES)
+        length = f"Content-Length: {len(body)}"
+        assert one.asks(head("POST", "/", FORM, length, "Expect: 100-continue")) == b""
+        assert one.client.heard().startswith(b"HTTP/1.1 100 ")
+        assert bool(one.asks(body)) is sent
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [FORM, "Content-Encoding: gzip"],
+        ["Content-Type: multipart/form-data; boundary=x"],
+        ["Content-Type: text/plain"],
+        [],
+        [FORM, "X-Amz-Target: AmazonSQS.ListQueues"],
+        [FORM, "X_Amz_Target: AmazonSQS.ListQueues"],
+        [FORM, "X-Amz-Target: a.ListQueues", "X-Amz-Target: a.DeleteQueue"],
+    ],
+    ids=["encoded", "parts", "another type", "no type", "two names", "underscores", "thrice"],
+)
+def test_a_body_that_may_name_another_operation_is_refused(lines: list[str]) -> None:
+    one = Conversation(QUEUES)
+    assert one.asks(post("/", LIST, *lines)) == b""
+    assert why(one)[1] in ("operation-unclear", "body-unjudged")
+
+
+def test_an_upload_is_judged_by_its_head_and_passes_as_it_comes() -> None:
+    """A body that decides nothing is not collected: its first bytes are sent before its last have
+    come."""
+    one = Conversation(QUEUES)
+    length = "Content-Length: 3000000"
+    heard = one.asks(head("PUT", "/store/x?uploadId=1", length) + b"first")
+    assert heard.endswith(b"\r\n\r\nfirst")
+    assert one.connection.state.gathered == 0
+    assert one.asks(b"second") == b"second"
+
+
+@pytest.mark.parametrize(
+    ("target", "line", "word"),
+    [
+        ("/store/x", "X-Amz-Copy-Source: other/secret", "copy"),
+        ("/store/x", "x_amz_copy_source: other/secret", "copy"),
+        ("/store/x?acl", "X-Other: 1", "acl"),
+        ("/store/x?uploadId=1&a%63l", "X-Other: 1", "acl"),
+    ],
+)
+def test_an_upload_that_is_something_else_is_refused_before_its_body_comes(
+    target: str, line: str, word: str
+) -> None:
+    """I3; control: the test above. Its body is not read, so the connection ends."""
+    one = Conversation(QUEUES)
+    assert one.asks(head("PUT", target, line, "Content-Length: 3000000")) == b""
+    status, reason, told = why(one, "PUT")
+    assert (status, reason) == (403, "operation-closed")
+    assert f"it asks for {word} (" in told
+    assert one.client.ended
+    assert one.lines  # the person is told, too
+
+
+def test_a_refused_request_without_a_body_leaves_the_connection_open() -> None:
+    one = Conversation(QUEUES)
+    assert one.asks(get("/store/x?acl")) == b""
+    assert why(one, "GET")[1] == "operation-closed"
+    assert one.asks(get("/store/x")) != b""
+
+
+def test_a_websocket_that_is_judged_by_its_head_passes_its_messages() -> None:
+    """Its messages are no operations. Control: with a mark, it is refused."""
+    one = Conversation(QUEUES)
+    one.client.says(get("/store/x", *OFFER))
+    assert one.told(right()).status == 101
+    assert one.asks(masked(b"hello")).endswith(masked(b"hello"))
+    other = Conversation(QUEUES)
+    assert other.asks(get("/store/x?acl", *OFFER)) == b""
+    assert why(other, "GET")[1] == "operation-closed"
+
+
+def test_an_upload_under_way_is_cut_when_the_policy_of_its_service_changes() -> None:
+    one = Conversation(QUEUES)
+    one.asks(head("PUT", "/store/x", "X-Amz-Meta-A: 1", "Content-Length: 3000000") + b"first")
+    one.change(QUEUES.replace('"Describe*"', '"copy"'))
+    assert one.reasons == ["policy-changed"]
+
+
+def test_a_form_that_is_being_collected_is_judged_by_the_new_policy() -> None:
+    for new, sent in (('"DeleteQueue"', True), ('"Get*"', False)):
+        one = Conversation(QUEUES)
+        one.asks(post("/", DELETE, FORM)[:-5])
+        one.change(QUEUES.replace('"Describe*"', new))
+        assert bool(one.asks(DELETE[-5:])) is sent
+
+
+def test_a_form_in_the_clients_hands_is_refused_when_the_new_policy_closes_its_mark() -> None:
+    opened = QUEUES.replace('"Describe*"', '"DeleteQueue"')
+    one = Conversation(opened)
+    one.asks(post("/?Action=DeleteQueue", b"Version=1", FORM)[:-5])
+    one.change(QUEUES)
+    assert one.reasons == ["policy-changed"]
