@@ -2,7 +2,8 @@
 
 Made by `app` when a session starts; the gateway calls `leaf` for a name that was judged to be a
 service's. Private keys live in this process's memory and nowhere else: `pem` is the certificate
-alone, and no method returns a key. This module does not decide which name is intercepted.
+alone, and no method returns a key. (`kept_authority.py` is the exception, for sandboxes that
+outlive a gateway.) This module does not decide which name is intercepted.
 
 The shape is the one that every client tried accepts, Python 3.13's strict checks among them (RFC
 5280): a CA with key usage and subject key identifier, leaves with an authority key identifier.
@@ -101,27 +102,7 @@ class Authority:
 
         The lifetime must cover the session's: no certificate is valid after it.
         """
-        if not _SESSION_NAME.fullmatch(name):
-            raise ValueError("a session's name is at most 40 letters, digits and hyphens")
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = _subject(f"Keyhole session {name}")
-        born = now()
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(born - BACKDATED)
-            .not_valid_after(born + lifetime)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(certificates=True), critical=True)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-            )
-            .sign(key, hashes.SHA256())
-        )
-        return cls(key, certificate, now)
+        return cls(*make_root(name, lifetime, now()), now)
 
     @property
     def hashed_name(self) -> str:
@@ -176,6 +157,30 @@ class Authority:
         # A leaf that ends with its authority is the last one: minting again would gain nothing.
         final = last == self._certificate.not_valid_after_utc
         return _Leaf(context, datetime.max.replace(tzinfo=UTC) if final else last - RENEWED_BEFORE)
+
+
+def make_root(
+    name: str, lifetime: timedelta, born: datetime
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A new key, and its own certificate as the CA of the session of that name."""
+    if not _SESSION_NAME.fullmatch(name):
+        raise ValueError("a session's name is at most 40 letters, digits and hyphens")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _subject(f"Keyhole session {name}")
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(born - BACKDATED)
+        .not_valid_after(born + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return key, certificate
 
 
 def _server_context(

@@ -24,7 +24,8 @@ from keyhole.certs.authority import load_chain
 from keyhole.model.errors import Malformed
 
 LIFETIME = timedelta(hours=1)
-"""How long a session's certificate is valid; the door renews it after half of that."""
+"""How long a session's certificate is valid, unless `keyhole up` says a shorter time; the door
+renews it after half of that."""
 
 GATEWAY_LIFETIME = timedelta(days=3650)
 """Of the gateway's own certificate: it is known by its fingerprint, and gone with the gateway."""
@@ -51,6 +52,7 @@ class RemoteAuthority:
     """Signs for remote doors."""
 
     def __init__(self) -> None:
+        self.lifetime = LIFETIME
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("Keyhole")
         self._own = self._sign(self._name, self._key.public_key(), GATEWAY_LIFETIME, ca=True)
@@ -79,7 +81,7 @@ class RemoteAuthority:
         """A certificate for a session, of a door's public key. Raises Malformed."""
         key = _read_public(public_key)
         usage = ExtendedKeyUsageOID.CLIENT_AUTH
-        made = self._sign(_name(session), key, LIFETIME, usage=usage, now=now)
+        made = self._sign(_name(session), key, self.lifetime, usage=usage, now=now)
         return IssuedCertificate(_pem(made), made.serial_number, made.not_valid_after_utc)
 
     def _sign(
@@ -147,6 +149,13 @@ class DoorKey:
         if certificate is not None:
             load_chain(context, certificate.encode() + _private(self._key))
         return context
+
+
+def lifetime_of(certificate: str) -> timedelta:
+    """How long a session's certificate was made for, whatever this machine's clock says. Raises
+    ValueError."""
+    found = x509.load_pem_x509_certificate(certificate.encode())
+    return found.not_valid_after_utc - found.not_valid_before_utc - BACKDATED
 
 
 def fingerprint_of(der: bytes) -> bytes:

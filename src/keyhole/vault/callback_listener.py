@@ -1,9 +1,9 @@
-"""Waits on loopback for the browser to come back from a login (RFC 8252 §7.3).
+"""Waits on loopback for the browser's redirect at the end of a login (RFC 8252 §7.3).
 
 Used by `login_flow.py`, once for each login. Attacks: another user of this host connects first, or
-sends a code of an account of their own; a page of the browser tries ports. So only this user's
-processes are listened to, by the kernel's word; a return without this login's `state` is answered
-and forgotten, and does not end the wait; the first one that has it ends it, and the port closes.
+sends a code of their own account; a web page tries ports. So the listener asks the kernel, and
+accepts only this user's processes. It answers a redirect without this login's `state`, and keeps
+waiting; the first one that has it ends the wait, and the port closes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_HEAD = 16 * 1024
 """Bytes of a request: a browser sends about 2,000, and a code may have a thousand."""
 
 MAX_CONNECTIONS = 16
-"""Connections at once: browsers open some ahead."""
+"""Connections at a time: browsers open some in advance."""
 
 HEAD_SECONDS = 10.0
 """Seconds for a whole request."""
@@ -50,6 +50,9 @@ class CallbackListener:
         """`name` is loopback's name in the redirect. Raises Refused if the port is in use."""
         self._path = path
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # Connections of a login a moment ago would block a fixed port for a minute. Two listeners
+        # still exclude each other.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((ADDRESS, port))
             self._socket.listen(MAX_CONNECTIONS)
@@ -81,7 +84,7 @@ class CallbackListener:
         self._socket.close()
 
     async def wait(self, read: Callable[[str], Returned]) -> Returned:
-        """The first return that is this login's. The caller bounds the time."""
+        """Wait for the first redirect that belongs to this login. The caller sets a time limit."""
         found: asyncio.Future[Returned] = asyncio.get_running_loop().create_future()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +114,7 @@ class CallbackListener:
     ) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         query = self._query(head)
-        # One login, one return: a second one with the same state is as foreign as any.
+        # Each login accepts one redirect; a second one with the same state is treated as foreign.
         back = read(query) if query is not None and not found.done() else None
         if back is None or not back.ours:
             status, text = "404 Not Found", _FOREIGN
@@ -131,14 +134,14 @@ class CallbackListener:
             return None
         hosts = [row[5:].strip() for row in rows if row.lower().startswith("host:")]
         path, mark, query = words[1].partition("?")
-        # Another name for loopback in Host is a page that had its name resolve to here.
+        # Attack: DNS rebinding. A web page whose name resolves to loopback sends that name in Host.
         if path != self._path or not mark or hosts != [self._authority]:
             return None
         return query
 
     def _is_own(self, writer: asyncio.StreamWriter) -> bool:
-        """Whether a process of this user has connected. With a kernel that never says, `state`
-        alone protects."""
+        """Whether a process of this user has connected. If the kernel cannot tell, only `state`
+        protects."""
         peer = writer.get_extra_info("peername")
         return not self._tells_peers or tcp_peer_user(self.port, peer[1]) == os.geteuid()
 

@@ -12,6 +12,8 @@ import math
 import re
 from typing import TypeAlias
 
+from keyhole.model.errors import Unparsable
+from keyhole.model.https_url import HttpsUrl
 from keyhole.vault.secret_lifetime import MAX_LIFE
 
 Document: TypeAlias = dict[str, object]
@@ -53,6 +55,16 @@ def table(value: object) -> Document:
 def token(value: object) -> str:
     """A token without characters that could end a header or a line; else an empty text."""
     return value if isinstance(value, str) and _TOKEN.fullmatch(value) else ""
+
+
+def https_url(value: object) -> HttpsUrl | None:
+    """An https address in its usual form, or None."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return HttpsUrl.parse(value)
+    except Unparsable:
+        return None
 
 
 def moment(value: object, unit: float = 1.0) -> float | None:

@@ -1,9 +1,9 @@
 """The steps of a login: who issues tokens, which client asks, what the person agrees to.
 
-Called by `keyhole login` for one service, in a loop of its own. Every request goes through the
-dialler that judges addresses, under the policy that the person accepted (I4); a link is opened by
-the person's browser, which is their own affair. What another server says is never shown but as a
-host name or a scope, and no redirect is followed.
+Called by `keyhole login` for one service, in its own event loop. Every request goes through the
+dialler, which judges addresses by the policy that the person accepted (I4); only the person's own
+browser opens links. Of a server's text, only host names and scopes are shown. No redirect is
+followed.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ if TYPE_CHECKING:
     from keyhole.vault.token_endpoint import EndpointAnswer
 
 LOGIN_SECONDS = 600.0
-"""Seconds that a browser's return is waited for."""
+"""Seconds to wait for the browser's redirect."""
 
 PATIENCE = 20.0
 """Seconds for each answer of a server during a login."""
 
 MAX_ISSUERS = 4
-"""Issuers of a service that are tried."""
+"""Issuers of a service that are tried at most."""
 
 SLOWER = 5.0
 """Seconds by which `slow_down` lengthens the interval (RFC 8628 §3.5)."""
 
 _JSON = "application/json"
 _ENDPOINTS = ("", "/mcp", "/sse")
-"""Paths at which MCP servers are, tried where the policy names no URL."""
+"""Usual paths of MCP servers, tried if the policy names no URL."""
 
 
 class LoginWish(Struct, frozen=True):
@@ -98,23 +98,24 @@ class LoginWish(Struct, frozen=True):
 
 
 class LoginScreen(Protocol):
-    """What the person sees, and may type."""
+    """The person's terminal: shows the steps, and reads what they type."""
 
     def show_issuer(self, issuer: str, wanted: WantedGrant) -> None:
-        """Who will ask them, and for what."""
+        """Show which issuer will ask the person, and for which scopes."""
 
     def show_link(self, link: str) -> None:
-        """The link for their browser."""
+        """Show the link for the person's browser."""
 
     def show_code(self, code: DeviceCode) -> None:
-        """The code to type on any device."""
+        """Show the code to type on any device."""
 
     def typed(self) -> Awaitable[str] | None:
-        """The address that a browser elsewhere ended at, if they paste it; None: nobody types."""
+        """The address to which a browser on another machine was redirected, if the person pastes
+        it; None: there is no terminal."""
 
 
 class Discovered(Struct, frozen=True):
-    """Who issues tokens for a service, and for what."""
+    """The issuer of a service's tokens, and the scopes."""
 
     server: AuthorizationServer
     wanted: WantedGrant
@@ -197,7 +198,7 @@ class LoginFlow(Struct, frozen=True):
         if resource is not None:
             issuers, identifier = resource.issuers[:MAX_ISSUERS], resource.url.text
         else:
-            # Without a description, the service's own host issues its tokens (as MCP did at first).
+            # Without metadata, the service's own host issues its tokens (the first version of MCP).
             issuers = (wish.issuer or wish.url.beside("/"),)
             identifier = wish.url.identity
         described = resource.scopes if resource else ()
@@ -251,8 +252,8 @@ class LoginFlow(Struct, frozen=True):
         )
 
     async def _fetch(self, place: HttpsUrl) -> Document | None:
-        """A description; None if there is none here. Raises Refused if the host cannot be
-        asked."""
+        """Fetch a metadata document; None if there is none at this URL. Raises Refused if the host
+        cannot be reached."""
         request = HttpsRequest(place.authority, place.target, method="GET")
         answer = await ask_endpoint(place, request, self._reach())
         if not answer.status:
@@ -295,11 +296,11 @@ class LoginFlow(Struct, frozen=True):
         return new_document(facts, found.server, client, tokens, time.time())
 
     def _reach(self) -> EndpointAccess:
-        """How servers that the service names are reached.
+        """How to reach servers that the service names.
 
-        Attack: a service of the public network names an endpoint of the private one, which this
-        policy opens for another service. So exceptions of the policy count only where the service
-        itself, or an issuer that the policy names, is one of them (I4).
+        Attack: a public service names an endpoint in the private network, which the policy opens
+        for another service. So the policy's exceptions for private addresses apply only if the
+        service itself, or an issuer that the policy names, has a private address (I4).
         """
         book = self.reach.book()
         named = (self.wish.url, *((self.wish.issuer,) if self.wish.issuer else ()))
@@ -313,8 +314,7 @@ class LoginFlow(Struct, frozen=True):
 async def log_in_to_client(
     login: BrowserLogin, reach: EndpointAccess, listener: CallbackListener, screen: LoginScreen
 ) -> Document:
-    """Log in as a client that everybody knows would. Returns the server's answer; raises
-    Refused."""
+    """Log in as a well-known client does. Returns the server's answer; raises Refused."""
     wanted, pledge = WantedGrant("", login.scopes), Pledge.make()
     screen.show_issuer(login.authorization.origin, wanted)
     link = authorization_link(
@@ -339,7 +339,7 @@ async def await_return(
     read: Callable[[str], Returned],
     typed: Awaitable[str] | None,
 ) -> Returned:
-    """The browser's return, or the address that the person pastes. Raises Refused."""
+    """Wait for the browser's redirect, or the address that the person pastes. Raises Refused."""
     waits = [asyncio.ensure_future(listener.wait(read))]
     if typed is not None:
         waits.append(asyncio.ensure_future(_pasted(typed, read)))
@@ -369,7 +369,7 @@ async def _pasted(typed: Awaitable[str], read: Callable[[str], Returned]) -> Ret
 
 
 def _granted(answer: EndpointAnswer, host: str, what: str = "give a token") -> Document:
-    """The document of a good answer. Raises Refused, with nothing of a bad one."""
+    """The document of a successful answer. Otherwise raises Refused, without text of the answer."""
     if not answer.status:
         raise Refused(answer.why)
     if answer.status not in (200, 201) or answer.document is None:

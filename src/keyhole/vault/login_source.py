@@ -143,6 +143,7 @@ class LoginSource:
 
     def _read(self, ref: SecretRef, provider: LoginProvider, file: LoginFile) -> SecretReading:
         held, why = _load(provider, file), ""
+        before = held
         hosts = self._audiences.get(ref, frozenset())
         objection = provider.objection(held.contents.document, hosts)
         if objection:
@@ -152,7 +153,7 @@ class LoginSource:
         if held.left <= 0:
             why = why or f"log in again on this host: {provider.again}"
             raise SecretUnavailable(ref, f"the login has ended; {why}")
-        reading = _reading(held)
+        reading = _reading(held, before)
         if not why:
             return reading
         return replace(reading, warning=f"{visible(str(ref))} was not renewed: {why}")
@@ -247,8 +248,11 @@ def _differ(one: _Held, other: _Held) -> bool:
     return one.tokens.access != other.tokens.access
 
 
-def _reading(held: _Held) -> SecretReading:
+def _reading(held: _Held, before: _Held) -> SecretReading:
+    """The secret, and what belongs to it. A service may still know the tokens that were renewed a
+    moment ago, and they may still be good: they must not come back, either (I7)."""
     tokens, moment = held.tokens, clock.now()
     life = SecretLifetime(moment, moment + held.left) if tokens.expires is not None else None
-    hidden = tuple(Secret(text) for text in (tokens.refresh, *tokens.others) if text)
+    old = (before.tokens.access, before.tokens.refresh) if _differ(held, before) else ()
+    hidden = tuple(Secret(text) for text in (tokens.refresh, *tokens.others, *old) if text)
     return replace(seal_secret(tokens.access.encode("ascii")), life=life, hidden=hidden)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from keyhole.vault.envelope import StoreKey
     from keyhole.vault.store import Store
 
-Ask: TypeAlias = Callable[[bool], Secret | None]
+PassphrasePrompt: TypeAlias = Callable[[bool], Secret | None]
 """Asks a person for the passphrase; True after a wrong one. None: there was no answer."""
 
 MAX_TRIES = 3
 
 
-def unlock(store: Store, ask: Ask | None) -> StoreKey:
+def unlock(store: Store, ask: PassphrasePrompt | None) -> StoreKey:
     """Ask for the passphrase and open the store's key."""
     from keyhole.vault.envelope import open_key  # it brings a cipher library
 
@@ -52,7 +52,7 @@ def unlock(store: Store, ask: Ask | None) -> StoreKey:
 class StoreSource:
     """The store, read for a run."""
 
-    def __init__(self, store: Store, ask: Ask | None) -> None:
+    def __init__(self, store: Store, ask: PassphrasePrompt | None) -> None:
         self._store = store
         self._ask = ask
         self._key: StoreKey | None = None

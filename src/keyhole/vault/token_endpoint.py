@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from keyhole.model.errors import Malformed, UpstreamFailed
 from keyhole.system.dialler import own_dialler
+from keyhole.system.event_loop import run_on_loop
 from keyhole.system.https import HttpsRequest, exchange
 from keyhole.vault.json_document import read_document
 
@@ -92,7 +93,7 @@ def send_request(
         authorization=request.authorization,
         accept=request.accept,
     )
-    return asyncio.run(ask_endpoint(where, sent, reach, limit))
+    return run_on_loop(lambda: ask_endpoint(where, sent, reach, limit))
 
 
 async def ask_endpoint(

@@ -25,7 +25,7 @@ from keyhole.vault.interface import FetchedSecret, SecretUnavailable
 from keyhole.vault.keyrings import Keyrings, KeyringSource
 from keyhole.vault.login_source import LoginSource, RenewalFailures
 from keyhole.vault.store import Store
-from keyhole.vault.store_source import Ask, StoreSource
+from keyhole.vault.store_source import PassphrasePrompt, StoreSource
 from keyhole.vault.variable_source import VariableSource
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class VaultContext(Struct, frozen=True):
     """The lifetime in seconds of each `exec:` reference, where the command does not print one."""
     writable: tuple[Path, ...] = ()
     """Trees that the sandbox can write."""
-    ask: Ask | None = None
+    ask: PassphrasePrompt | None = None
     """Asks for the store's passphrase; None without a terminal."""
     keyrings: Keyrings = field(default_factory=Keyrings)
     reach: EndpointAccess | None = None

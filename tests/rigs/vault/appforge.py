@@ -76,6 +76,9 @@ class AppForge:
         self.server.close()
 
     def _reply(self, asked: Message) -> Iterable[bytes]:
+        sent = asked.headers.get("authorization", "").rpartition(" ")[2]
+        if sent in self.tokens:
+            return self._use(asked, self.tokens[sent])
         if not self._is_app(asked.headers.get("authorization", "")):
             return answer(401, {"message": "A JSON web token could not be decoded"})
         path = asked.target.removeprefix(self.prefix)
@@ -87,6 +90,15 @@ class AppForge:
         if asked.method == "POST" and path == f"/app/installations/{INSTALLATION}/access_tokens":
             return self._mint(json.loads(asked.body))
         return answer(404, {})
+
+    def _use(self, asked: Message, minted: Minted) -> Iterable[bytes]:
+        """A request of somebody with a token: a repository that it is for, and, as a careless
+        service might, every token that was given."""
+        _, _, owner, name, *_ = [*asked.target.split("/"), "", "", ""]
+        if owner != self.owner or name not in minted.repositories:
+            return answer(404, {"message": "Not Found"}, "Connection: close")
+        told = {"full_name": f"{owner}/{name}", "generation": len(self.tokens)}
+        return answer(200, told | {"knows": list(self.tokens)}, "Connection: close")
 
     def _mint(self, wanted: dict[str, Any]) -> Iterable[bytes]:
         names, permissions = wanted["repositories"], wanted["permissions"]

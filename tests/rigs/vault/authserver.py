@@ -1,18 +1,21 @@
 """An authorization server and a service on loopback, which check what the RFCs say they must.
 
 PKCE, redirect, client, `resource`, one-time codes, refresh tokens that rotate and end at a second
-use, device codes, revocation. `bend` changes a description or an answer before it is sent.
+use, device codes, revocation, and a page on which a person agrees. `bend` changes a description or
+an answer before it is sent.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import secrets
 import ssl
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -25,7 +28,6 @@ from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import socket
-    from pathlib import Path
 
 
 SERVICE, ISSUER = "mcp.tracker.example", "auth.tracker.example"
@@ -65,6 +67,9 @@ class AuthServer:
     hosts: tuple[str, ...] = (SERVICE, ISSUER)
     describes: bool = True
     registers: bool = True
+    ledger: Path | None = None
+    """A file in which a real server of MCP finds the tokens: one line of access and refresh token
+    for each that was issued."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,6 +144,11 @@ class AuthServer:
             case "POST /token":
                 status, document = self._token(posted(asked), asked)
                 return self._sent(status, path, document)
+            case "GET /authorize":
+                return self._page(asked)
+            case "POST /consent":
+                back = self.agree(f"{ISSUER_URL}/authorize?{posted(asked)['asked']}")
+                return answer(302, b"", f"Location: {back}", "Connection: close")
             case "POST /device":
                 return self._device(path)
             case "POST /revoke":
@@ -146,6 +156,16 @@ class AuthServer:
                 self.access.discard(posted(asked)["token"])
                 return answer(200, b"")
         return answer(404, {})
+
+    def _page(self, asked: Message) -> Iterable[bytes]:
+        """What a person sees, with a button."""
+        query = html.escape(asked.target.partition("?")[2])
+        page = (
+            '<!doctype html><title>consent</title><form method="post" action="/consent">'
+            f'<input type="hidden" name="asked" value="{query}"><button id="agree">Agree</button>'
+        )
+        kind = "Content-Type: text/html; charset=utf-8"
+        return answer(200, page.encode(), kind, "Connection: close")
 
     def _service(self, asked: Message, path: str) -> Iterable[bytes]:
         if path.startswith("/.well-known/oauth-protected-resource") and self.describes:
@@ -223,6 +243,9 @@ class AuthServer:
         access, refresh = f"at-{secrets.token_urlsafe(24)}", f"rt-{secrets.token_urlsafe(24)}"
         self.access.add(access)
         self.refresh[refresh] = resource
+        if self.ledger is not None:
+            with self.ledger.open("a") as file:
+                file.write(f"{access} {refresh}\n")
         return {
             "access_token": access,
             "refresh_token": refresh,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keyhole.model.secret import SecretRef
 from keyhole.vault.keyrings import Keyrings
-from keyhole.vault.store_source import Ask
+from keyhole.vault.store_source import PassphrasePrompt
 from keyhole.vault.vault import Vault, VaultContext
 
 VALUE = "tok-5f2c9d417ab0-correct-horse"
@@ -33,7 +33,7 @@ class World:
     root: Path
     env: dict[str, str] = field(default_factory=dict)
     writable: tuple[Path, ...] = ()
-    ask: Ask | None = None
+    ask: PassphrasePrompt | None = None
     keyrings: Keyrings = field(default_factory=lambda: Keyrings(lambda: None))
 
     def __post_init__(self) -> None:

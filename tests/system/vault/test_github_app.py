@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 from msgspec.structs import replace
 
 from keyhole.model.secret import Secret
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import trustme
+
     from keyhole.vault.interface import FetchedSecret
 
 REF = ref(f"github-app:{APP}")
@@ -33,11 +34,6 @@ repos = ["acme/widgets", "acme/docs"]
 push = ["agent/*"]
 api = "pull-requests"
 """
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
 
 
 @pytest.fixture

@@ -124,11 +124,6 @@ def replace_ground(ground: Any, **more: Any) -> Any:  # noqa: ANN401 - a frozen 
     return replace(ground, **more)
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 @pytest.fixture
 def host(tmp_path: Path, authority: trustme.CA) -> Iterator[Host]:
     server = TokenServer(authority, reply=lambda _: answer(200, GRANT))

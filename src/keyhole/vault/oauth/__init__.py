@@ -1,3 +1,4 @@
-"""Logins by OAuth that a person makes with `keyhole login`: the messages, without a socket, and
-above them the steps that send them. No library is used: those that exist bring an HTTP client of
-their own, and every request here must go through the one dialler, which judges the address."""
+"""The OAuth messages of `keyhole login`, read and written without a socket.
+
+`vault/login_flow.py` sends them. No OAuth library is used: each comes with its own HTTP client, and
+every request here must go through the one dialler, which judges the address."""

@@ -1,7 +1,7 @@
-"""How a client that everybody knows logs in by a browser: its endpoints and its own id.
+"""How a well-known client logs in with a browser: its endpoints and its client id.
 
-The values stand in `claude_login.py`, `codex_login.py` and `google_login.py`: those that the
-clients' own packages have. Such a server describes itself nowhere, so nothing is discovered.
+`claude_login.py`, `codex_login.py` and `google_login.py` have the values, taken from the clients'
+own packages. These servers publish no metadata, so nothing is discovered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class BrowserLogin(Struct, frozen=True):
     redirect_host: str = "localhost"
     redirect_path: str = "/callback"
     redirect_port: int = 0
-    """The one port that the server accepts; 0: any."""
+    """The only port that the server accepts in the redirect; 0: any."""
     more: tuple[tuple[str, str], ...] = ()
     """Further fields of the link."""
     as_json: bool = False
-    """Whether the code is spent by a JSON document with `state` in it, not by a form."""
+    """Whether the token request is a JSON document with `state` in it, instead of a form."""
     agent: str = "keyhole"

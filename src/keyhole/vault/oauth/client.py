@@ -1,7 +1,7 @@
-"""The client that Keyhole is to an authorization server: configured, or registered (RFC 7591).
+"""Keyhole as a client of an authorization server: configured, or registered (RFC 7591).
 
-Pure. A client of this kind has no secret as a rule (RFC 8252 §8.4); a server that gives one all the
-same gets it back in the way that it says.
+Pure. Such a client usually has no secret (RFC 8252 §8.4). If a server issues one anyway, the client
+sends it back by the method that the server names.
 """
 
 from __future__ import annotations

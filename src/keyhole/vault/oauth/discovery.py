@@ -1,11 +1,11 @@
-"""Who issues tokens for a service, as the service and its authorization server describe it.
+"""Finds out who issues tokens for a service, from the metadata of the service and the issuer.
 
 RFC 9728 (protected resource), RFC 8414 and OpenID Connect Discovery (authorization server). Pure:
-`login_flow.py` fetches what this module names and reads what came. Every document is hostile:
+`login_flow.py` fetches the documents. Every document is hostile:
 
-- a resource that names another origin than its own would have the token of that one sent to it;
-- a document whose issuer is not the one that was asked for is the mix-up attack;
-- an endpoint that is no https URL is not used, and the dialler judges each address (I4).
+- a service that names another origin would receive the token of that origin;
+- a document of another issuer than the one that was asked is the mix-up attack;
+- an endpoint that is not an https URL is not used, and the dialler judges each address (I4).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from keyhole.model.errors import Refused, Unparsable
-from keyhole.model.https_url import HttpsUrl
+from keyhole.model.errors import Refused
 from keyhole.policy.service_login import is_scope
-from keyhole.vault.json_document import token
+from keyhole.vault.json_document import https_url, token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from keyhole.model.https_url import HttpsUrl
     from keyhole.vault.json_document import Document
 
 MAX_ITEMS = 64
-"""Scopes or servers that are read of a document (I9)."""
+"""Scopes or servers that are read from a document (I9)."""
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
@@ -60,37 +60,37 @@ class AuthorizationServer(Struct, frozen=True):
 
 
 class Challenge(Struct, frozen=True):
-    """What a service said when it was asked without a token."""
+    """The answer of a service to a request without a token."""
 
     metadata: HttpsUrl | None = None
     scopes: tuple[str, ...] = ()
 
 
 def read_challenge(values: Sequence[str], asked: HttpsUrl) -> Challenge:
-    """`resource_metadata` and `scope` of WWW-Authenticate (RFC 9728 §5.1, RFC 6750 §3).
+    """Read `resource_metadata` and `scope` of WWW-Authenticate (RFC 9728 §5.1, RFC 6750 §3).
 
-    A document of another origin than the service's own is not read: a service has no reason to have
-    its description elsewhere, and an attacker has (I4).
+    A document at another origin than the service's own is ignored: a service has no reason to keep
+    its metadata elsewhere, and an attacker has (I4).
     """
     for value in values:
         if not value.lower().startswith("bearer"):
             continue
         found = dict(_PARAMETER.findall(value))
-        named = _url(found.get("resource_metadata"))
+        named = https_url(found.get("resource_metadata"))
         near = named if named is not None and named.origin == asked.origin else None
         return Challenge(near, read_scopes(found.get("scope", "").split()))
     return Challenge()
 
 
 def resource_documents(url: HttpsUrl) -> tuple[HttpsUrl, ...]:
-    """Where a service describes itself: for its path, then for the whole host."""
+    """The URLs of a service's metadata: for its path, then for the whole host."""
     path = url.path.rstrip("/")
     own = (url.beside(f"{_RESOURCE}{path}"),) if path else ()
     return (*own, url.beside(_RESOURCE))
 
 
 def server_documents(issuer: HttpsUrl) -> tuple[HttpsUrl, ...]:
-    """Where an issuer describes itself (RFC 8414 §3, and OpenID's two places)."""
+    """The URLs of an issuer's metadata (RFC 8414 §3, and OpenID's two)."""
     path = issuer.path.rstrip("/")
     found = [issuer.beside(f"{_SERVER}{path}"), issuer.beside(f"{_OPENID}{path}")]
     if path:
@@ -101,7 +101,7 @@ def server_documents(issuer: HttpsUrl) -> tuple[HttpsUrl, ...]:
 def read_resource(document: Document, asked: HttpsUrl, *, exact: bool) -> ProtectedResource:
     """Read a service's description. `exact`: the policy names the URL that was asked, and not only
     its host. Raises Refused."""
-    named = _url(document.get("resource"))
+    named = https_url(document.get("resource"))
     # Attack: the description names another service, whose token would then be sent to this one.
     whole = asked if exact or named is None else named
     if named is None or named.origin != asked.origin or not named.covers(whole):
@@ -114,21 +114,21 @@ def read_resource(document: Document, asked: HttpsUrl, *, exact: bool) -> Protec
 
 def read_server(document: Document, issuer: HttpsUrl) -> AuthorizationServer:
     """Read an issuer's description. Raises Refused."""
-    named = _url(document.get("issuer"))
+    named = https_url(document.get("issuer"))
     # RFC 8414 §3.3: "MUST be identical"; otherwise its endpoints "MUST NOT be used" (mix-up).
     if named is None or named.identity != issuer.identity:
         raise Refused(f"the description at {issuer.host} is that of another issuer")
-    tokens = _url(document.get("token_endpoint"))
+    tokens = https_url(document.get("token_endpoint"))
     if tokens is None:
         raise Refused(f"{issuer.host} has no https endpoint for tokens")
     methods = document.get("token_endpoint_auth_methods_supported")
     return AuthorizationServer(
         issuer,
         tokens,
-        _url(document.get("authorization_endpoint")),
-        _url(document.get("registration_endpoint")),
-        _url(document.get("revocation_endpoint")),
-        _url(document.get("device_authorization_endpoint")),
+        https_url(document.get("authorization_endpoint")),
+        https_url(document.get("registration_endpoint")),
+        https_url(document.get("revocation_endpoint")),
+        https_url(document.get("device_authorization_endpoint")),
         tuple(word for each in _items(methods) if (word := token(each))),
         document.get("authorization_response_iss_parameter_supported") is True,
     )
@@ -144,13 +144,4 @@ def _items(value: object) -> list[object]:
 
 
 def _urls(value: object) -> list[HttpsUrl]:
-    return [url for each in _items(value) if (url := _url(each)) is not None]
-
-
-def _url(value: object) -> HttpsUrl | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return HttpsUrl.parse(value)
-    except Unparsable:
-        return None
+    return [url for each in _items(value) if (url := https_url(each)) is not None]

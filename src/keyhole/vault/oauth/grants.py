@@ -1,8 +1,8 @@
 """The requests for tokens and their answers: authorization code with PKCE, device code, renewal.
 
 RFC 6749, 7636 (PKCE), 8628 (device), 8707 (`resource`), 9207 (`iss`). Pure: nothing is sent and no
-clock is read. Texts of a server reach no message, since they may hold anything; codes that the RFCs
-define are told in our own words.
+clock is read. Messages never contain text of a server, which may be hostile; error codes that the
+RFCs define are translated into our own words.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.parse import parse_qs, urlencode
 
 from msgspec import Struct
 
-from keyhole.model.errors import Refused, Unparsable
-from keyhole.model.https_url import HttpsUrl
+from keyhole.model.errors import Refused
 from keyhole.model.redacted import redacted_repr
-from keyhole.vault.json_document import lifetime, moment, token
+from keyhole.vault.json_document import https_url, lifetime, moment, token
 from keyhole.vault.oauth.client import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from keyhole.model.https_url import HttpsUrl
     from keyhole.vault.json_document import Document
     from keyhole.vault.oauth.client import OAuthClient
     from keyhole.vault.oauth.discovery import AuthorizationServer
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 FORM = "application/x-www-form-urlencoded"
 
 MAX_QUERY = 8 * 1024
-"""Characters of the query with which a browser comes back."""
+"""Characters of the query of the browser's redirect."""
 
 MAX_FIELDS = 32
 """Fields of that query."""
 
 DEVICE_INTERVAL = 5.0
-"""Seconds between two questions of a device login, unless the server names more (RFC 8628 §3.2)."""
+"""Seconds between two polls of a device login, unless the server asks for more (RFC 8628 §3.2)."""
 
 MAX_DEVICE_INTERVAL = 60.0
 MAX_DEVICE_LIFE = 1800.0
@@ -75,7 +75,7 @@ def refusal(code: str, status: int = 0) -> str:
 
 
 class Pledge(Struct, frozen=True, eq=False):
-    """The two random values of one login: `state` ties the browser's return to this process, and
+    """The two random values of one login: `state` ties the browser's redirect to this process, and
     the verifier ties the code to it."""
 
     state: str
@@ -96,7 +96,7 @@ class Pledge(Struct, frozen=True, eq=False):
 
 
 class WantedGrant(Struct, frozen=True):
-    """What a token is wanted for."""
+    """The service and scopes for which a token is requested."""
 
     resource: str
     """The service's identifier (RFC 8707); empty: the server knows no resources."""
@@ -126,7 +126,7 @@ def authorization_link(
 
 
 class Returned(Struct, frozen=True, eq=False):
-    """A browser's return. The zero value is not one of this login."""
+    """A browser's redirect. The zero value does not belong to this login."""
 
     ours: bool = False
     """Whether it has this login's `state`."""
@@ -138,8 +138,7 @@ class Returned(Struct, frozen=True, eq=False):
 
 
 def read_return(query: str, pledge: Pledge, server: AuthorizationServer | None) -> Returned:
-    """Read the query with which a browser came back. Without a known issuer, `iss` is not
-    looked at."""
+    """Read the query of a browser's redirect. If the issuer is not known, `iss` is not checked."""
     if len(query) > MAX_QUERY:
         return Returned()
     try:
@@ -147,7 +146,7 @@ def read_return(query: str, pledge: Pledge, server: AuthorizationServer | None) 
     except ValueError:
         return Returned()
     state = found.get("state", [])
-    # Attack: another user, or a page, sends a code of the attacker's own account here.
+    # Attack: another user, or a web page, sends a code of the attacker's own account here.
     if len(state) != 1 or not hmac.compare_digest(state[0].encode(), pledge.state.encode()):
         return Returned()
     if any(len(values) > 1 for values in found.values()):
@@ -161,14 +160,12 @@ def read_return(query: str, pledge: Pledge, server: AuthorizationServer | None) 
 
 
 def _is_of(server: AuthorizationServer, issuer: str) -> bool:
-    """RFC 9207 §2.4: an issuer that is named must be the right one; it must be named by a server
-    that says it would be."""
+    """RFC 9207 §2.4: `iss` must be the issuer that was asked. A server that announces `iss` in its
+    metadata must send it."""
     if not issuer:
         return not server.names_itself
-    try:
-        return HttpsUrl.parse(issuer).identity == server.issuer.identity
-    except Unparsable:
-        return False
+    named = https_url(issuer)
+    return named is not None and named.identity == server.issuer.identity
 
 
 def code_fields(
@@ -185,8 +182,8 @@ def code_fields(
 
 
 def refresh_fields(client: OAuthClient, resource: str, refresh: str) -> dict[str, str]:
-    """The request that spends a refresh token (RFC 6749 §6); it has `resource` as the first one
-    had, since some servers issue a token for nothing without it."""
+    """The request that spends a refresh token (RFC 6749 §6). It repeats `resource`: without it some
+    servers issue a token that no service accepts."""
     fields = {"grant_type": REFRESH, "refresh_token": refresh}
     return fields | client.fields | _resource(WantedGrant(resource))
 
@@ -197,7 +194,7 @@ def device_fields(client: OAuthClient, wanted: WantedGrant) -> dict[str, str]:
 
 
 def device_poll_fields(client: OAuthClient, wanted: WantedGrant, code: str) -> dict[str, str]:
-    """The question whether the person has agreed (RFC 8628 §3.4)."""
+    """The request that asks whether the person has agreed (RFC 8628 §3.4)."""
     fields = {"grant_type": DEVICE_CODE, "device_code": code}
     return fields | client.fields | _resource(wanted)
 
@@ -208,13 +205,13 @@ def encoded(fields: Mapping[str, str]) -> bytes:
 
 
 class DeviceCode(Struct, frozen=True, eq=False):
-    """What a person types on another device, and where."""
+    """The code that a person types on another device, and the page for it."""
 
     code: str
     shown: str
     where: HttpsUrl
     whole: HttpsUrl | None
-    """The same with the code in it, if the server gives one."""
+    """The same page with the code in its URL, if the server gives one."""
     life: float
     interval: float
 
@@ -224,7 +221,7 @@ class DeviceCode(Struct, frozen=True, eq=False):
 def read_device_code(document: Document, host: str) -> DeviceCode:
     """The answer to a request for a device code. Raises Refused, with nothing of the answer."""
     code, shown = token(document.get("device_code")), document.get("user_code")
-    where = _link(document.get("verification_uri"))
+    where = https_url(document.get("verification_uri"))
     life = moment(document.get("expires_in"))
     if not code or not isinstance(shown, str) or not _USER_CODE.fullmatch(shown):
         raise Refused(f"{host} gave no code that a person could type")
@@ -235,7 +232,7 @@ def read_device_code(document: Document, host: str) -> DeviceCode:
         code,
         shown,
         where,
-        _link(document.get("verification_uri_complete")),
+        https_url(document.get("verification_uri_complete")),
         min(life, MAX_DEVICE_LIFE),
         min(max(interval, 1.0), MAX_DEVICE_INTERVAL),
     )
@@ -272,12 +269,3 @@ def _scope(wanted: WantedGrant) -> dict[str, str]:
 
 def _resource(wanted: WantedGrant) -> dict[str, str]:
     return {"resource": wanted.resource} if wanted.resource else {}
-
-
-def _link(value: object) -> HttpsUrl | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return HttpsUrl.parse(value)
-    except Unparsable:
-        return None
