@@ -157,22 +157,33 @@ def test_without_an_agent_a_selected_pod_waits_and_another_starts_i2(estate: Est
     estate.remove("unselected")
 
 
-def test_a_network_that_the_runtime_makes_anew_gets_a_door_too_i2(estate: Estate) -> None:
-    """The agent does not see the end of the first network: then it must not take its door for the
-    second one's. The control is the answer before."""
+def test_a_second_network_of_a_pod_gets_a_door_too_i2(estate: Estate) -> None:
+    """The agent missed the end of the first one, so it must not take that door for this one's."""
     estate.run("renewed", selected=True)
     try:
-        assert estate.inside("renewed", *ASK, "https://one.example/v1/first")[0] == 0
-        estate.end_sandbox("renewed")
-
-        def links() -> str:
-            try:
-                return estate.inside("renewed", "ip", "-o", "link")[1]
-            except (ApiError, OSError):
-                return ""
-
-        until(lambda: "lo:" in links(), pause=0.3)
-        assert len(links().strip().splitlines()) == 1
-        until(lambda: estate.inside("renewed", *ASK, "https://one.example/v1/second")[0] == 0)
+        with estate.spare_network() as network:
+            assert "eth0" in estate.links(network), "the control: it has an interface"
+            assert estate.add("renewed", network)["done"] is True
+            assert estate.links(network) == {"lo"}
     finally:
         estate.remove("renewed")
+
+
+def test_a_pod_whose_network_ended_comes_back_behind_a_door_i2(estate: Estate) -> None:
+    estate.run("ended", selected=True)
+    try:
+        assert estate.inside("ended", *ASK, "https://one.example/v1/first")[0] == 0
+        estate.end_sandbox("ended")
+
+        def answers() -> bool:
+            try:
+                _, links = estate.inside("ended", "ip", "-o", "link")
+                code, _ = estate.inside("ended", *ASK, "https://one.example/v1/second")
+            except (ApiError, OSError):
+                return False
+            assert len(links.strip().splitlines()) == 1
+            return code == 0
+
+        until(answers, pause=0.3)
+    finally:
+        estate.remove("ended")

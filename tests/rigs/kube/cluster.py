@@ -1,4 +1,4 @@
-"""Starts a real Kubernetes for tests: builds it once, makes its keys, and starts its node."""
+"""Starts a real Kubernetes for tests: makes its keys, and starts its node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import ipaddress
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,53 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tests.rigs.kube.binaries import build
 from tests.rigs.kube.node import API, NAME, NODE, PORT
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
-VERSION = "1.34.4"
-COMPONENTS = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    **{
-        name: f"k8s.io/kubernetes/cmd/{name}"
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-    },
-}
-"""Programs by their packages, at the versions of `kubernetes/go.mod`."""
-
-START_SECONDS = 300.0
-
-
-def cache() -> Path:
-    """The directory for the binaries, which are built once for each version."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "keyhole-cluster" / VERSION
-
-
-def build() -> Path:
-    """Build what is missing of the control plane and the kubelet; the directory with them."""
-    place = cache()
-    place.mkdir(parents=True, exist_ok=True)
-    version = "k8s.io/component-base/version"
-    major, minor, _ = VERSION.split(".")
-    named = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
-    flags = " ".join(["-s -w", *(f"-X {version}.{name}={text}" for name, text in named.items())])
-    env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -trimpath"}
-    go = shutil.which("go")
-    if go is None:
-        raise RuntimeError("a cluster is built with Go, which is not installed")
-    for name, package in COMPONENTS.items():
-        target = place / name
-        if target.exists():
-            continue
-        sys.stderr.write(f"building {name} for the cluster, once\n")
-        beside = place / f"{name}.new"
-        subprocess.run(
-            [go, "build", "-ldflags", flags, "-o", str(beside), package],
-            cwd=HERE / "kubernetes", env=env, check=True,
-        )  # fmt: skip
-        beside.replace(target)
-    return place
+START_SECONDS, END_SECONDS = 300.0, 10.0
 
 
 class Cluster:
@@ -118,11 +76,19 @@ class Cluster:
             self._process.kill()
             self._process.wait()
             self._process = None
-        for controller in Path("/sys/fs/cgroup").iterdir():
-            for below in sorted(controller.glob(f"{self.directory.name}/**/"), reverse=True):
-                with contextlib.suppress(OSError):
-                    below.rmdir()
+        # The kernel takes a moment to end what was killed, and keeps its groups until then.
+        deadline = time.monotonic() + END_SECONDS
+        while self._remove_groups() and time.monotonic() < deadline:
+            time.sleep(0.05)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _remove_groups(self) -> bool:
+        """Remove the control groups that are empty. Returns whether some are left."""
+        found = list(Path("/sys/fs/cgroup").glob(f"*/{self.directory.name}/**/"))
+        for each in sorted(found, reverse=True):
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        return any(each.exists() for each in found)
 
 
 class Keys:

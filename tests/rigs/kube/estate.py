@@ -6,15 +6,21 @@ loopback.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trustme
+from httpx2 import HTTPTransport
 from lightkube import Client, KubeConfig, codecs
+from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 
@@ -22,12 +28,24 @@ from keyhole.app.kube.resources import ClusterKeyholePolicy, KeyholePolicy
 from keyhole.system import syscalls
 from tests.rigs.containers.engines import ROOTS, WORKBENCH, HostTree
 from tests.rigs.daemon.origin import Origin
+from tests.rigs.kube.binaries import cache
 from tests.rigs.kube.cluster import ROOT, Cluster
 from tests.rigs.kube.images import docker_archive, load
 from tests.rigs.kube.node import NODE
 from tests.rigs.waiting import until
 
-MANIFESTS = ROOT / "packaging/kubernetes"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_IP = "/sbin/ip"
+_CTR = ("/usr/bin/ctr", "--namespace", "k8s.io")
+
+KUBERNETES = ROOT / "packaging/kubernetes"
+CRDS = KUBERNETES / "chart/files/crds.yaml"
+READER_SECONDS = 5.0
+"""How long a thread that reads from a closed WebSocket may take to end."""
+_ADMISSION = 8443
+"""The port of admission, on the node."""
 _NETWORK = 0x40000000
 """CLONE_NEWNET."""
 
@@ -53,35 +71,47 @@ class Estate:
         self.pid = self.cluster.pid
         with open(f"/proc/{self.pid}/ns/net", "rb") as network:
             syscalls.enter_namespace(network.fileno(), _NETWORK)
+        config = KubeConfig.from_file(self.cluster.kubeconfig)
         self.client = Client(
-            KubeConfig.from_file(self.cluster.kubeconfig), field_manager="tests", trust_env=False
+            config, field_manager="tests", trust_env=False, transport=_connecting_again(config)
         )
-        self._load_images()
         self.authority = trustme.CA()
-        self.origin = Origin(self.authority)
+        # Where the node and its pods can reach it.
+        self.origin = Origin(self.authority, NODE)
         self._log = self.cluster.directory / "agent.log"
         self._agent: subprocess.Popen[bytes] | None = None
         self._admission: subprocess.Popen[bytes] | None = None
-        self._prepare()
+        self._started_again: list[subprocess.Popen[bytes]] = []
+        try:
+            self._load_images()
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
 
     # ── the agent ─────────────────────────────────────────────────────────────────────────────────
 
     def start_agent(self) -> None:
         """Start it as the node's, and wait until it serves the kubelet."""
-        began = self.said.count(_SERVED)
+        began = self.said.count(SERVED)
+        self.launch_agent()
+        until(lambda: self.said.count(SERVED) > began, told=lambda: self.said[-3000:])
+
+    def launch_agent(self) -> None:
+        """Start it, and do not wait."""
         with self._log.open("ab") as log:
-            words = self._words("kube", "agent", "--node", "node")
+            words = self.words("kube", "agent", "--node", "node")
             self._agent = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until(lambda: self.said.count(_SERVED) > began, told=lambda: self.said[-3000:])
+
+    @property
+    def agent_runs(self) -> bool:
+        """Whether the agent has not ended."""
+        return self._agent is not None and self._agent.poll() is None
 
     def kill_agent(self) -> None:
         """As the kernel does it: nothing of it can clean up."""
         if self._agent is not None:
-            children = Path(f"/proc/{self._agent.pid}/task/{self._agent.pid}/children")
-            for child in children.read_text().split():
-                os.kill(int(child), signal.SIGKILL)
-            self._agent.kill()
-            self._agent.wait()
+            kill_entered(self._agent)
             self._agent = None
 
     @property
@@ -89,29 +119,33 @@ class Estate:
         """What the agent has said."""
         return self._log.read_text("utf-8", "replace") if self._log.exists() else ""
 
-    def _start_admission(self) -> None:
-        """Start it on the node, where the API server finds it by an address."""
-        port = 8443
-        for name in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-            for file in MANIFESTS.glob("admission.yaml"):
-                for each in codecs.load_all_yaml(file.read_text("utf-8")):
-                    if each.kind != name:
-                        continue
-                    found: Any = each
-                    for hook in found.webhooks:
-                        service, hook.clientConfig.service = hook.clientConfig.service, None
-                        hook.clientConfig.url = f"https://{NODE}:{port}{service.path}"
-                    self.client.apply(found, force=True)
+    def _introduce_admission(self) -> None:
+        """Tell the API server by which address it finds admission on the node."""
+        for found in _manifests("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            for hook in found.webhooks:
+                service, hook.clientConfig.service = hook.clientConfig.service, None
+                hook.clientConfig.url = f"https://{NODE}:{_ADMISSION}{service.path}"
+            self.client.apply(found, force=True)
         self.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "keyhole-system"}}
         )
-        words = self._words("kube", "admission", "--name", NODE, "--port", str(port))
+
+    def start_admission(self, *flags: str) -> None:
+        """Start it on the node, and do not wait."""
+        words = self.words("kube", "admission", "--name", NODE, "--port", str(_ADMISSION), *flags)
         with self._log.open("ab") as log:
             self._admission = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def _words(self, *words: str) -> list[str]:
+    def kill_admission(self) -> None:
+        """As the kernel does it."""
+        if self._admission is not None:
+            kill_entered(self._admission)
+            self._admission = None
+
+    def words(self, *words: str) -> list[str]:
+        """The words that start `keyhole` on the node."""
         return [
             "/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net",
             "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
@@ -149,9 +183,13 @@ class Estate:
             metadata["labels"] = {"role": "agent"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
+    def create(self, thing: dict[str, Any]) -> None:
+        """Create an object."""
+        self.client.create(codecs.from_dict(thing))
+
     def run(self, name: str, *, selected: bool, namespace: str = "default") -> float:
         """Start a pod, and wait until it runs; the seconds that it took."""
-        self.client.create(codecs.from_dict(self.pod(name, selected=selected, namespace=namespace)))
+        self.create(self.pod(name, selected=selected, namespace=namespace))
         return until(
             lambda: self.phase(name, namespace) == "Running", told=lambda: self.said[-3000:]
         )
@@ -160,6 +198,22 @@ class Estate:
         """The phase of a pod."""
         found = self.client.get(Pod, name, namespace=namespace)
         return (found.status.phase if found.status else None) or ""
+
+    def is_there(self, name: str) -> bool:
+        """Whether a pod runs, and is not being deleted."""
+        try:
+            found: Any = self.client.get(Pod, name, namespace="default")
+        except ApiError:
+            return False
+        return found.status.phase == "Running" and found.metadata.deletionTimestamp is None
+
+    def audited(self, pod: str, what: str) -> list[dict[str, Any]]:
+        """The details of the events of one kind in the audit log of a pod."""
+        written = self.on_node("/bin/sh", "-c", "cat /var/lib/keyhole/audit/*.jsonl")
+        events = [json.loads(line) for line in written.splitlines()]
+        own = {each["session"] for each in events if each.get("details", {}).get("pod") == pod}
+        found = [each for each in events if each["session"] in own and each["reason"] == what]
+        return [each["details"] for each in found]
 
     def remove(self, name: str, namespace: str = "default") -> None:
         """Delete a pod, and wait until it is gone."""
@@ -177,24 +231,116 @@ class Estate:
 
         until(gone)
 
+    def on_node(self, *words: str) -> str:
+        """Run a program on the node; what it printed."""
+        within = ("--mount", "--pid", "--net")
+        return subprocess.run(
+            ["/usr/bin/nsenter", "--target", str(self.pid), *within, *words],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+
     def end_sandbox(self, name: str) -> None:
-        """Kill the process that holds a pod's network, as the kernel does when memory is short."""
-        command = f"ctr -n k8s.io containers ls -q labels.io.kubernetes.pod.name=={name}"
-        within = ["/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net"]
-        listed = subprocess.run(
-            [*within, *command.split()], check=True, capture_output=True, text=True
-        ).stdout
-        for container in listed.split():
-            subprocess.run(
-                [*within, *f"ctr -n k8s.io tasks kill -s SIGKILL {container}".split()],
-                check=False, capture_output=True,
-            )  # fmt: skip
+        """Kill what holds a pod's network, as the kernel does when memory is short."""
+        chosen = f"labels.io.kubernetes.pod.name=={name}"
+        for container in self.on_node(*_CTR, "containers", "ls", "-q", chosen).split():
+            with contextlib.suppress(subprocess.CalledProcessError):  # it has ended already
+                self.on_node(*_CTR, "tasks", "kill", "-s", "SIGKILL", container)
+
+    def reboot(self) -> None:
+        """Do to the node what a reboot does to it, and to the control plane nothing: each process
+        of pods, of the runtime, of the kubelet and of the agent ends at once, and all that was in
+        memory is gone. The kubelet comes back; the agent does not, until a test starts it."""
+        lost = ("containerd", "kubelet")
+        started = {name: self._words_of(name) for name in lost}
+        self.kill_agent()
+        for name in lost:
+            self.on_node("/usr/bin/pkill", "-9", "-x", name)
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.on_node("/usr/bin/pkill", "-9", "-f", "^/usr/bin/containerd-shim")
+        for below in Path("/sys/fs/cgroup/pids", self.cluster.directory.name).rglob("cgroup.procs"):
+            for pid in below.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        self.on_node("/bin/sh", "-c", _LOSE_MEMORY)
+        path = f"PATH=/usr/sbin:/usr/bin:/sbin:/bin:{cache()}"
+        for name, words in started.items():
+            with (self.cluster.directory / "logs" / f"{name}.log").open("ab") as log:
+                again = subprocess.Popen(
+                    ["/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net",
+                     "/usr/bin/env", "-i", path, "HOME=/root", *words],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                )  # fmt: skip
+            self._started_again.append(again)
+
+    def _words_of(self, name: str) -> list[str]:
+        """The command line of a program of the node."""
+        [pid] = self.on_node("/usr/bin/pgrep", "-x", name).split()
+        return self.on_node("/bin/cat", f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+
+    def logged(self, program: str) -> str:
+        """The end of the log of a program of the node."""
+        log = self.cluster.directory / "logs" / f"{program}.log"
+        return log.read_text("utf-8", "replace")[-3000:]
+
+    @contextlib.contextmanager
+    def spare_network(self) -> Iterator[str]:
+        """A network with an interface, as a runtime makes one; its name."""
+        name = f"spare-{os.getpid()}"
+        self.on_node(_IP, "netns", "add", name)
+        self.on_node(_IP, "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+        try:
+            yield name
+        finally:
+            self.on_node(_IP, "netns", "delete", name)
+
+    def links(self, network: str) -> set[str]:
+        """The interfaces of a network."""
+        lines = self.on_node(_IP, "-n", network, "-o", "link").strip().splitlines()
+        return {line.split(":")[1].strip().partition("@")[0] for line in lines}
+
+    def processes(self, pattern: str) -> list[str]:
+        """The processes of the node with this in their command line, as the node numbers them."""
+        return self.on_node("/usr/bin/pgrep", "-f", pattern).split()
+
+    @contextlib.contextmanager
+    def stopped(self, pattern: str) -> Iterator[None]:
+        """Processes of the node stand still."""
+        found = self.processes(pattern)
+        self.on_node("/bin/kill", "-STOP", *found)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(subprocess.CalledProcessError):  # some have ended
+                self.on_node("/bin/kill", "-CONT", *found)
+
+    def add(self, name: str, network: str, uid: str = "") -> dict[str, Any]:
+        """Ask the agent for a door in a network of a pod, as the plugin does; its answer. The API
+        server says which pod it is, unless `uid` does."""
+        if not uid:
+            found = self.client.get(Pod, name, namespace="default")
+            uid = (found.metadata.uid if found.metadata else None) or ""
+        asked = {
+            "command": "ADD", "uid": uid, "namespace": "default", "name": name,
+            "network": f"/run/netns/{network}", "container": network,
+        }  # fmt: skip
+        with socket.socket(socket.AF_UNIX) as agent:
+            agent.connect(f"/proc/{self.pid}/root/run/keyhole/cni.sock")
+            agent.sendall(json.dumps(asked).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(agent.makefile("rb").read())
+        return answer
 
     def inside(self, name: str, *command: str, namespace: str = "default") -> tuple[int, str]:
         """Run a command in a pod; its exit code, and what it printed."""
-        done = self.client.exec(
-            name, namespace=namespace, command=command, stdout=True, stderr=True, timeout=60
-        )
+        asked: dict[str, Any] = {"namespace": namespace, "command": command, "timeout": 60}
+        before = set(threading.enumerate())
+        try:
+            done = self.client.exec(name, stdout=True, stderr=True, **asked)
+        finally:
+            # The library closes a WebSocket while a thread of its own reads from it. That thread
+            # would go on with the descriptor's number, which the next connection may have.
+            for each in set(threading.enumerate()) - before:
+                if each.name.startswith("ThreadPoolExecutor"):
+                    each.join(READER_SECONDS)
         return done.exit_code, f"{done.stdout!s}{done.stderr!s}"
 
     # ── preparation ───────────────────────────────────────────────────────────────────────────────
@@ -214,36 +360,43 @@ class Estate:
         load(self.pid, docker_archive("keyhole.test/tools:1", tools.content(), forever), beside)
         load(self.pid, docker_archive("keyhole.test/pause:1", pause.content(), forever), beside)
 
+    def _install(self) -> None:
+        """Start Keyhole's parts as processes of the node, which tests can kill and start."""
+        for each in codecs.load_all_yaml(CRDS.read_text("utf-8")):
+            self.client.apply(each, force=True)
+        for each in _manifests("CSIDriver"):
+            self.client.apply(each, force=True)
+        until(self.knows_policies)
+        self._introduce_admission()
+        self.start_admission()
+
     def _prepare(self) -> None:
-        for file in (MANIFESTS / "crds.yaml", MANIFESTS / "driver.yaml"):
-            for each in codecs.load_all_yaml(file.read_text("utf-8")):
-                self.client.apply(each, force=True)
         state = self.cluster.directory / "root/var/lib/keyhole"
         state.mkdir(parents=True, exist_ok=True)
         (state / "origin-ca.pem").write_text(self.origin.ca)
-        until(self._knows_policies)
-        self._start_admission()
-        until(self._is_admitted, pause=0.1, told=lambda: self.said[-3000:])
+        self._install()
+        until(self.is_admitted, pause=0.1, told=lambda: self.said[-3000:])
         self.apply(
             {
                 "apiVersion": "keyhole.dev/v1alpha1", "kind": "ClusterKeyholePolicy",
                 "metadata": {"name": "cluster"}, "spec": {"policy": self.origin.policy},
             },
-            _secret("one", SECRET),
+            secret("one", SECRET),
             self.policy("agents", POLICY),
         )  # fmt: skip
 
-    def _is_admitted(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether the API server reaches admission: a policy without a selector is refused."""
         try:
             self.apply(
                 self.policy("none", POLICY) | {"spec": {"podSelector": {}, "policy": POLICY}}
             )
         except ApiError as error:
-            return "selects no pod" in str(error)
+            return "selects nothing" in str(error)
         return False
 
-    def _knows_policies(self) -> bool:
+    def knows_policies(self) -> bool:
+        """Whether the API server serves Keyhole's resources now."""
         try:
             list(self.client.list(KeyholePolicy, namespace="default"))
             list(self.client.list(ClusterKeyholePolicy))
@@ -263,24 +416,58 @@ class Estate:
 
     def set_secret(self, value: str) -> None:
         """Another value of the credential."""
-        self.apply(_secret("one", value))
+        self.apply(secret("one", value))
 
     def close(self) -> None:
         """End everything."""
         if self._agent is not None:
             self.kill_agent()
-        if self._admission is not None:
-            self._admission.kill()
-            self._admission.wait()
+        self.kill_admission()
         self.origin.close()
         self.client.close()
         self.cluster.stop()
+        for each in self._started_again:
+            each.wait()
 
 
-_SERVED = "pods of this node are served"
+_LOSE_MEMORY = """
+lost='/run/netns /run/containerd /run/keyhole'
+awk '{print $2}' /proc/mounts | sort -r | while read place; do
+  for each in $lost /var/lib/kubelet/pods; do
+    case $place in $each/*) umount -l "$place" ;; esac
+  done
+done
+for each in $lost; do rm -rf $each/*; done
+"""
+"""Unmounts and empties what a node has in memory."""
+
+SERVED = "pods of this node are served"
 
 
-def _secret(name: str, value: str, namespace: str = "default") -> dict[str, Any]:
+def kill_entered(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program that nsenter started as its child: it outlives nsenter."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for child in children.read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _connecting_again(config: KubeConfig) -> HTTPTransport:
+    """Connects once more when a handshake with the API server fails: nothing was asked yet."""
+    chosen: Any = config.get()
+    trusted = verify_cluster(chosen.cluster, chosen.user, chosen.abs_file, trust_env=False)
+    return HTTPTransport(verify=trusted, retries=1)
+
+
+def _manifests(*kinds: str) -> list[Any]:
+    """Objects of these kinds, of the plain manifests."""
+    text = (KUBERNETES / "keyhole.yaml").read_text("utf-8")
+    return [each for each in codecs.load_all_yaml(text) if each.kind in kinds]
+
+
+def secret(name: str, value: str, namespace: str = "default") -> dict[str, Any]:
+    """A Secret with a token."""
     return {
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace}, "stringData": {"token": value},

@@ -31,7 +31,7 @@ NAME = "node"
 
 PLACES = (
     "/etc/cni", "/opt/cni", "/run/containerd", "/run/keyhole", "/run/netns", "/var/lib/keyhole",
-    "/var/lib/kubelet", "/var/log/containers", "/var/log/pods",
+    "/var/lib/keyhole-reports", "/var/lib/kubelet", "/var/log/containers", "/var/log/pods",
 )  # fmt: skip
 """The places of a node, which manifests name."""
 
@@ -147,9 +147,21 @@ class Node:
             f"--proxy-client-key-file={keys / 'admin.key'}",
             "--kubelet-preferred-address-types=InternalIP",
             "--allow-privileged=true",
+            f"--audit-policy-file={self._write_audit_policy()}",
+            f"--audit-log-path={self.directory / 'audit.log'}",
             "--v=1",
         )  # fmt: skip
         self._await_ready("the API server", f"https://127.0.0.1:{PORT}/readyz")
+
+    def _write_audit_policy(self) -> Path:
+        """Log what service accounts of Keyhole's namespace ask for, and nothing else."""
+        policy = self.directory / "audit-policy.yaml"
+        accounts = ["system:serviceaccounts:keyhole-system"]
+        rules = [{"level": "Metadata", "userGroups": accounts}, {"level": "None"}]
+        policy.write_text(
+            json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules})
+        )
+        return policy
 
     def _start_controllers(self) -> None:
         kubeconfig = self.directory / "admin.conf"
@@ -169,6 +181,7 @@ class Node:
 
     def _start_containerd(self) -> None:
         config = self.directory / "containerd.toml"
+        gvisor = self.directory / "runsc-door.toml"
         config.write_text(f"""
 version = 2
 root = "{self.directory / "containerd"}"
@@ -187,6 +200,17 @@ default_runtime_name = "runc"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 pod_annotations = ["keyhole.dev/*"]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc-door]
+runtime_type = "io.containerd.runsc.v1"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc-door.options]
+TypeUrl = "io.containerd.runsc.v1.options"
+ConfigPath = "{gvisor}"
+""")
+        gvisor.write_text(f"""
+binary_name = "{self.binaries / "runsc"}"
+[runsc_config]
+network = "host"
+ignore-cgroups = "true"
 """)
         self._spawn("containerd", "/usr/bin/containerd", "--config", str(config))
         deadline = time.monotonic() + 60
@@ -243,7 +267,7 @@ pod_annotations = ["keyhole.dev/*"]
         with (self._logs / f"{name}.log").open("ab") as log:
             subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"},
+                env={"PATH": f"/usr/sbin:/usr/bin:/sbin:/bin:{self.binaries}", "HOME": "/root"},
             )  # fmt: skip
 
     def _await_ready(self, what: str, url: str) -> None:

@@ -1,8 +1,8 @@
 """Admission: the API server asks it about pods and policies before it stores them.
 
-It decides nothing itself: pods by `pod_admission.py`, policies by the code that reads every policy.
-It lists the policies of a namespace for each question, so that none is missed that was written a
-moment ago. It has no access to any Secret but its own certificate's.
+`pod_admission.py` decides about pods, and the code that reads every policy decides about policies.
+For each request this server lists the policies of the namespace again, so that it does not miss one
+that was written a moment ago. It can read no Secret except that of its own certificate.
 """
 
 from __future__ import annotations
@@ -11,48 +11,42 @@ import asyncio
 import base64
 import json
 import secrets
-import tempfile
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from lightkube import AsyncClient, codecs
-from lightkube.resources.admissionregistration_v1 import (
-    MutatingWebhookConfiguration,
-    ValidatingWebhookConfiguration,
-)
-from lightkube.types import PatchType
+from lightkube.resources.core_v1 import Namespace, Pod
 from msgspec import Struct
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
-from keyhole.app.kube.cluster_view import AWAY
+from keyhole.app.kube.cluster_wide import ClusterWide, read_or_close, selecting_namespace
+from keyhole.app.kube.permissions import CERTIFICATE
 from keyhole.app.kube.pod_admission import (
+    EXEMPT,
     PASSED,
     Admission,
     admit_change,
     admit_pod,
+    bound_pod,
     check_pod,
-    is_stamped,
     labels_of,
-    objections,
     selecting,
 )
-from keyhole.app.kube.policy_files import (
-    PolicyFiles,
-    check_cluster_wide,
-    describe_faults,
-    named_secrets,
-)
-from keyhole.app.kube.resources import ClusterPolicy, KeyholePolicy
-from keyhole.app.kube.serving_certificate import ServingCertificate, serving_certificate
+from keyhole.app.kube.pod_counts import keep_pod_counts
+from keyhole.app.kube.policy_files import PolicyFiles, describe_faults
+from keyhole.app.kube.resources import AWAY, ClusterKeyholePolicy, ClusterPolicy, KeyholePolicy
+from keyhole.app.kube.serving_certificate import CertificateSecret
+from keyhole.app.kube.webhook_trust import WebhookTrust
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.model.errors import KeyholeError
 from keyhole.policy.fault import PolicyFaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from starlette.requests import Request
 
@@ -60,10 +54,7 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import Policy
 
 MAX_REVIEW = 8 << 20
-"""Bytes of a question: an object of the API server has 1.5 MiB at most, and a change has two."""
-
-CONFIGURATION = "keyhole"
-"""The name of both webhook configurations."""
+"""Bytes of a request: an object has at most 1.5 MiB, and a change has the old and the new one."""
 
 
 class AdmissionSettings(Struct, frozen=True):
@@ -73,23 +64,25 @@ class AdmissionSettings(Struct, frozen=True):
     names: tuple[str, ...]
     """Names and addresses by which the API server knows it."""
     port: int
-    secret: str = "keyhole-admission"  # noqa: S105 - the name of one
+    lifetime: timedelta
+    """Of its certificate."""
 
 
 class AdmissionServer:
-    """Answers the API server."""
+    """Answers the requests of the API server."""
 
     def __init__(self, client: AsyncClient, files: PolicyFiles) -> None:
         self._client = client
         self._files = files
 
     def application(self) -> Starlette:
-        """The two paths that the API server asks."""
+        """The paths to which the API server sends requests."""
         return Starlette(
             routes=[
                 Route("/stamp", self._answer(self._stamp), methods=["POST"]),
                 Route("/pods", self._answer(self._pod), methods=["POST"]),
                 Route("/policies", self._answer(self._policy), methods=["POST"]),
+                Route("/ready", _ready),
             ]
         )
 
@@ -116,19 +109,27 @@ class AdmissionServer:
     # ── pods ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _stamp(self, asked: dict[str, Any]) -> Admission:
-        """Change a new pod that a policy selects."""
+        """Stamp a new pod if a policy selects it."""
         pod = asked.get("object") or {}
-        chosen = selecting(await self._policies(asked.get("namespace") or ""), labels_of(pod))
-        policy = await asyncio.to_thread(self._read, chosen[0]) if len(chosen) == 1 else None
+        namespace = asked.get("namespace") or ""
+        chosen = selecting(await self._policies(namespace), labels_of(pod))
+        policy = None
+        if len(chosen) == 1:
+            wide = await self._cluster_wide(namespace)
+            policy = await asyncio.to_thread(self._read, chosen[0], wide)
         return admit_pod(pod, chosen, policy, secrets.token_hex(16))
 
     async def _pod(self, asked: dict[str, Any]) -> Admission:
         """Decide a pod as it would be stored."""
+        namespace = asked.get("namespace") or ""
         new, old = asked.get("object") or {}, asked.get("oldObject") or {}
-        if asked.get("subResource") == "ephemeralcontainers":
-            refused = next(objections(new), "") if is_stamped(new) else ""
-            return Admission(why=refused) if refused else PASSED
-        policies = await self._policies(asked.get("namespace") or "")
+        policies = await self._policies(namespace)
+        if (asked.get("kind") or {}).get("kind") == "Binding":
+            # A Binding names the node, and may carry labels and annotations for the pod.
+            found = await self._client.get(Pod, str(asked.get("name")), namespace=namespace)
+            pod = found.to_dict()
+            return admit_change(pod, bound_pod(pod, new), policies)
+        # A change of any subresource may change labels and annotations, too.
         if asked.get("operation") == "UPDATE":
             return admit_change(old, new, policies)
         return check_pod(new, selecting(policies, labels_of(new)))
@@ -137,9 +138,17 @@ class AdmissionServer:
         listed = self._client.list(KeyholePolicy, namespace=namespace)
         return [ClusterPolicy.read(each) async for each in listed]
 
-    def _read(self, policy: ClusterPolicy) -> Policy | None:
+    async def _cluster_wide(self, namespace: str) -> tuple[ClusterWide, ...]:
+        """The ClusterKeyholePolicies of a namespace; one that cannot be read refuses what it
+        selects."""
+        listed = self._client.list(ClusterKeyholePolicy)
+        found = [read_or_close(each) async for each in listed]
+        named: Any = await self._client.get(Namespace, namespace)
+        return selecting_namespace(found, named.metadata.labels or {})
+
+    def _read(self, policy: ClusterPolicy, wide: tuple[ClusterWide, ...]) -> Policy | None:
         try:
-            return self._files.check(policy).file.loaded.policy
+            return self._files.check(policy, wide).file.loaded.policy
         except KeyholeError:
             return None
 
@@ -149,11 +158,19 @@ class AdmissionServer:
         given = asked.get("object") or {}
         spec = given.get("spec") or {}
         if (asked.get("kind") or {}).get("kind") == "ClusterKeyholePolicy":
-            check_cluster_wide(str(spec.get("policy", "")))
+            wide = ClusterWide.of(asked.get("name") or "", spec)
+            await asyncio.to_thread(self._files.check_wide, wide)
             return PASSED
         policy = ClusterPolicy.of(asked.get("namespace") or "", asked.get("name") or "", spec)
-        examined = await asyncio.to_thread(self._files.check, policy)
-        for name in sorted(set(named_secrets(examined.file.loaded.policy))):
+        if policy.namespace in EXEMPT:
+            return Admission(
+                why=f"pods of {policy.namespace} are exempt, so no policy selects them"
+            )
+        bounding = await self._cluster_wide(policy.namespace)
+        await asyncio.to_thread(self._files.check, policy, bounding)
+        # Each author of a policy or of a change must be able to read the Secrets that it names.
+        # Attack: edit another person's policy to use a Secret that one may not read.
+        for name in sorted(await asyncio.to_thread(self._files.own_secrets, policy)):
             if not await self._may_read(asked.get("userInfo") or {}, policy.namespace, name):
                 return Admission(
                     why=f"you may not read the Secret {name} of {policy.namespace}, so no policy"
@@ -162,8 +179,8 @@ class AdmissionServer:
         return PASSED
 
     async def _may_read(self, user: dict[str, Any], namespace: str, name: str) -> bool:
-        """Whether the author of a policy could read a Secret: else a policy would be a way to use
-        what its author was not given."""
+        """Whether the author of a policy may read a Secret. Otherwise a policy could use a Secret
+        that its author may not read."""
         asked = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -182,6 +199,10 @@ class AdmissionServer:
         return bool(answer.status and answer.status.allowed)
 
 
+async def _ready(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("ready\n")
+
+
 def _review(uid: str, admission: Admission) -> dict[str, Any]:
     response: dict[str, Any] = {"uid": uid, "allowed": admission.allowed}
     if admission.why:
@@ -196,46 +217,30 @@ async def serve_admission(settings: AdmissionSettings, places: HostPaths) -> Non
     """Serve the API server, after it was told the CA. Never returns. Raises what the API server
     declines."""
     client = AsyncClient(field_manager="keyhole-admission")
-    certificate = await serving_certificate(
-        client, settings.namespace, settings.secret, settings.names
-    )
+    secret = CertificateSecret(settings.namespace, CERTIFICATE, settings.names, settings.lifetime)
+    trust = WebhookTrust(client, secret, _say)
+    await trust.begin()
     files = PolicyFiles(places.state / "cluster", places, FileCatalogue())
-    application = AdmissionServer(client, files).application()
-    config = await asyncio.to_thread(_configure, application, settings.port, certificate)
-    await _announce(client, certificate.authority)
-    await uvicorn.Server(config).serve()
-
-
-def _configure(
-    application: Starlette, port: int, certificate: ServingCertificate
-) -> uvicorn.Config:
-    """OpenSSL reads a key from a file alone; it is gone when this returns."""
-    with tempfile.TemporaryDirectory() as made:
-        chain, key = Path(made, "tls.crt"), Path(made, "tls.key")
-        chain.write_bytes(certificate.certificate)
-        key.touch(0o600)
-        key.write_bytes(certificate.key)
-        config = uvicorn.Config(
-            application,
-            host="0.0.0.0",  # noqa: S104 - the API server connects from the node
-            port=port,
-            ssl_certfile=str(chain),
-            ssl_keyfile=str(key),
-            log_level="warning",
-            server_header=False,
-            access_log=False,
-        )
-        config.load()
-    return config
-
-
-async def _announce(client: AsyncClient, authority: bytes) -> None:
-    """Tell the API server which CA signs for these webhooks."""
-    bundle = base64.b64encode(authority).decode("ascii")
-    for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
-        found: Any = await client.get(kind, CONFIGURATION)
-        patch = [
-            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-            for index, _ in enumerate(found.webhooks or ())
+    config = uvicorn.Config(
+        AdmissionServer(client, files).application(),
+        host="0.0.0.0",  # noqa: S104 - the API server connects from the node
+        port=settings.port,
+        log_level="warning",
+        server_header=False,
+        access_log=False,
+    )
+    config.load()
+    config.ssl = trust.context
+    async with asyncio.TaskGroup() as tasks:
+        beside = [
+            tasks.create_task(trust.keep()),
+            tasks.create_task(keep_pod_counts(client, _say)),
         ]
-        await client.patch(kind, CONFIGURATION, patch, patch_type=PatchType.JSON)
+        await uvicorn.Server(config).serve()
+        for each in beside:
+            each.cancel()
+
+
+def _say(text: str) -> None:
+    """To the container's log."""
+    sys.stderr.write(f"keyhole: {text}\n")

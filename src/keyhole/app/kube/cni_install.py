@@ -1,12 +1,13 @@
-"""Puts the CNI plugin on the node, and behind the plugins that are configured there.
+"""Installs the CNI plugin on the node, and adds it after the plugins that are configured there.
 
-Called by the agent when it starts, and again while it runs: the cluster's own network plugin may
-write its configuration later or anew. The plugin runs from a tree that carries its own interpreter,
-so the node needs a shell and nothing of Python.
+The agent calls this when it starts, and again while it runs, because the cluster's own network
+plugin may write its configuration later or rewrite it. The plugin comes with its own Python
+interpreter, so the node needs only a shell.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import shlex
@@ -31,7 +32,7 @@ class CniPlaces(Struct, frozen=True):
     binaries: Path = Path("/opt/cni/bin")
     configurations: Path = Path("/etc/cni/net.d")
     kit: Path = Path("/opt/cni/keyhole")
-    """The tree with the plugin and its interpreter; the node must know it by the same path."""
+    """The directory with the plugin and its interpreter. The node must see it at the same path."""
 
 
 def install_plugin(places: CniPlaces, nft: str) -> None:
@@ -51,12 +52,23 @@ def install_plugin(places: CniPlaces, nft: str) -> None:
     _replace(places.binaries / NAME, script.encode("utf-8"), 0o755)
 
 
-def chain_plugin(places: CniPlaces, socket: Path) -> bool:
-    """Put the plugin last in the configuration that the node's runtime uses: the first by name.
-    Returns whether there is one. Raises OSError, ResourceUnusable."""
+class ChainState(enum.Enum):
+    """Whether the plugin was in the node's configuration. Only the last value is safe for a pod
+    that starts now: a runtime reads a changed file a moment later."""
+
+    ABSENT = enum.auto()
+    """There is no configuration."""
+    WRITTEN = enum.auto()
+    """It was missing, and was added."""
+    KEPT = enum.auto()
+
+
+def chain_plugin(places: CniPlaces, socket: Path) -> ChainState:
+    """Add the plugin at the end of the configuration that the node's runtime uses, which is the
+    first file by name. Raises OSError, ResourceUnusable."""
     found = sorted(each for each in places.configurations.iterdir() if each.suffix in _ENDINGS)
     if not found:
-        return False
+        return ChainState.ABSENT
     path = found[0]
     data = path.read_bytes()
     try:
@@ -66,16 +78,17 @@ def chain_plugin(places: CniPlaces, socket: Path) -> bool:
     if not isinstance(given, dict):
         raise ResourceUnusable(f"{path} is not a configuration of CNI")
     wanted = chained(given, str(socket))
-    if wanted != given:
-        target = path.with_suffix(".conflist")
-        _replace(target, json.dumps(wanted, indent=2).encode("utf-8"), 0o600)
-        if target != path:
-            path.unlink()
-    return True
+    if wanted == given:
+        return ChainState.KEPT
+    target = path.with_suffix(".conflist")
+    _replace(target, json.dumps(wanted, indent=2).encode("utf-8"), 0o600)
+    if target != path:
+        path.unlink()
+    return ChainState.WRITTEN
 
 
 def chained(configuration: dict[str, Any], socket: str) -> dict[str, Any]:
-    """A configuration with our plugin behind its own, once."""
+    """A configuration with our plugin at its end, exactly once."""
     if "plugins" in configuration:
         lists = dict(configuration)
         plugins = [each for each in lists["plugins"] if each.get("type") != NAME]

@@ -1,7 +1,7 @@
 """The socket on which the CNI plugin asks for the doors of pods.
 
-One request a connection, as one JSON line; the peer must be root of this node, which the kernel
-says. What it asks is the kubelet's word about a pod.
+Each connection has one request, a line of JSON. The kernel must confirm that the peer is root of
+this node. The request repeats what the kubelet says about a pod.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from keyhole.app.kube.resources import PodIdentity
 from keyhole.model.errors import KeyholeError, Refused
+from keyhole.sandbox.pods.away_network import away_path
 
 if TYPE_CHECKING:
     from keyhole.app.kube.pod_sessions import PodSessions
 
 MAX_REQUEST = 1 << 20
 REQUEST_SECONDS = 10.0
-"""How long a plugin may take to send its request."""
+"""Seconds in which a plugin must send its request."""
 
 _CREDENTIALS = struct.Struct("=iII")
 
@@ -63,13 +64,14 @@ class CniServer:
         async with asyncio.timeout(REQUEST_SECONDS):
             request = json.loads(await reader.readline())
         pod = PodIdentity(request["uid"], request["namespace"], request["name"])
+        away = Path(away_path(str(request["container"])))
         match request["command"]:
             case "ADD":
-                await self._sessions.open(pod, Path(request["network"]))
+                await self._sessions.open(pod, Path(request["network"]), away)
             case "CHECK":
                 self._sessions.check(pod)
             case "DEL":
-                await self._sessions.close(pod)
+                await self._sessions.close(pod, away)
             case other:
                 raise Refused(f"no command of CNI is called {other}")
         return {"done": True}

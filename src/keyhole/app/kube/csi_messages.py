@@ -1,16 +1,18 @@
 """The messages of CSI and of the kubelet's plugin registration that the agent speaks.
 
-Described here by their field numbers, since the kubelet uses a handful of them for an inline volume
-and generated code for the whole interface would be longer than the rest of the agent.
+Described here by their field numbers: the kubelet uses only a few of them for an inline volume, and
+generated code for the whole interface would be longer than the rest of the agent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from google.protobuf.message import Message
 
 _TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
@@ -67,3 +69,17 @@ def _build() -> dict[str, type[Message]]:
 
 MESSAGES = _build()
 """Classes by the names above."""
+
+
+class ContextEntry(Protocol):
+    """An `Entry`."""
+
+    key: str
+    value: str
+
+
+class VolumeRequest(Protocol):
+    """A `PublishRequest` or an `UnpublishRequest`, of which the second has no context."""
+
+    target_path: str
+    volume_context: Sequence[ContextEntry]

@@ -1,7 +1,7 @@
 """The volume of a pod, served to the kubelet as a CSI driver for inline volumes.
 
-The kubelet asks for it before it starts anything of the pod, and says for which pod: its word, not
-the pod's (I5). The files are in memory; the kubelet mounts them read-only.
+The kubelet asks for the volume before it starts anything of the pod. The kubelet names the pod, not
+the pod itself (I5). The files are in memory; the kubelet mounts them read-only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 from grpc import aio
@@ -23,6 +23,9 @@ from keyhole.system import syscalls
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from google.protobuf.message import Message
+
+    from keyhole.app.kube.csi_messages import VolumeRequest
     from keyhole.app.kube.pod_sessions import PodSessions
 
 DRIVER = "csi.keyhole.dev"
@@ -32,15 +35,29 @@ _POD = "csi.storage.k8s.io/"
 _VOLUMES = "/pods/"
 
 
-class CsiServer:
-    """Serves the kubelet on two sockets: the driver's, and the one by which it is registered."""
+class RequestContext(Protocol):
+    """The part of gRPC's context that is used."""
 
-    def __init__(self, kubelet: Path, node: str, sessions: PodSessions) -> None:
+    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn: ...
+
+
+class CsiServer:
+    """Serves the kubelet on two sockets: the driver's own, and the one that registers it."""
+
+    def __init__(
+        self,
+        kubelet: Path,
+        node: str,
+        sessions: PodSessions,
+        check_network: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`check_network` raises while a new pod would start without a door."""
         self._kubelet = kubelet
         self._socket = kubelet / "plugins" / DRIVER / "csi.sock"
         self._registration = kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
         self._node = node
         self._sessions = sessions
+        self._check_network = check_network
 
     async def serve(self) -> None:
         """Serve until it is cancelled."""
@@ -100,22 +117,22 @@ class CsiServer:
         server.add_insecure_port(f"unix://{path}")
         return server
 
-    async def _nothing(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _nothing(self, request: Message, context: RequestContext) -> Message:
         return MESSAGES["Empty"]()
 
-    async def _info(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _info(self, request: Message, context: RequestContext) -> Message:
         return MESSAGES["PluginInfo"](name=DRIVER, vendor_version=__version__)
 
-    async def _node_info(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _node_info(self, request: Message, context: RequestContext) -> Message:
         return MESSAGES["NodeInfo"](node_id=self._node)
 
-    async def _register(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _register(self, request: Message, context: RequestContext) -> Message:
         return MESSAGES["Registration"](
             type="CSIPlugin", name=DRIVER, endpoint=str(self._socket),
             supported_versions=["1.0.0"],
         )  # fmt: skip
 
-    async def _publish(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _publish(self, request: VolumeRequest, context: RequestContext) -> Message:
         given = {each.key: each.value for each in request.volume_context}
         pod = PodIdentity(
             given.get(f"{_POD}pod.uid", ""),
@@ -126,19 +143,20 @@ class CsiServer:
         try:
             await asyncio.to_thread(_mount, target)
             await self._sessions.publish(pod, target)
+            await self._check_network()
         except (KeyholeError, OSError) as error:
             await asyncio.to_thread(_unmount, target)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return MESSAGES["Empty"]()
 
-    async def _unpublish(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+    async def _unpublish(self, request: VolumeRequest, context: RequestContext) -> Message:
         target = self._checked(request.target_path, "")
         self._sessions.unpublish(target)
         await asyncio.to_thread(_unmount, target)
         return MESSAGES["Empty"]()
 
     def _checked(self, path: str, uid: str) -> Path:
-        """The kubelet's directory for this pod's volumes, and nothing else of the node."""
+        """Check that a path lies in the kubelet's directory for this pod's volumes."""
         place = f"{self._kubelet}{_VOLUMES}{uid}"
         if not path.startswith(place) or ".." in path.split("/"):
             raise ValueError(f"{path} is no volume of a pod")
@@ -146,7 +164,7 @@ class CsiServer:
 
 
 def _mount(target: Path) -> None:
-    """A tree in memory at the volume's place; the second of two calls changes nothing."""
+    """Mount a tmpfs at the volume's path. A second call changes nothing."""
     target.mkdir(mode=0o755, parents=True, exist_ok=True)
     if not os.path.ismount(target):
         syscalls.mount_tmpfs(str(target))

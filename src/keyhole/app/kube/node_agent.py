@@ -8,102 +8,100 @@ sends. It dies with the gateway; then the doors are closed (I2), and the next on
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lightkube import AsyncClient
 
 from keyhole.app.kube.cluster_view import ClusterView
-from keyhole.app.kube.cni_install import CniPlaces, chain_plugin, install_plugin
+from keyhole.app.kube.cni_install import CniPlaces, install_plugin
 from keyhole.app.kube.cni_server import CniServer
 from keyhole.app.kube.csi_server import CsiServer
+from keyhole.app.kube.node_report import NodeReport, keep_metrics
 from keyhole.app.kube.node_settings import NodeSettings
+from keyhole.app.kube.plugin_chain import PluginChain
+from keyhole.app.kube.pod_doors import PodDoors
+from keyhole.app.kube.pod_events import PodEvents
 from keyhole.app.kube.pod_sessions import PodSessions
 from keyhole.app.kube.policy_files import PolicyFiles
-from keyhole.app.processes.child import stay_with_parent
-from keyhole.app.processes.sandbox_channel import MAX_MESSAGE, SandboxChannel
-from keyhole.app.session.session_register import SUPERVISOR
+from keyhole.app.kube.sandbox_claims import ClaimWatch
+from keyhole.app.session.door_process import MAX_WORDS, run_door_process
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.control.client import ControlClient
-from keyhole.model.errors import ResourceUnusable
 from keyhole.sandbox import programs
-from keyhole.system.syscalls import name_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from keyhole.app.kube.resources import PodIdentity
+    from keyhole.app.processes.sandbox_channel import SandboxChannel
     from keyhole.app.setup.host_paths import HostPaths
-
-CHAIN_SECONDS = 5.0
-"""How often the node's configuration of CNI is looked at."""
-
-MAX_WORDS = 1000
-"""Characters of a message, which fit into a response of the control socket."""
 
 
 def main() -> None:
-    """Run as `python -c … LINE`; the first message is its `NodeSettings`."""
-    if not stay_with_parent():
-        return
-    # If this gateway dies, the next one ends only processes of this name.
-    name_process(SUPERVISOR)
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    sock.set_inheritable(False)
-    told = sock.recv(MAX_MESSAGE)
-    if told:
-        asyncio.run(_main(sock, *NodeSettings.read(told)))
+    """Run by the gateway; the first message is its `NodeSettings`."""
+    run_door_process(_main, "no pod can be served")
 
 
-async def _main(sock: socket.socket, settings: NodeSettings, places: HostPaths) -> None:
-    gone, opened = asyncio.Event(), asyncio.Event()
+async def _main(told: bytes, line: SandboxChannel, opened: asyncio.Event) -> None:
+    await opened.wait()
+    await NodeAgent(*NodeSettings.read(told), line).serve()
 
-    def heard(message: dict[str, Any]) -> None:
-        if "open" in message:
-            opened.set()
 
-    line = SandboxChannel(asyncio.get_running_loop(), sock, heard, gone.set)
+class NodeAgent:
+    """The parts of an agent, and the order in which they begin."""
 
-    def say(text: str) -> None:
-        line.say(say=text[:MAX_WORDS])
+    def __init__(self, settings: NodeSettings, places: HostPaths, line: SandboxChannel) -> None:
+        self._settings = settings
+        self._line = line
+        self._client = AsyncClient(field_manager="keyhole")
+        self._nft = (str(programs.find_programs(contained=True).nft),)
+        self._files = PolicyFiles(places.state / "cluster", places, FileCatalogue())
+        self._view = ClusterView(self._client, self._files, self._say)
+        self._events = PodEvents(self._client, settings.node)
+        self._control = ControlClient(places.runtime)
+        doors = PodDoors(self._nft, self._say, self._view.labels_at, settings.network)
+        self._sessions = PodSessions(
+            self._view, places, self._control, doors, self._say, self._refused
+        )
+        self._view.removed, self._view.changed = self._sessions.close_under, self._sessions.apply
+        self._claims = ClaimWatch(
+            self._client, self._sessions.concerned, self._sessions.settle, self._say
+        )
+        self._sessions.wanted = self._claims.want
 
-    async def serve() -> None:
-        await opened.wait()
-        nft = (str(programs.find_programs(contained=True).nft),)
-        files = PolicyFiles(places.state / "cluster", places, FileCatalogue())
-        view = ClusterView(AsyncClient(field_manager="keyhole"), files, say)
-        sessions = PodSessions(view, places, ControlClient(places.runtime), nft, say)
-        view.removed = sessions.close_under
+    def _say(self, text: str) -> None:
+        self._line.say(say=text[:MAX_WORDS])
+
+    def _refused(self, pod: PodIdentity, line: str) -> None:
+        self._say(f"pod {pod}: {line}")
+        self._events.refused(pod, line)
+
+    async def serve(self) -> None:
+        """Serve the kubelet and the plugin; never returns."""
+        settings, sessions = self._settings, self._sessions
+        await asyncio.to_thread(self._files.clear)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(view.follow())
-            await view.known.wait()
+            tasks.create_task(self._claims.follow())
+            tasks.create_task(self._view.follow())
+            tasks.create_task(self._events.write())
+            await self._view.known.wait()
             # Doors that are there before new ones: their pods run and wait.
             await sessions.restore()
+            await sessions.reopen_all()
+            tasks.create_task(sessions.tend())
             tasks.create_task(CniServer(settings.cni, sessions).serve())
-            tasks.create_task(_keep_chained(settings, nft[0], say))
-            tasks.create_task(CsiServer(settings.kubelet, settings.node, sessions).serve())
-            line.say(lacks="")
-            say("pods of this node are served")
-
-    serving = asyncio.ensure_future(serve())
-    left = asyncio.ensure_future(gone.wait())
-    await asyncio.wait((serving, left), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done() and (error := serving.exception()):
-        say(f"no pod can be served: {error!r}")
-    serving.cancel()
-    await asyncio.gather(serving, left, return_exceptions=True)
-
-
-async def _keep_chained(settings: NodeSettings, nft: str, say: Callable[[str], None]) -> None:
-    """Install the plugin, and put it back where the cluster's own network plugin removed it."""
-    places = CniPlaces()
-    await asyncio.to_thread(install_plugin, places, nft)
-    while True:
-        try:
-            await asyncio.to_thread(chain_plugin, places, settings.cni)
-        except (OSError, ResourceUnusable) as error:
-            say(f"the plugin could not be chained: {error}")
-        await asyncio.sleep(CHAIN_SECONDS)
+            # Attack: start a pod before the plugin is in the node's configuration. It would have
+            # its interface, so it gets no volume, without which it does not start (I2).
+            chain = PluginChain(CniPlaces(), settings.cni, self._say)
+            await asyncio.to_thread(install_plugin, CniPlaces(), self._nft[0])
+            tasks.create_task(chain.keep())
+            volumes = CsiServer(settings.kubelet, settings.node, sessions, chain.check)
+            tasks.create_task(volumes.serve())
+            report = NodeReport(settings.node, self._client, sessions.states, self._say)
+            tasks.create_task(report.keep())
+            if settings.metrics is not None:
+                metrics = keep_metrics(settings.metrics, self._control, self._view, sessions.states)
+                tasks.create_task(metrics)
+            self._line.say(lacks="")
+            self._say("pods of this node are served")
 
 
 if __name__ == "__main__":

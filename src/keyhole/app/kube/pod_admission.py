@@ -1,8 +1,8 @@
-"""Decides what is done to pods at admission: which are stamped, and which are refused.
+"""Decides at admission which pods are stamped, and which are refused.
 
 Called by `admission_server.py` with objects as the API server sends them. A pod that a policy
-selects gets the stamp by which the CNI plugin knows it, the volume with its certificates, and
-variables with placeholders; what would lead around its door is refused (I2).
+selects gets the stamp by which the CNI plugin recognises it, the volume with its certificates, and
+variables with placeholders. A pod that could get around its door is refused (I2).
 """
 
 from __future__ import annotations
@@ -24,16 +24,32 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import Policy
 
 SEED = "keyhole.dev/placeholders"
-"""The annotation from which a pod's placeholders are made: an environment is fixed before the
-session begins, and both sides must know them. They are worth nothing elsewhere."""
+"""The annotation from which admission and the agent both make a pod's placeholders: the pod's
+environment is fixed before its session begins. Placeholders are useless elsewhere."""
 
 VOLUME = "keyhole"
 NAMESERVER = "192.0.2.53"
-"""Any address answers; loopback would not be captured."""
+"""In the pod every address answers DNS, except loopback, which is not captured."""
 
-_FURTHER_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+EXEMPT = ("kube-system", "kube-public", "kube-node-lease", "keyhole-system")
+"""Namespaces that admission is not asked about, so that a cluster can start without it."""
+
+_NETWORKS = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")
+"""Annotations that give a pod other networks. Attack: the second one replaces the network to which
+our plugin is chained, so that the runtime would not call it at all (I2)."""
+
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a static pod, which its kubelet starts from a file without asking admission."""
+
 _HOST_NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_VOLUMES = frozenset(
+    ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim",
+     "projected", "secret")
+)  # fmt: skip
+"""Kinds of volumes that give no access to the node, nor through its kernel to a server: those of
+the `restricted` Pod Security Standard, and images."""
+_UNCONFINED = "Unconfined"
 
 
 class Admission(Struct, frozen=True):
@@ -48,7 +64,7 @@ PASSED = Admission(allowed=True)
 
 
 def seeded_noise(seed: str) -> Callable[[int], bytes]:
-    """Bytes for placeholders that follow from a seed."""
+    """A source of bytes for placeholders that depend only on a seed."""
     count = 0
 
     def noise(size: int) -> bytes:
@@ -67,7 +83,7 @@ def selecting(policies: Sequence[ClusterPolicy], labels: Mapping[str, str]) -> l
 def admit_pod(
     pod: dict[str, Any], chosen: Sequence[ClusterPolicy], policy: Policy | None, seed: str
 ) -> Admission:
-    """Decide a new pod, which these policies select; `policy` is the one that they are, read."""
+    """Decide a new pod, which these policies select; `policy` is that policy, parsed."""
     if not chosen:
         return PASSED
     if len(chosen) > 1:
@@ -75,6 +91,8 @@ def admit_pod(
         return Admission(why=f"more than one KeyholePolicy selects this pod: {names}")
     if policy is None:
         return Admission(why=f"the KeyholePolicy {chosen[0].name} is not valid")
+    if _MIRROR in _annotations(pod):
+        return Admission(why="a static pod has no door, so no KeyholePolicy selects it")
     refused = next(objections(pod), "")
     if refused:
         return Admission(why=refused)
@@ -93,42 +111,71 @@ def check_pod(pod: dict[str, Any], chosen: Sequence[ClusterPolicy]) -> Admission
 def admit_change(
     old: dict[str, Any], new: dict[str, Any], policies: Sequence[ClusterPolicy]
 ) -> Admission:
-    """Decide a change of a pod: what was stamped stays so, under the same policy."""
+    """Decide a change of a pod: a stamped pod stays stamped, under the same policy."""
     before, after = _annotations(old), _annotations(new)
+    names = [{each.name for each in selecting(policies, labels_of(pod))} for pod in (old, new)]
     if STAMP not in before:
         if STAMP in after:
             return Admission(why=f"the annotation {STAMP} is Keyhole's")
+        if names[1] - names[0]:
+            return Admission(why="a pod that runs gets no door; make a new one with these labels")
         return PASSED
     if any(before.get(name) != after.get(name) for name in (STAMP, SEED)):
         return Admission(why=f"the annotations {STAMP} and {SEED} cannot be changed")
-    names = [{each.name for each in selecting(policies, labels_of(pod))} for pod in (old, new)]
     if names[0] != names[1]:
         return Admission(why="these labels select another KeyholePolicy; make a new pod")
     refused = next(objections(new), "")
     return Admission(why=refused) if refused else PASSED
 
 
+def bound_pod(pod: dict[str, Any], binding: dict[str, Any]) -> dict[str, Any]:
+    """The pod after a Binding was applied, with the labels and annotations of the Binding."""
+    before, given = pod.get("metadata") or {}, binding.get("metadata") or {}
+    joined = {
+        name: (before.get(name) or {}) | (given.get(name) or {})
+        for name in ("labels", "annotations")
+    }
+    return pod | {"metadata": before | joined}
+
+
 def objections(pod: dict[str, Any]) -> Iterator[str]:
-    """What in a pod would lead around its door, or to the node."""
+    """The settings of a pod that could get around its door, or reach the node."""
     spec = pod.get("spec") or {}
     for name in _HOST_NAMESPACES:
         if spec.get(name):
             yield f"{name} would share the node's; a pod behind a door has its own"
-    if _annotations(pod).get(_FURTHER_NETWORKS):
+    if any(_annotations(pod).get(name) for name in _NETWORKS):
         yield "a pod behind a door has no further network"
     for volume in spec.get("volumes") or ():
         if "hostPath" in volume:
             yield f"the volume {volume.get('name')} is a path of the node"
+        for kind in volume.keys() - _VOLUMES - {"name", "hostPath"}:
+            yield f"the volume {volume.get('name')} is reached by the node's network ({kind})"
+    if _has_no_filter(spec):
+        yield "the pod runs without a seccomp profile, which closes other kinds of sockets"
     for container in _containers(spec):
-        context = container.get("securityContext") or {}
-        added = (context.get("capabilities") or {}).get("add") or ()
-        if context.get("privileged"):
-            yield f"the container {container.get('name')} is privileged"
-        if added:
-            yield f"the container {container.get('name')} adds capabilities: {', '.join(added)}"
-        for port in container.get("ports") or ():
-            if port.get("hostPort"):
-                yield f"the container {container.get('name')} has a port of the node"
+        yield from _container_objections(container)
+
+
+def _container_objections(container: dict[str, Any]) -> Iterator[str]:
+    name, context = container.get("name"), container.get("securityContext") or {}
+    added = (context.get("capabilities") or {}).get("add") or ()
+    if context.get("privileged"):
+        yield f"the container {name} is privileged"
+    if added:
+        yield f"the container {name} adds capabilities: {', '.join(added)}"
+    if _has_no_filter(container):
+        yield f"the container {name} runs without a seccomp profile"
+    if context.get("procMount") not in (None, "Default"):
+        yield f"the container {name} sees all of /proc"
+    for port in container.get("ports") or ():
+        if port.get("hostPort"):
+            yield f"the container {name} has a port of the node"
+
+
+def _has_no_filter(part: dict[str, Any]) -> bool:
+    profile = (part.get("securityContext") or {}).get("seccompProfile") or {}
+    return profile.get("type") == _UNCONFINED
 
 
 def _patch(
@@ -143,6 +190,11 @@ def _patch(
     yield {"op": "add", "path": "/spec/volumes", "value": [*volumes, own]}
     yield {"op": "add", "path": "/spec/dnsPolicy", "value": "None"}
     yield {"op": "add", "path": "/spec/dnsConfig", "value": {"nameservers": [NAMESERVER]}}
+    context = spec.get("securityContext") or {}
+    if not context.get("seccompProfile"):
+        # AF_VSOCK works in an empty network, too; the runtime's own profile blocks it.
+        value = context | {"seccompProfile": {"type": "RuntimeDefault"}}
+        yield {"op": "add", "path": "/spec/securityContext", "value": value}
     stand_ins = SessionPlaceholders(policy, seeded_noise(seed))
     variables = pod_variables(policy, stand_ins)
     for kind in ("initContainers", "containers"):
@@ -173,11 +225,6 @@ def _containers(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _annotations(pod: dict[str, Any]) -> dict[str, str]:
     return (pod.get("metadata") or {}).get("annotations") or {}
-
-
-def is_stamped(pod: dict[str, Any]) -> bool:
-    """Whether a pod has a door."""
-    return STAMP in _annotations(pod)
 
 
 def labels_of(pod: dict[str, Any]) -> dict[str, str]:

@@ -8,42 +8,35 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import parse_policy
 from keyhole.model.errors import Refused
 from keyhole.model.secret import SecretScheme
+from keyhole.policy.bounds import faults_beyond
+from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.namespaced import faults_in_namespace
 from keyhole.vault.cluster_source import SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from keyhole.app.kube.cluster_wide import ClusterWide
     from keyhole.app.kube.resources import ClusterPolicy
     from keyhole.app.setup.catalogue import FileCatalogue
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.policy_acceptance import ExaminedPolicy
-    from keyhole.policy.fault import PolicyFaults
     from keyhole.policy.policy import Policy
+
+_VERSION = "version = 1\n"
+"""The first line of a policy, which tables that join another one do not have."""
 
 MAX_FAULTS = 16
 """Faults of a policy that are shown."""
-
-CLUSTER_WIDE = frozenset({"upstream"})
-"""Tables of a ClusterKeyholePolicy: they hold for every policy of the cluster."""
-
-
-def check_cluster_wide(text: str) -> None:
-    """Raise Refused unless the text has tables of a ClusterKeyholePolicy alone."""
-    try:
-        tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Refused(f"it is not TOML: {error}") from None
-    for name in tables.keys() - CLUSTER_WIDE:
-        raise Refused(f"'{name}' is not a table of a ClusterKeyholePolicy; it has [upstream]")
 
 
 class PolicyFiles:
@@ -53,35 +46,65 @@ class PolicyFiles:
         self._directory = directory
         self._places = places
         self._catalogue = catalogue
-        self.cluster_wide = ""
-        """The text of the ClusterKeyholePolicy."""
 
     def path(self, policy: ClusterPolicy) -> Path:
         """The file of a policy. Names of the cluster have neither slashes nor leading dots."""
         return self._directory / "policies" / policy.namespace / policy.name / "keyhole.toml"
 
-    def write(self, policy: ClusterPolicy) -> ExaminedPolicy:
+    def write(self, policy: ClusterPolicy, wide: Sequence[ClusterWide]) -> ExaminedPolicy:
         """Check, accept and write a policy. Raises PolicyFaults, Refused."""
         path = self.path(policy)
-        # 1. What its author wrote, alone.
-        examined = self.check(policy)
-        # 2. With the tables of the cluster behind it, so that lines and columns stay the author's.
-        if self.cluster_wide:
-            examined = self._parse(path, f"{policy.text}\n{self.cluster_wide}")
-        # 3. Accepted before it is there: the gateway reads it as soon as it changes.
+        examined = self.check(policy, wide)
+        # Accepted before it is there: the gateway reads it as soon as it changes.
         AcceptanceStore(self._places.trust).accept(examined)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(path, examined.file.data)
         return examined
 
-    def check(self, policy: ClusterPolicy) -> ExaminedPolicy:
-        """Read a policy, which must be whole without the cluster's tables, and say nothing that no
-        namespace may say. Raises PolicyFaults, Refused."""
+    def check(self, policy: ClusterPolicy, wide: Sequence[ClusterWide]) -> ExaminedPolicy:
+        """Read a policy as its pods get it. `wide` are the ClusterKeyholePolicies of its namespace.
+        Raises PolicyFaults, Refused."""
+        # 1. What its author wrote is whole without anything else.
         examined = self._parse(self.path(policy), policy.text)
-        faults = faults_in_namespace(examined.file.loaded.policy)
+        loaded = examined.file.loaded
+        # 2. It says nothing that no namespace may say, and nothing beyond the cluster's bounds.
+        faults = [*faults_in_namespace(loaded)]
+        for each in wide:
+            if each.broken:
+                raise Refused(f"the ClusterKeyholePolicy {each.name} is not valid: {each.broken}")
+            if each.bounds is not None:
+                faults += faults_beyond(loaded, each.bounds)
         if faults:
-            raise Refused("; ".join(faults))
-        return examined
+            raise PolicyFaults(tuple(faults))
+        # 3. The cluster's tables are put behind it, so that lines and columns stay the author's.
+        tables = [each.text for each in wide if each.text]
+        if not tables:
+            return examined
+        try:
+            return self._parse(self.path(policy), "\n".join([policy.text, *tables]))
+        except PolicyFaults as error:
+            names = ", ".join(each.name for each in wide if each.text)
+            raise Refused(
+                f"it cannot be joined with the tables of the ClusterKeyholePolicy {names}: "
+                + "; ".join(describe_faults(error))
+            ) from None
+
+    def check_wide(self, wide: ClusterWide) -> None:
+        """Raise PolicyFaults unless the tables of a ClusterKeyholePolicy are valid alone."""
+        if wide.text:
+            path = self._directory / "cluster-wide" / wide.name / "keyhole.toml"
+            try:
+                self._parse(path, _VERSION + wide.text)
+            except PolicyFaults as error:
+                moved = (
+                    replace(each, span=replace(each.span, line=each.span.line - 1))
+                    for each in error.faults
+                )
+                raise PolicyFaults(tuple(moved)) from None
+
+    def own_secrets(self, policy: ClusterPolicy) -> set[str]:
+        """The Secrets that the author of a policy names. Raises PolicyFaults."""
+        return set(named_secrets(self._parse(self.path(policy), policy.text).file.loaded.policy))
 
     def _parse(self, path: Path, text: str) -> ExaminedPolicy:
         file = parse_policy(path, text.encode("utf-8"), self._places, self._catalogue)
@@ -96,6 +119,19 @@ class PolicyFiles:
                 old.unlink()
         for key, value in data.items():
             _replace(place / key, value)
+
+    def remove_secret(self, policy: ClusterPolicy, name: str) -> None:
+        """No pod of this node needs a Secret of a policy any more."""
+        shutil.rmtree(self.path(policy).parent / SECRETS / name, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove what an agent before this one wrote. Attack: keep a Secret on a node whose pods
+        have gone while no agent was there."""
+        shutil.rmtree(self._directory / "policies", ignore_errors=True)
+
+    def remove_text(self, policy: ClusterPolicy) -> None:
+        """The policy is not in force any more; its Secrets are still followed."""
+        self.path(policy).unlink(missing_ok=True)
 
     def remove(self, policy: ClusterPolicy) -> None:
         """The policy is gone: remove its files."""

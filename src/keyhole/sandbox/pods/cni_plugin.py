@@ -15,6 +15,8 @@ import os
 import socket
 import sys
 
+from keyhole.sandbox.pods.away_network import away_path, drop_network
+
 TYPE_CHECKING = False  # `typing` takes a third of the import time here
 if TYPE_CHECKING:
     from typing import Any
@@ -83,7 +85,7 @@ def _handle(command: str, configuration: dict[str, Any]) -> dict[str, Any] | Non
         if not isinstance(result, dict):
             raise _PluginError(_INVALID_CONFIGURATION, "it must follow another plugin")
         if is_stamped(configuration):
-            _ask(place, _request(command) | {"result": result})
+            _ask(place, _request(command))
         return result
     if command == "CHECK":
         if is_stamped(configuration):
@@ -93,6 +95,9 @@ def _handle(command: str, configuration: dict[str, Any]) -> dict[str, Any] | Non
         # The pod is gone whatever the agent says, and the runtime repeats a DEL that fails.
         with contextlib.suppress(_PluginError):
             _ask(place, _request(command))
+        # Its address is free now and may be given to another pod, even if no agent is there.
+        with contextlib.suppress(ValueError):
+            drop_network(away_path(os.environ.get("CNI_CONTAINERID", "")))
         return None
     if command in ("GC", "STATUS"):
         return None

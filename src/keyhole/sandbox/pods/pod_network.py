@@ -1,9 +1,9 @@
 """Takes a pod's interfaces away and makes the door in its network.
 
 Called by the node agent before the first container of a pod starts. The interfaces go to a network
-of their own, so that the pod's address keeps its place in the cluster and leads nowhere. After an
-agent has died, the next one calls it again for pods that run: their networks are empty already, and
-only the sockets are made anew.
+of their own, so that the pod's address keeps its place in the cluster; the agent alone listens
+there. After an agent has died, the next one calls it again for pods that run: their networks are
+empty already, and only the sockets are made anew.
 
 A thread enters the network, makes the sockets and ends: a socket belongs to the network that it was
 made in, whichever thread uses it.
@@ -12,26 +12,27 @@ made in, whichever thread uses it.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from keyhole.model.errors import SetupFailed
 from keyhole.sandbox import empty_network
+from keyhole.sandbox.pods.interface_move import MovedInterfaces, move_interfaces
 from keyhole.system import syscalls
 from keyhole.system.namespaces import own_network
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_Made = TypeVar("_Made")
 
 _NETWORK = 0x40000000
 """CLONE_NEWNET."""
 
-_LOOPBACK = "lo"
-_RTM_SETLINK, _NLM_F_REQUEST, _NLM_F_ACK, _IFLA_NET_NS_FD = 19, 1, 4, 28
 _RULES = "keyhole"
 
 
@@ -41,6 +42,8 @@ class PodDoor(Struct, frozen=True):
     sockets: list[socket.socket]
     links: socket.socket
     namespace: str
+    moved: MovedInterfaces = MovedInterfaces()
+    """What was taken away now."""
 
     def close(self) -> None:
         """Close every socket."""
@@ -52,7 +55,7 @@ def make_door(pod: int, away: int, nft: Sequence[str]) -> PodDoor:
     """The door of the network `pod`, whose interfaces are moved to the network `away`; both are
     descriptors. Raises SetupFailed, and has then left the pod without an interface where it could
     (I2)."""
-    return _in_network(pod, lambda: _make_door(away, nft))
+    return in_network(pod, lambda: _make_door(away, nft))
 
 
 def new_network() -> int:
@@ -67,40 +70,44 @@ def new_network() -> int:
     return made[0]
 
 
+def keep_network(network: int, path: Path) -> None:
+    """Give a network a name, by which it outlives this process. Raises OSError."""
+    path.touch(0o600)
+    tree = syscalls.clone_tree(network)
+    try:
+        syscalls.attach_tree(tree, str(path))
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(tree)
+
+
+def in_network(network: int, work: Callable[[], _Made]) -> _Made:
+    """Do work in a network, by a thread that enters it. Raises SetupFailed."""
+    done: list[_Made] = []
+
+    def enter() -> None:
+        syscalls.enter_namespace(network, _NETWORK)
+        done.append(work())
+
+    _in_thread(enter)
+    return done[0]
+
+
 def _make_door(away: int, nft: Sequence[str]) -> PodDoor:
-    moved = _move_interfaces(away)
+    moved = move_interfaces(away)
     # From here on an interface that appears is reported; one that came in between is found below.
     links = empty_network.watch_interfaces()
     try:
         empty_network.bring_up_loopback()
-        if moved or not _is_prepared(nft):
+        if moved.names or not _is_prepared(nft):
             empty_network.make_everything_local()
             empty_network.load_ruleset(*nft)
-        return PodDoor(empty_network.open_door_sockets(), links, own_network())
+        return PodDoor(empty_network.open_door_sockets(), links, own_network(), moved)
     except BaseException:
         links.close()
         raise
-
-
-def _move_interfaces(away: int) -> int:
-    """Move every interface but `lo`; how many there were."""
-    found = [(index, name) for index, name in socket.if_nameindex() if name != _LOOPBACK]
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
-        for index, name in found:
-            _move(netlink, index, name, away)
-    return len(found)
-
-
-def _move(netlink: socket.socket, index: int, name: str, away: int) -> None:
-    """RTM_SETLINK with IFLA_NET_NS_FD (rtnetlink(7)), and the kernel's answer."""
-    message = struct.pack("=BxHiII", 0, 0, index, 0, 0)
-    message += struct.pack("=HHI", 8, _IFLA_NET_NS_FD, away)
-    flags = _NLM_F_REQUEST | _NLM_F_ACK
-    header = struct.pack("=IHHII", 16 + len(message), _RTM_SETLINK, flags, 1, 0)
-    netlink.send(header + message)
-    error = -struct.unpack_from("=i", netlink.recv(4096), 16)[0]
-    if error:
-        raise OSError(error, f"the interface {name} cannot be taken away: {os.strerror(error)}")
 
 
 def _is_prepared(nft: Sequence[str]) -> bool:
@@ -112,17 +119,6 @@ def _is_prepared(nft: Sequence[str]) -> bool:
         file_actions=[(os.POSIX_SPAWN_OPEN, n, "/dev/null", os.O_RDWR, 0) for n in (0, 1, 2)],
     )
     return os.waitpid(listed, 0)[1] == 0
-
-
-def _in_network(network: int, work: Callable[[], PodDoor]) -> PodDoor:
-    done: list[PodDoor] = []
-
-    def enter() -> None:
-        syscalls.enter_namespace(network, _NETWORK)
-        done.append(work())
-
-    _in_thread(enter)
-    return done[0]
 
 
 def _in_thread(work: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keyhole.app.kube.cni_install import CniPlaces, chain_plugin, chained
+from keyhole.app.kube.cni_install import ChainState, CniPlaces, chain_plugin, chained
 from keyhole.model.errors import ResourceUnusable
 
 BRIDGE = {"type": "bridge", "bridge": "cni0"}
@@ -36,10 +36,11 @@ def test_a_single_plugin_becomes_a_list() -> None:
 def test_the_configuration_that_the_runtime_uses_is_changed(
     places: CniPlaces, tmp_path: Path
 ) -> None:
-    assert not chain_plugin(places, Path("/run/cni.sock"))
+    assert chain_plugin(places, Path("/run/cni.sock")) is ChainState.ABSENT
     (tmp_path / "10-pods.conf").write_text(json.dumps({"name": "pods", **BRIDGE}))
     (tmp_path / "20-other.conflist").write_text(json.dumps(LIST))
-    assert chain_plugin(places, Path("/run/cni.sock"))
+    assert chain_plugin(places, Path("/run/cni.sock")) is ChainState.WRITTEN
+    assert chain_plugin(places, Path("/run/cni.sock")) is ChainState.KEPT
     changed = json.loads((tmp_path / "10-pods.conflist").read_text())
     assert changed["plugins"][-1]["type"] == "keyhole"
     assert not (tmp_path / "10-pods.conf").exists()

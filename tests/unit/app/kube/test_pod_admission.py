@@ -11,6 +11,7 @@ from keyhole.app.kube.pod_admission import (
     VOLUME,
     admit_change,
     admit_pod,
+    bound_pod,
     check_pod,
     objections,
     seeded_noise,
@@ -107,6 +108,10 @@ WAYS = [
     _contained(capabilities={"add": ["NET_ADMIN"]}),
     pod(ephemeralContainers=[{"name": "debug", "securityContext": {"privileged": True}}]),
     pod(containers=[{"name": "main", "ports": [{"containerPort": 1, "hostPort": 1}]}]),
+    pod(volumes=[{"name": "far", "nfs": {"server": "192.0.2.1", "path": "/"}}]),
+    pod(securityContext={"seccompProfile": {"type": "Unconfined"}}),
+    _contained(seccompProfile={"type": "Unconfined"}),
+    _contained(procMount="Unmasked"),
 ]
 
 
@@ -118,10 +123,51 @@ def test_what_leads_around_a_door_is_refused_i2(given: dict[str, Any]) -> None:
     assert not check_pod(given, [AGENTS]).allowed
 
 
-def test_a_further_network_is_refused_i2() -> None:
+@pytest.mark.parametrize(
+    "name", ["k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network"]
+)
+def test_a_further_network_is_refused_i2(name: str) -> None:
     given = pod()
-    given["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] = "lan"
+    given["metadata"]["annotations"][name] = "lan"
     assert "further network" in admit_pod(given, [AGENTS], loaded(TEXT).policy, "seed").why
+
+
+def test_a_static_pod_that_a_policy_selects_is_refused_i2() -> None:
+    """Its kubelet starts it from a file, before anyone was asked."""
+    given = pod()
+    given["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "0123"
+    assert "static pod" in admit_pod(given, [AGENTS], loaded(TEXT).policy, "seed").why
+    assert admit_pod(given, [], None, "seed").allowed
+
+
+def test_a_pod_without_a_seccomp_profile_gets_the_runtimes() -> None:
+    assert patched(pod(securityContext={"runAsUser": 1000}))["/spec/securityContext"] == {
+        "runAsUser": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    own = {"seccompProfile": {"type": "Localhost", "localhostProfile": "strict.json"}}
+    assert "/spec/securityContext" not in patched(pod(securityContext=own))
+
+
+def test_a_binding_is_judged_as_the_pod_that_it_makes_i2() -> None:
+    stamped = pod()
+    stamped["metadata"]["annotations"] |= {STAMP: "agents", SEED: "seed"}
+
+    def bound(**metadata: dict[str, str]) -> bool:
+        made = bound_pod(stamped, {"metadata": metadata})
+        return admit_change(stamped, made, [AGENTS]).allowed
+
+    assert bound()
+    assert bound(annotations={"colour": "green"}, labels={"zone": "a"})
+    assert not bound(annotations={STAMP: "other"})
+    assert not bound(annotations={"k8s.v1.cni.cncf.io/networks": "lan"})
+    assert not bound(labels={"role": "other"})
+
+
+def test_labels_do_not_select_a_pod_that_runs_without_a_door_i2() -> None:
+    plain = pod() | {"metadata": {"labels": {"role": "other"}}}
+    assert "make a new one" in admit_change(plain, pod(), [AGENTS]).why
+    assert admit_change(pod(), plain, [AGENTS]).allowed
 
 
 def test_a_stamp_is_there_where_a_policy_selects_and_nowhere_else_i3() -> None:

@@ -50,3 +50,15 @@ def test_an_operator_that_does_not_exist_is_refused_i3() -> None:
 def test_a_policy_without_a_text_is_refused_i3() -> None:
     with pytest.raises(Unparsable, match="text of a policy"):
         ClusterPolicy.of("team", "one", {"podSelector": {"matchLabels": {"role": "agent"}}})
+
+
+def test_a_policy_may_be_for_claims_alone_and_then_selects_no_pod_i3() -> None:
+    claims = {"matchLabels": {"tenant": "blue"}}
+    policy = ClusterPolicy.of("team", "blue", {"claimSelector": claims, "policy": "version = 1"})
+    assert policy.claims.selects({"tenant": "blue"})
+    assert not policy.selector.selects({})
+    assert not policy.selector.selects({"tenant": "blue"})
+    with pytest.raises(Unparsable, match="claimSelector selects nothing"):
+        ClusterPolicy.of("team", "blue", {"claimSelector": {}, "policy": "version = 1"})
+    with pytest.raises(Unparsable, match="podSelector"):
+        ClusterPolicy.of("team", "blue", {"policy": "version = 1"})

@@ -1,0 +1,142 @@
+"""What the API server knows about Keyhole in a cluster, for `keyhole kube status`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from lightkube import Client
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ApiError, ConfigError
+from msgspec import Struct
+
+from keyhole.app.kube.pod_states import DoorState
+from keyhole.app.kube.resources import (
+    AWAY,
+    ClusterKeyholePolicy,
+    KeyholeNode,
+    KeyholePolicy,
+    key_of,
+    status_of,
+)
+from keyhole.model.errors import ResourceUnusable
+
+if TYPE_CHECKING:
+    from lightkube.generic_resource import Generic
+
+SILENT_SECONDS = 180.0
+"""The age of an agent's last report after which the agent counts as down: three intervals."""
+
+_FORBIDDEN, _MISSING = 403, 404
+
+
+class AgentRow(Struct, frozen=True):
+    """The agent of one node, as it last reported."""
+
+    node: str
+    version: str
+    heard: datetime.datetime | None
+    doors: dict[str, int]
+    silent: bool
+
+
+class PolicyRow(Struct, frozen=True):
+    """One policy. The namespace of a ClusterKeyholePolicy is empty."""
+
+    namespace: str
+    name: str
+    valid: bool | None
+    """None: no agent has read it yet."""
+    pods: int | None
+    faults: tuple[str, ...]
+
+
+class PodRow(Struct, frozen=True):
+    """One pod that a policy selects."""
+
+    namespace: str
+    name: str
+    node: str
+    policy: str
+    door: str
+    why: str
+
+
+class ClusterStatus(Struct, frozen=True):
+    """The status of the whole cluster."""
+
+    agents: tuple[AgentRow, ...]
+    policies: tuple[PolicyRow, ...]
+    pods: tuple[PodRow, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether there are agents, all of them report, every policy is valid, and no pod waits for
+        its door or has lost it."""
+        return (
+            bool(self.agents)
+            and not any(each.silent for each in self.agents)
+            and not any(each.faults for each in self.policies)
+            and all(each.door == DoorState.OPEN.value for each in self.pods)
+        )
+
+
+def read_cluster_status(namespace: str | None) -> ClusterStatus:
+    """Ask the API server of the user's kubeconfig. With a namespace, ask only for its policies and
+    pods. Raises ResourceUnusable."""
+    try:
+        client = Client(KubeConfig.from_env(), field_manager="keyhole-status")
+        nodes: list[Any] = list(client.list(KeyholeNode))
+        policies: list[Any] = list(client.list(KeyholePolicy, namespace=namespace or "*"))
+        wide: list[Any] = [] if namespace else list(client.list(ClusterKeyholePolicy))
+    except ConfigError as error:
+        raise ResourceUnusable(f"no cluster is configured here: {error}") from None
+    except ApiError as error:
+        raise ResourceUnusable(_declined(error)) from None
+    except AWAY as error:
+        raise ResourceUnusable(f"the API server does not answer: {error}") from None
+    now = datetime.datetime.now(datetime.UTC)
+    pods = tuple(
+        _pod(node, each)
+        for node in nodes
+        for each in status_of(node).get("pods") or ()
+        if namespace in (None, each.get("namespace"))
+    )
+    return ClusterStatus(
+        tuple(_agent(each, now) for each in nodes),
+        tuple(_policy(each) for each in (*wide, *policies)),
+        pods,
+    )
+
+
+def _declined(error: ApiError) -> str:
+    if error.status.code == _MISSING:
+        return "this cluster knows no KeyholePolicy: Keyhole is not installed there"
+    if error.status.code == _FORBIDDEN:
+        return f"you may not read this: {error}"
+    return str(error)
+
+
+def _agent(node: Generic, now: datetime.datetime) -> AgentRow:
+    status = status_of(node)
+    heard = None
+    if isinstance(status.get("heard"), str):
+        heard = datetime.datetime.fromisoformat(status["heard"])
+    silent = heard is None or (now - heard).total_seconds() > SILENT_SECONDS
+    doors = {each.value: int((status.get("doors") or {}).get(each.value, 0)) for each in DoorState}
+    return AgentRow(key_of(node)[1], str(status.get("version", "")), heard, doors, silent)
+
+
+def _policy(policy: Generic) -> PolicyRow:
+    status = status_of(policy)
+    valid = {"True": True, "False": False}.get(status.get("valid", ""))
+    return PolicyRow(
+        *key_of(policy), valid, status.get("pods"), tuple(map(str, status.get("faults") or ()))
+    )
+
+
+def _pod(node: Generic, pod: dict[str, str]) -> PodRow:
+    return PodRow(
+        pod.get("namespace", ""), pod.get("name", ""), key_of(node)[1], pod.get("policy", ""),
+        pod.get("door", ""), pod.get("why", ""),
+    )  # fmt: skip
