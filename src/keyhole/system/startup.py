@@ -91,6 +91,7 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.app.session.interception": (97, "only with services"),
     "keyhole.app.session.session_trust": (53, "brings cryptography; only with services"),
     "keyhole.policy.graphql.judge": (200, "brings graphql-core; imported at the first document"),
+    "keyhole.policy.graphql.root_fields": (180, "brings graphql-core, at the first one"),
     # Other verbs.
     "keyhole.cli.verb_help": (4, "only for `keyhole --help` and for a verb that does not exist"),
     "keyhole.cli.parser": (5, "with cli.faults: `keyhole --version` needs neither"),
@@ -124,6 +125,10 @@ POSTPONED: dict[str, tuple[float, str]] = {
     "keyhole.app.screen.watch_source": (30, "brings the log's columns; only `watch`'s full screen"),
     "keyhole.app.desktop.desktop_watch": (60, "not for time: it comes with an extra"),
     "keyhole.cli.desktop_questions": (30, "brings the policy's reader; only `watch --desktop`"),
+    "keyhole.app.kube.cluster_status": (300, "not for time: it comes with an extra; only `kube`"),
+    "keyhole.app.kube.otlp_export": (300, "not for time: it comes with an extra; only `kube`"),
+    "keyhole.app.kube.reports_server": (200, "not for time: it comes with an extra; only `kube`"),
+    "keyhole.cli.kube_status": (5, "brings the tables; only `kube status`"),
     "keyhole.app.kube.admission_server": (400, "not for time: it comes with an extra; only `kube`"),
     "keyhole.app.web.web_server": (150, "not for time: it comes with an extra; only `web`"),
 }

@@ -7,20 +7,9 @@ network namespace by `sock_diag(7)`; the other end of a loopback connection is o
 from __future__ import annotations
 
 import socket
-import struct
 
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_NLM_F_REQUEST = 1
-_ANY_STATE = 0xFFFFFFFF
-_HEADER = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBxI")
-_PORTS = struct.Struct("!HH")
-_UID = struct.Struct("=I")
-_PORTS_AT = _HEADER.size + 4
-_UID_AT = _HEADER.size + 4 + 48 + 12
-"""`idiag_uid` in the answer: after family, state, timer and retransmissions, the socket's id,
-expiry and the two queues."""
+from keyhole.system.socket_diag import find_connection, open_diag
+
 _SECONDS = 1.0
 
 
@@ -40,21 +29,9 @@ def tells_tcp_peers() -> bool:
 def tcp_peer_user(own_port: int, peer_port: int) -> int | None:
     """The user of the process that connected from `peer_port` of 127.0.0.1; None if the kernel
     does not say."""
-    address = socket.inet_aton("127.0.0.1").ljust(16, b"\0")
-    named = _PORTS.pack(peer_port, own_port) + address + address + b"\0" * 4 + b"\xff" * 8
-    asked = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _ANY_STATE) + named
-    size = _HEADER.size + len(asked)
-    header = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as sock:
-            sock.settimeout(_SECONDS)
-            sock.send(header + asked)
-            answer = sock.recv(8192)
+        with open_diag() as diag:
+            found = find_connection(diag, ("127.0.0.1", peer_port), ("127.0.0.1", own_port))
     except OSError:
         return None
-    if len(answer) < _UID_AT + _UID.size or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
-        return None
-    # Where there is no such connection, the kernel names what listens at the port.
-    if answer[_PORTS_AT : _PORTS_AT + _PORTS.size] != named[: _PORTS.size]:
-        return None
-    return int(_UID.unpack_from(answer, _UID_AT)[0])
+    return found.uid if found is not None else None

@@ -13,6 +13,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from typing import Any
 
 _open: dict[str, http.client.HTTPResponse] = {}
@@ -75,6 +76,7 @@ def load(*hosts: str) -> int:
     def endless() -> None:
         while True:
             once()
+            time.sleep(0.05)  # the processor is for what looks at the gateway meanwhile
 
     once()
     threading.Thread(target=endless, daemon=True).start()

@@ -213,7 +213,9 @@ class RemoteShell:
 class Machines:
     """Both of them, with a gateway that listens and an origin that it reaches."""
 
-    def __init__(self) -> None:
+    def __init__(self, lifetime: str = "") -> None:
+        """With a `lifetime`, certificates of remote sandboxes are valid for that long."""
+        self._words = ["--certificate-lifetime", lifetime] if lifetime else []
         self._ground = Path(tempfile.mkdtemp(prefix="keyhole-remote-"))
         self.host = Machine(self._ground, "gateway", "192.0.2.1")
         self.remote = Machine(self._ground, "remote", "192.0.2.2")
@@ -246,7 +248,8 @@ class Machines:
 
     def up(self) -> None:
         """Start the gateway."""
-        ran = self.host("up", "--listen", f"{self.host.address}:0", "--workers", "2")
+        where = f"{self.host.address}:0"
+        ran = self.host("up", "--listen", where, "--workers", "2", *self._words)
         assert ran.code == 0, ran
         until(lambda: self.host("invite", "--trust", "--json").code == 0)
         found = json.loads(self.host("invite", "--trust", "--json").out)

@@ -35,12 +35,12 @@ class Seen:
 class Origin:
     """Serves all names until it is closed."""
 
-    def __init__(self, authority: trustme.CA) -> None:
+    def __init__(self, authority: trustme.CA, host: str = "127.0.0.1") -> None:
         self.ca = authority.cert_pem.bytes().decode()
         self.seen: list[Seen] = []
         self._lines: dict[str, queue.Queue[str | None]] = defaultdict(queue.Queue)
         service = origins.Service(self._answer)
-        self._origin = origins.Origin(service, origins.tls_for(authority, *NAMES))
+        self._origin = origins.Origin(service, origins.tls_for(authority, *NAMES), host)
 
     @property
     def policy(self) -> str:

@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,29 +80,36 @@ def test_the_processes_that_read_what_comes_from_outside_are_locked_down(
     """I1: listener and relay at the gateway, carrier at the sandbox; its key is in no other's
     reach."""
     inside = RemoteShell(machines)
-    found = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
+            words = path.read_bytes()
             env = (path.parent / "environ").read_bytes() if os.geteuid() == 0 else b""
             if os.geteuid() == 0 and str(machines.host.home.parent).encode() not in env:
                 continue
-            for name in (b"listener", b"relay", b"carrier"):
-                if b"keyhole.app.remote." + name in b" ".join(words):
-                    found[name] = path.parent  # the relay's child comes last
-    assert set(found) == {b"listener", b"relay", b"carrier"}
-    for place in found.values():
-        facts = dict(
-            line.split(":\t", 1)
-            for line in (place / "status").read_text().splitlines()
-            if ":\t" in line
-        )
-        if place == found[b"relay"] and facts["Seccomp"] == "0":
-            continue  # the one that owns the session, and reads nothing
+            for name in ("listener", "relay", "carrier"):
+                if f"keyhole.app.remote.{name}".encode() in words:
+                    found.setdefault(name, []).append(_facts(path.parent))
+    assert {name: len(each) for name, each in found.items()} == {
+        "listener": 1, "relay": 2, "carrier": 1,
+    }  # fmt: skip
+    pids = {each["Pid"] for each in found["relay"]}
+    # The relay is two processes: one owns the session and reads nothing that comes from outside;
+    # its child carries.
+    (owner,) = [each for each in found["relay"] if each["PPid"] not in pids]
+    (carrying,) = [each for each in found["relay"] if each["PPid"] in pids]
+    assert owner["Seccomp"] == "0", "the control: a process that is not locked down shows"
+    for facts in (*found["listener"], carrying, *found["carrier"]):
         assert (facts["NoNewPrivs"], facts["Seccomp"], int(facts["CapEff"], 16)) == ("1", "2", 0)
-        assert os.stat(place / "environ").st_uid == 0
+        assert facts["owner"] == "0", "nobody of its account can trace it"
     assert inside.ask("ls -d /proc/[0-9]* | wc -l")[0] < "9"
     assert inside.end() == 0
+
+
+def _facts(process: Path) -> dict[str, str]:
+    lines = (process / "status").read_text().splitlines()
+    facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return facts | {"owner": str(os.stat(process / "environ").st_uid)}
 
 
 def test_a_revoked_remote_sandbox_is_cut_off_at_once(machines: Machines) -> None:
@@ -205,9 +213,10 @@ def test_a_certificate_has_one_use_at_a_time_and_none_after_its_session(
         assert "certificate-in-use" in json.dumps(refused)
     # Control: when the first is gone, it is of use again.
     until(lambda: _serves_again(machines, key, enrolled))
+    assert machines.host("revoke", enrolled.session).code == 0
+    until(lambda: not _serves_again(machines, key, enrolled))
     assert machines.host("stop", enrolled.session).code == 0
-    with connect(machines, key.context(enrolled.certificate)) as late:
-        assert not is_served(late)
+    assert not _serves_again(machines, key, enrolled)
 
 
 def _serves_again(machines: Machines, key: DoorKey, enrolled: EnrolledSession) -> bool:
@@ -232,6 +241,73 @@ def test_older_versions_of_tls_and_foreign_certificates_are_refused(machines: Ma
     with connect(machines, key.context(enrolled.certificate)) as sock:
         assert is_served(sock)  # the control
     assert machines.host("stop", enrolled.session).code == 0
+
+
+# ── renewed, ended ────────────────────────────────────────────────────────────────────────────────
+
+LIFETIME = 4
+
+
+@pytest.fixture(scope="module")
+def brief() -> Iterator[Machines]:
+    """Machines whose gateway signs certificates for a few seconds."""
+    with Machines(f"{LIFETIME}s") as made:
+        yield made
+
+
+def test_a_door_renews_its_certificate_before_it_ends_and_one_that_does_not_is_cut_i5(
+    brief: Machines,
+) -> None:
+    """The same gateway serves both: a real door goes on for three lifetimes without a break, and a
+    client with a certificate that nobody renews is cut when it ends, and refused afterwards."""
+    inside = RemoteShell(brief)
+    enrolled, key = enrol_here(brief, Invitation.parse(brief.invite()))
+    with connect(brief, key.context(enrolled.certificate)) as idle:
+        begun = time.monotonic()
+        assert is_served(idle)
+        with contextlib.suppress(OSError):
+            while idle.recv(4096):
+                """Beats, until it is cut."""
+    lasted = time.monotonic() - begun
+    assert lasted < LIFETIME + 2, lasted
+    assert not _serves_again(brief, key, enrolled)
+    while time.monotonic() < begun + 3 * LIFETIME:
+        assert inside.get() == "200"
+        time.sleep(0.2)
+    own = inside_session(brief, enrolled.session)
+    assert [e["reason"] for e in brief.host.events() if e["session"] == own].count(
+        "remote-lost"
+    ) == 0
+    assert brief.host("stop", enrolled.session).code == 0
+    assert inside.end() == 0
+
+
+def inside_session(machines: Machines, other: str) -> str:
+    (own,) = {str(each["id"]) for each in machines.sessions()} - {other}
+    return own
+
+
+@pytest.mark.attack
+def test_a_certificate_that_ended_while_the_cable_was_cut_lets_nobody_back_in_i5(
+    brief: Machines,
+) -> None:
+    cable = brief.cable()
+    inside = RemoteShell(brief, cable.address)
+    assert inside.get() == "200"
+    cable.cut()
+    cable.refusing = False
+    until(lambda: inside.get() == "200", pause=0.2)  # the control: in time it comes back
+    cable.cut()
+    time.sleep(LIFETIME + 1)
+    cable.refusing = False
+    assert inside.get() == "000"
+    time.sleep(1)
+    assert inside.get() == "000"
+    (session,) = brief.sessions()
+    assert brief.host("stop", session["id"]).code == 0
+    inside.process.kill()
+    inside.process.communicate()
+    cable.close()
 
 
 # ── lost, stalled ─────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,6 @@ interpreter lock, begun by a request of a sandbox.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -18,7 +17,7 @@ import pytest
 
 from keyhole.app.daemon.data_plane_process import MAX_LOSSES
 from keyhole.app.daemon.plane_calls import LOOK_SECONDS, ONE_RECEIPT_SECONDS
-from keyhole.app.processes.heartbeat import BEAT_SECONDS, STUCK_SECONDS
+from keyhole.app.processes.heartbeat import STUCK_SECONDS
 from keyhole.control.client import RequestDeclined
 from keyhole.control.values import SessionPhase
 from tests.rigs.daemon.sticky import KILL_SWITCH_SECONDS, Sticky, stick, stop, timed
@@ -282,14 +281,10 @@ def test_the_watchdog_hears_of_the_gateway_while_the_data_plane_turns(estate: St
             assert [manager.recv(64) for _ in range(3)] == [b"READY=1", *[b"WATCHDOG=1"] * 2]
             plane = estate.data_plane
             os.kill(plane, signal.SIGSTOP)
-            time.sleep(2 * BEAT_SECONDS)  # what it had said before is heard
-            manager.settimeout(0)
-            with contextlib.suppress(BlockingIOError):
-                while manager.recv(64):
-                    """The last ones."""
             manager.settimeout(3.0)
+            # What it had said before may be heard late.
             with pytest.raises(TimeoutError):
-                manager.recv(64)
+                [manager.recv(64) for _ in range(3)]
             os.kill(plane, signal.SIGCONT)
             manager.settimeout(PATIENCE)
             assert manager.recv(64) == b"WATCHDOG=1"

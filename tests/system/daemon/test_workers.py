@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from keyhole.app.daemon.workers import DEFAULT_MOST
 from keyhole.control.client import RequestDeclined
 from keyhole.control.values import ReloadOutcome, SessionPhase
 from tests.rigs.daemon.doors import NAMES, Doors, Tenancy, ask
@@ -98,6 +99,18 @@ def test_sessions_are_spread_and_every_verb_shows_all_of_them(estate: Sticky) ->
             each.finish()
     reasons = estate.reasons()
     assert (reasons.count("reload-asked"), reasons.count("ended")) == (1, 4)
+
+
+def test_without_a_number_there_is_a_worker_for_each_core_that_it_may_use(estate: Sticky) -> None:
+    cores = os.sched_getaffinity(0)
+    for usable in ({min(cores)}, cores):
+        os.sched_setaffinity(0, usable)
+        try:
+            assert estate("up").code == 0
+        finally:
+            os.sched_setaffinity(0, cores)
+        assert len(estate.workers) == min(DEFAULT_MOST, len(usable))
+        assert estate("down").code == 0
 
 
 def sent_the_new_one(estate: Estate, tenancy: Tenancy) -> bool:

@@ -14,6 +14,7 @@ from keyhole.model.errors import OverLimit, UpstreamFailed
 from keyhole.model.host import Host
 from keyhole.system import resolver as resolver_module
 from keyhole.system.resolver import PLACES, SystemResolver
+from tests.rigs.waiting import until_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,8 @@ def test_a_session_occupies_its_share_of_threads_and_no_more(dns: Dns) -> None:
         system = SystemResolver(asyncio.get_running_loop())
         tasks = stick(system, "h", PLACES.each + 20)
         assert list(await system.resolve(Host("ok.example"), "ordinary")) == [FOUND]
-        await asyncio.sleep(0.05)
+        await until_in_loop(lambda: dns.stuck >= PLACES.each)
+        await asyncio.sleep(0.05)  # in which no other is asked for
         assert dns.stuck == PLACES.each
         await give_up(tasks)
 
@@ -81,7 +83,8 @@ def test_clients_that_leave_do_not_free_the_threads_that_they_occupy(dns: Dns) -
         system = SystemResolver(asyncio.get_running_loop())
         for turn in range(4):
             tasks = stick(system, f"h{turn}", 0) + stick(system, "h", PLACES.each)
-            await asyncio.sleep(0.02)
+            await until_in_loop(lambda: dns.stuck >= PLACES.each)
+            await asyncio.sleep(0.02)  # in which no other is asked for
             await give_up(tasks)
         assert dns.stuck == PLACES.each
         # And what it asked for is still asked for: whoever comes back waits for the same answer.
@@ -99,8 +102,7 @@ def test_however_many_sessions_are_hostile_another_has_a_thread(dns: Dns) -> Non
         system = SystemResolver(asyncio.get_running_loop())
         sessions = PLACES.total // PLACES.each + 2
         tasks = [task for n in range(sessions) for task in stick(system, f"h{n}x", PLACES.each)]
-        await asyncio.sleep(0.05)
-        assert dns.stuck >= PLACES.total
+        await until_in_loop(lambda: dns.stuck >= PLACES.total)
         assert list(await system.resolve(Host("ok.example"), "ordinary")) == [FOUND]
         await give_up(tasks)
 
@@ -134,7 +136,7 @@ def test_a_name_that_a_hostile_session_waits_for_is_looked_up_in_another_s_turn(
     async def test() -> None:
         system = SystemResolver(asyncio.get_running_loop())
         tasks = stick(system, "h", PLACES.each)
-        await asyncio.sleep(0.02)
+        await until_in_loop(lambda: dns.stuck == PLACES.each)
         tasks.append(asyncio.ensure_future(system.resolve(Host("ok.example"), "h")))
         await asyncio.sleep(0.02)
         assert "ok.example." not in dns.asked

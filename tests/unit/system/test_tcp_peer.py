@@ -4,7 +4,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from keyhole.system import tcp_peer
+from keyhole.system import socket_diag
 from keyhole.system.tcp_peer import tcp_peer_user, tells_tcp_peers
 
 if TYPE_CHECKING:
@@ -19,6 +19,6 @@ def test_the_kernel_tells_whose_process_connected(monkeypatch: pytest.MonkeyPatc
             assert tcp_peer_user(own, peer) == os.getuid()
             assert tcp_peer_user(own, own) is None  # no such connection
             assert tells_tcp_peers()
-            monkeypatch.setattr(tcp_peer, "_NETLINK_SOCK_DIAG", 31)  # a kernel without it
+            monkeypatch.setattr(socket_diag, "_NETLINK_SOCK_DIAG", 31)  # a kernel without it
             assert tcp_peer_user(own, peer) is None
             assert not tells_tcp_peers()

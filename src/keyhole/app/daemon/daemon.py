@@ -32,6 +32,7 @@ from keyhole.control.server import ControlServer
 from keyhole.control.socket_directory import claim_socket
 from keyhole.control.values import Protection
 from keyhole.model.errors import SetupFailed
+from keyhole.system.event_loop import run_on_loop
 from keyhole.system.faults import describe_loop_fault
 from keyhole.vault.memory_guard import guard_memory
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.socket_directory import SocketClaim
     from keyhole.policy.budget import GatewayLimits
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 
 DESCRIPTORS = 65_536
@@ -60,7 +61,7 @@ class DaemonSettings(Struct, frozen=True):
     ready: Callable[[], None]
     report: Callable[[str], None]
     """Prints a line for the person who started it, or for its log."""
-    ask: Ask | None
+    ask: PassphrasePrompt | None
     """Asks for the store's passphrase, until it is ready."""
     expected: Expected | None = None
     """A sandbox that another tool makes and that will register its door."""
@@ -126,7 +127,7 @@ def _serve_at(place: SocketClaim, serving: DaemonSettings) -> int:
                 door_receiver,
                 remote,
             )
-            return asyncio.run(_serve(serving, ground))
+            return run_on_loop(lambda: _serve(serving, ground))
     finally:
         keeping.close()
 

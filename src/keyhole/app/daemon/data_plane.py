@@ -45,7 +45,7 @@ from keyhole.app.processes.message_frames import frame_message
 from keyhole.app.processes.outgoing import OutgoingBytes
 from keyhole.app.processes.plane_lockdown import lock_down_plane
 from keyhole.app.session import interception as interception
-from keyhole.app.session.decision_reporter import WatchReporter
+from keyhole.app.session.control_views import ask_report
 from keyhole.app.session.live_session import GatewayContext
 from keyhole.app.setup.host_paths import HostPaths
 from keyhole.audit.log import AuditLog, LogBounds
@@ -60,10 +60,12 @@ from keyhole.policy.budget import GatewayLimits
 from keyhole.policy.graphql.judge import prepare_graphql
 from keyhole.system.faults import describe_loop_fault
 from keyhole.system.resolver import SystemResolver, share_of_lookups
+from keyhole.system.serving_memory import prepare_memory
 from keyhole.vault.memory_guard import MemoryGuard, holds_memory
 
 if TYPE_CHECKING:
     from keyhole.app.session.end_reason import EndReason
+    from keyhole.gateway.asking import AskNotice
 
 AUDIT_RESERVE = 32 << 20
 """Bytes of disk that the logs of all workers allocate ahead: a thousand lines and more for each of
@@ -117,14 +119,9 @@ class ControlProcessLink:
             message = SessionMessage(session, visible(text)[:4000], times)
             self._send({"said": SAID.write(message, "said")})
 
-    def tell_watchers(self, kind: str, value: object) -> None:
-        """Report a question or a decision to those who watch; questions are few, and decisions may
-        be dropped."""
-        if kind == "asked":
-            self._send({kind: value})
-        elif len(self._unsent) < MAX_UNSENT:
-            # Each call would wake the control process.
-            self._unsent.send_later(frame_message(json.dumps({kind: value}).encode()))
+    def asked(self, session: str, notice: AskNotice) -> None:
+        """Report a question."""
+        self._send({"asked": ask_report(session, notice)})
 
     def lack(self) -> None:
         """Report that a limit of all workers together refused."""
@@ -249,7 +246,6 @@ async def _serve(
     gateway = Gateway(loop, resolver, limits=part.limits, lack=part.common.lack)
     part.common.attach(loop, gateway, log)
     part.common.share(part.shares)
-    reporter = WatchReporter(controlled.tell_watchers, loop.time, part.workers)
     context = GatewayContext(
         loop,
         gateway,
@@ -258,8 +254,7 @@ async def _serve(
         places.quarantine,
         metrics.observe,
         keeper.sign,
-        reporter.asked,
-        reporter.decided,
+        controlled.asked,
         keeper.spent,
         keeper.consult,
         keeper.remember_tool,
@@ -272,6 +267,7 @@ async def _serve(
     # Objects made until now stay, so the collector need not look at them when a session ends.
     gc.collect()
     gc.freeze()
+    prepare_memory()
     beating = HeartbeatSender(loop, pulse)
     controlled.ready(DataPlaneReady(protections))
     await controlled.over.wait()

@@ -31,7 +31,7 @@ from keyhole.app.daemon.plane_messages import (
 from keyhole.app.processes.child import start_child
 from keyhole.app.processes.heartbeat import STUCK_SECONDS, HeartbeatMonitor, make_heartbeat_pipe
 from keyhole.app.processes.message_frames import MessageBuffer
-from keyhole.app.session.ask_board import ASK_REPORT, DECISION_REPORT
+from keyhole.app.session.ask_board import ASK_REPORT
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.request import read_json
 from keyhole.model.errors import Refused, SetupFailed, Unparsable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.daemon.keeper_process import KeeperProcess
     from keyhole.app.daemon.plane_messages import DataPlaneReady, DoorClosed, SessionMessage
-    from keyhole.app.session.ask_board import AskReport, DecisionReport
+    from keyhole.app.session.ask_board import AskReport
 
 START_SECONDS = 60.0
 """How long a data plane may take to be ready, as `keyhole up` gives the whole gateway."""
@@ -75,9 +75,6 @@ class DataPlaneListener(Struct, frozen=True):
     closed: Callable[[DaemonDataPlaneProcess, DoorClosed], None]
     said: Callable[[DaemonDataPlaneProcess, SessionMessage], None]
     asked: Callable[[DaemonDataPlaneProcess, AskReport], None]
-    decided: Callable[[DaemonDataPlaneProcess, DecisionReport], None]
-    unsent: Callable[[int], None]
-    """Called with the number of decisions that were not reported."""
     lacking: Callable[[], None]
     """Called when it lacks some of a limit that all workers have together."""
     log_ended: Callable[[str], None]
@@ -257,26 +254,22 @@ class DaemonDataPlaneProcess:
                 if event is not None:
                     event.set()
             case {"closed": event}:
-                heard.closed(self, CLOSED.read(event, "closed"))  # type: ignore[arg-type]
+                heard.closed(self, CLOSED.read(event, "closed"))
             case {"said": event}:
-                heard.said(self, SAID.read(event, "said"))  # type: ignore[arg-type]
+                heard.said(self, SAID.read(event, "said"))
             case {"asked": event}:
-                heard.asked(self, ASK_REPORT.read(event, "asked"))  # type: ignore[arg-type]
-            case {"decided": event}:
-                heard.decided(self, DECISION_REPORT.read(event, "decided"))  # type: ignore[arg-type]
-            case {"unsent": int(count)} if 0 <= count < 2**53:
-                heard.unsent(count)
+                heard.asked(self, ASK_REPORT.read(event, "asked"))
             case {"lacking": True}:
                 heard.lacking()
             case {"log_ended": event} if not self._log_ended:
                 self._log_ended = True  # one line of this process's log for each data plane
-                heard.log_ended(LOG_ENDED.read(event, "log_ended").head)  # type: ignore[attr-defined]
+                heard.log_ended(LOG_ENDED.read(event, "log_ended").head)
             case {"ready": words} if not self.ready.done():
                 # It must beat from now on.
                 self._watch = HeartbeatMonitor(
                     self._loop, self._pulse, lambda: self.end(STUCK), heard.turned
                 )
-                self.ready.set_result(READY.read(words, "ready"))  # type: ignore[arg-type]
+                self.ready.set_result(READY.read(words, "ready"))
             case {"failed": str(why)} if not self.ready.done():
                 self.ready.set_exception(SetupFailed(visible(why)))
             case _:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from keyhole.app.daemon.plane_messages import DoorClosed, SessionMessage
     from keyhole.app.daemon.session_record import SessionRecord
     from keyhole.app.daemon.workers import Workers
-    from keyhole.app.session.ask_board import AskReport, DecisionReport
+    from keyhole.app.session.ask_board import AskReport
     from keyhole.app.session.session_register import SessionRegister
     from keyhole.audit.log import AuditLog
     from keyhole.control.received_door import ReceivedDoor
@@ -49,15 +49,21 @@ _NOTES = {
     "home-full": ("bytes",),
     "foreign-container": ("container", "name"),
     "interface-added": ("interface",),
+    "pod-bound": ("namespace", "pod", "uid", "account"),
     "holder-ended": (),
     "engine-silent": (),
     "host-may-execute": ("path", "change", "why"),
     "exec": ("command", "by"),
     "exec-refused": ("why", "by"),
     "attach": ("by",),
+    "claimed": ("claim", "uid"),
+    "inbound": ("peer", "port", "rule"),
+    "inbound-ended": ("peer", "port", "up", "down"),
+    "inbound-probes": ("times",),
+    "inbound-refused": ("peer", "port", "why", "more"),
     "remote-connected": ("address",),
     "remote-lost": (),
-    "remote-refused": ("why", "address"),
+    "remote-refused": ("why", "address", "times"),
 }
 """Events that the holder of a sandbox may record, and their fields; all others are dropped."""
 
@@ -107,8 +113,6 @@ class GatewaySessions:
             self._closed,
             self._said,
             self._asked,
-            self._decided,
-            self.board.left_out,
             self._workers.divide,
             self._log.join,
             turned,
@@ -123,8 +127,7 @@ class GatewaySessions:
 
     def tell_watched(self) -> None:
         """Tell the data planes whether a person watches."""
-        feeds = self.board.feeds
-        words = {"answers": feeds.answered, "decisions": feeds.decisions}
+        words = {"answers": self.board.feeds.answered}
         for plane in self._workers.planes:
             plane.tell("watched", words)
 
@@ -137,10 +140,6 @@ class GatewaySessions:
     def _asked(self, plane: DaemonDataPlaneProcess, report: AskReport) -> None:
         if self._of(plane, report.ask.session) is not None:
             self.board.heard(report)
-
-    def _decided(self, plane: DaemonDataPlaneProcess, report: DecisionReport) -> None:
-        if self._of(plane, report.session) is not None:
-            self.board.decided(report)
 
     def _closed(self, plane: DaemonDataPlaneProcess, event: DoorClosed) -> None:
         """A door was closed: inform the holder of the sandbox."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keyhole.app.setup.host_paths import HostPaths
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 MAX_WORD = 64 * 1024
 """Bytes of one message between both."""
@@ -54,7 +54,7 @@ class KeeperProcess:
         ours.send(json.dumps({name: str(getattr(places, name)) for name in names}).encode())
         return cls(ours, pid)
 
-    def greet(self, ask: Ask | None) -> None:
+    def greet(self, ask: PassphrasePrompt | None) -> None:
         """Wait until it is ready; `ask` asks the person for the passphrase. Raises SetupFailed."""
         while True:
             match self._hear():

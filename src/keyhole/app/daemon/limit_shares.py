@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from keyhole.app.daemon.plane_messages import LimitUses
     from keyhole.policy.budget import GatewayLimits
 
-    Ask = Callable[[int, Mapping[str, float]], Awaitable[LimitUses | None]]
+    AskWorker = Callable[[int, Mapping[str, float]], Awaitable[LimitUses | None]]
     """Sends a worker new shares, which may be none, and returns its use, or None if it does not
     answer."""
 
@@ -50,7 +50,7 @@ class LimitShares:
         """The shares of a worker, as a new process gets them."""
         return dict(self._given[worker])
 
-    async def divide(self, ask: Ask, sessions: Sequence[int], now: float) -> None:
+    async def divide(self, ask: AskWorker, sessions: Sequence[int], now: float) -> None:
         """Divide every limit by use and by the number of sessions of each worker."""
         everyone = range(len(self._given))
         # 1. Look. The use of rates is since the last look.
@@ -73,7 +73,7 @@ class LimitShares:
         # 3. Raise by what is free now.
         await asyncio.gather(*(self._raise(ask, each, wanted[each]) for each in heard))
 
-    async def _lower(self, ask: Ask, worker: int, wanted: Mapping[str, float]) -> None:
+    async def _lower(self, ask: AskWorker, worker: int, wanted: Mapping[str, float]) -> None:
         given = self._given[worker]
         lower = {name: share for name, share in wanted.items() if share < given[name]}
         told = await ask(worker, lower) if lower else None
@@ -84,7 +84,7 @@ class LimitShares:
         for name, share in lower.items():
             given[name] = max(share, held) if name == CONNECTIONS else share
 
-    async def _raise(self, ask: Ask, worker: int, wanted: Mapping[str, float]) -> None:
+    async def _raise(self, ask: AskWorker, worker: int, wanted: Mapping[str, float]) -> None:
         given, raised = self._given[worker], {}
         for name, share in wanted.items():
             free = self._limits[name] - sum(each[name] for each in self._given)

@@ -9,7 +9,7 @@ ends it. In the other direction the sender is trusted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -239,7 +239,7 @@ _LIMIT_USE = RecordShape(
     },
 )
 
-ANSWERS: dict[str, RecordShape | None] = {
+ANSWERS: dict[str, RecordShape[Any] | None] = {
     "open": RecordShape(
         SessionProvisioned,
         {

@@ -44,7 +44,7 @@ from keyhole.control.operation_table import (
 from keyhole.control.values import SessionPhase
 from keyhole.gateway.asking import AskAnswer
 from keyhole.gateway.door.door import Door
-from keyhole.model.errors import Refused
+from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.secret import SecretScheme
 from keyhole.policy.asks import Answer
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from keyhole.app.daemon.metrics import Metrics
     from keyhole.app.session.live_session import GatewayContext
     from keyhole.app.session.prepared_session import PreparedSession
-    from keyhole.control.values import GrantRequest, SessionRequest
+    from keyhole.control.values import SessionRequest
 
 SWEEP_SECONDS = 2.0
 """Seconds from a session's end to a garbage collection: its objects, with keys and secrets, are in
@@ -157,8 +157,8 @@ class ServedSessions:
         self._settled.set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._reachable = ReachabilityCheck(context)
-        self._watched = (False, False)
-        """Whether a person is there to answer, and whether one sees decisions."""
+        self._watched = False
+        """Whether a person is there to answer."""
 
     # ── looked at ─────────────────────────────────────────────────────────────────────────────────
 
@@ -211,7 +211,7 @@ class ServedSessions:
     async def open(self, words: Words) -> object:
         """Have the session's policy and secrets read, and make its CA."""
         session: str = words["session"]
-        opening: SessionRequest = OPENING.read(words["opening"], "open")  # type: ignore[assignment]
+        opening = OPENING.read(words["opening"], "open")
         if not self._context.log.admitting:
             raise Refused(NOT_ADMITTING)
         early: list[tuple[str, tuple[Any, ...]]] = []
@@ -230,10 +230,12 @@ class ServedSessions:
             if opening.all_secrets and provision.closed:
                 raise Refused("; ".join(provision.notes))
             stand_ins = {each.service: each.texts for each in opening.stand_ins}
-            prepared = prepare_session(session, provision, stand_ins, opening.quiet)
+            prepared = prepare_session(
+                session, provision, stand_ins, opening.quiet, opening.authority
+            )
         except BaseException as error:
             self._keeper.end(session)
-            if isinstance(error, Refused):
+            if isinstance(error, (Refused, Unparsable)):
                 raise Refused(_line(str(error))) from None
             raise
         finally:
@@ -279,7 +281,7 @@ class ServedSessions:
                 f"it cannot be written down: {error.strerror}" if isinstance(error, OSError) else ""
             )
             raise Refused(_line(words_of or str(error))) from None
-        self._watch(served.live)
+        served.live.watch(answers=self._watched)
         return None
 
     def _closed(self, served: ServedSession, why: EndReason) -> None:
@@ -292,7 +294,7 @@ class ServedSessions:
         served = self._sessions.get(words["session"])
         if served is None or served.live is None or served.live.ending:
             raise Refused(DOOR_NOT_OPEN)
-        grant: GrantRequest = GRANT.read(words["grant"], "grant")  # type: ignore[assignment]
+        grant = GRANT.read(words["grant"], "grant")
         try:
             given = served.live.grant(grant.host, grant.seconds, grant.uses, words["by"])
         except Refused as error:
@@ -314,16 +316,12 @@ class ServedSessions:
         return ASK_VIEW.write(answered, "answer")
 
     async def watched(self, words: Words) -> object:
-        """A person watches, or no longer."""
-        self._watched = bool(words["answers"]), bool(words["decisions"])
+        """A person is there to answer, or no longer."""
+        self._watched = bool(words["answers"])
         for served in list(self._sessions.values()):
             if served.live is not None:
-                self._watch(served.live)
+                served.live.watch(answers=self._watched)
         return None
-
-    def _watch(self, live: LiveSession) -> None:
-        answers, decisions = self._watched
-        live.watch(answers=answers, decisions=decisions)
 
     async def resume(self, words: Words) -> object:
         """Let a frozen session go on."""

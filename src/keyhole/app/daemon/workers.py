@@ -8,6 +8,7 @@ another: one that is stuck, taken over or lost costs its own sessions alone (I12
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from keyhole.app.daemon.data_plane_process import DataPlaneSupervisor
@@ -29,6 +30,11 @@ DEFAULT_MOST = 4
 
 MOST = 64
 """Workers that a gateway may have. Each takes some 60 MiB before its first session."""
+
+
+def default_workers() -> int:
+    """One for each core that this process may use, up to the most."""
+    return min(DEFAULT_MOST, len(os.sched_getaffinity(0)))
 
 
 class Workers:

@@ -88,10 +88,9 @@ class AnswerAsk(Struct, frozen=True, tag=True):
 
 
 class WatchSession(Struct, frozen=True, tag=True):
-    """A person watches, or no longer: to answer questions, to see decisions."""
+    """A person is there to answer questions, or no longer."""
 
     answers: bool
-    decisions: bool
 
 
 class CommandAnswered(Struct, frozen=True, tag=True):

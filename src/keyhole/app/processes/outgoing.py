@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-LATER_SECONDS = 0.1
-"""How long bytes may wait for others, so that one call sends all of them and wakes the other
-process once; less than a person notices."""
-
-
 class OutgoingBytes:
     """The sending half of one socket. Before `attach`, everything waits."""
 
@@ -30,7 +25,6 @@ class OutgoingBytes:
         self._waiting = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """The number of bytes that wait."""
@@ -47,19 +41,6 @@ class OutgoingBytes:
             self._waiting += data
             self._flush()
 
-    def send_later(self, data: bytes) -> None:
-        """Send this with what comes within a moment, or before the next bytes of `send`."""
-        if self._closed:
-            return
-        self._waiting += data
-        if self._loop is not None and self._timer is None:
-            self._timer = self._loop.call_later(LATER_SECONDS, self._send_waiting)
-
-    def _send_waiting(self) -> None:
-        self._timer = None
-        if not self._closed:
-            self._flush()
-
     def finish(self, data: bytes, seconds: float) -> None:
         """Send all that waits and this, after the loop has ended; it may take so many seconds."""
         waiting, self._waiting = bytes(self._waiting), bytearray()
@@ -73,9 +54,6 @@ class OutgoingBytes:
         """Send nothing more; the socket stays open. A second call does nothing."""
         self._closed = True
         self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
             loop.remove_writer(self._sock)

@@ -1,10 +1,9 @@
-"""Carries many connections over one, with a window for each: the same at a remote door and at its
-gateway.
+"""Carries many connections over one TLS connection, with a window for each.
 
-Used by `carrier.py` at the door and by `relay.py` at the gateway. One TLS connection carries all: a
-certificate then has one use at a time, so that a second one shows, and its loss is one fact that
-closes the sandbox (I2). A connection whose reader is slow uses up its own window and nothing else
-(I12): frames of others pass it.
+Used by `carrier.py` at the door and by `relay.py` at the gateway. With a single TLS connection, a
+certificate is in use once at a time, so the gateway notices a second use; and when the connection
+is lost, the whole sandbox is closed (I2). A stream with a slow reader fills only its own window;
+frames of other streams pass it (I12).
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WINDOW = 256 * 1024
-"""Bytes of a stream that may be under way in one direction: 20 MB/s at 12 ms."""
+"""Bytes of a stream that may be in flight in one direction: 20 MB/s at a round trip of 12 ms."""
 
 MAX_STREAMS = 256
-"""Connections at a time: as many as `limits.connections` lets a session have unless it says
-otherwise, and 64 MiB at the very most."""
+"""Connections at a time: the default of `limits.connections`. Their windows take at most 64 MiB."""
 
 MAX_QUESTIONS = 64
 """DNS questions at a time."""
 
 BEAT_SECONDS = 5.0
 SILENT_SECONDS = 20.0
-"""How long a connection may carry nothing, not even a beat: then it is lost."""
+"""Seconds without a byte, not even a heartbeat, after which a connection counts as lost."""
 
 _TRUNK_BUFFER = 1 << 20
 """Bytes that wait for the connection before streams stop being read."""
 
 
 class CarriedStream(asyncio.Protocol):
-    """One connection on this side, and its stream."""
+    """One connection on this side, and its stream. "This side" is the local connection, "the other
+    side" the process at the other end of the TLS connection."""
 
     def __init__(self, carriage: Carriage, number: int) -> None:
         self._carriage = carriage
@@ -53,12 +52,14 @@ class CarriedStream(asyncio.Protocol):
         self._may_send = WINDOW
         self._may_come = WINDOW
         self._owed = 0
-        """Bytes that were written here and not credited yet."""
+        """Bytes that were written on this side, and not yet credited to the other side's window."""
         self._early = bytearray()
-        self._blocked = self._ending = self._over = self._sent_end = False
+        self._held = bytearray()
+        """Bytes of this side that the window does not allow yet; at most one read."""
+        self._blocked = self._ending = self._over = self._at_end = self._sent_end = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection on this side is there."""
+        """The local connection is open."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=MAX_PAYLOAD)
         early, self._early = bytes(self._early), bytearray()
@@ -71,21 +72,31 @@ class CarriedStream(asyncio.Protocol):
         self.regulate()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of this side, which fit the window but for what was read at once."""
-        for at in range(0, len(data), MAX_PAYLOAD):
-            piece = data[at : at + MAX_PAYLOAD]
-            self._may_send -= len(piece)
-            self._carriage.send(CarriedFrame(FrameKind.DATA, self.number, piece))
+        """Send bytes of this side as far as the window allows, and keep the rest."""
+        self._held += data
+        self._send_held()
         self.regulate()
 
+    def _send_held(self) -> None:
+        while self._held and self._may_send > 0:
+            piece = bytes(self._held[: min(MAX_PAYLOAD, self._may_send)])
+            del self._held[: len(piece)]
+            self._may_send -= len(piece)
+            self._carriage.send(CarriedFrame(FrameKind.DATA, self.number, piece))
+        if self._at_end and not self._held and not self._sent_end:
+            self._sent_end = True
+            self._carriage.send(CarriedFrame(FrameKind.END, self.number))
+            if self._ending and self.transport is not None:
+                self.transport.close()
+
     def eof_received(self) -> bool:
-        """This side sends no more."""
-        self._sent_end = True
-        self._carriage.send(CarriedFrame(FrameKind.END, self.number))
-        return not self._ending
+        """This side sends no more: tell the other side after the bytes that still wait."""
+        self._at_end = True
+        self._send_held()
+        return not (self._ending and self._sent_end)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """This side is over."""
+        """The local connection has ended."""
         if not self._over:
             self._over = True
             if error is not None or not (self._sent_end and self._ending):
@@ -93,11 +104,11 @@ class CarriedStream(asyncio.Protocol):
             self._carriage.ended(self)
 
     def pause_writing(self) -> None:
-        """This side reads slowly: no credit until it has read."""
+        """The local connection's buffer is full: give no credit until it has been read."""
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """This side has read."""
+        """The local connection's buffer has been read."""
         self._blocked = False
         self._pay()
 
@@ -121,17 +132,18 @@ class CarriedStream(asyncio.Protocol):
                 self._pay()
 
     def _pay(self) -> None:
-        # Not for each piece: a quarter of the window may wait.
+        # Credit is sent for a quarter of the window, not for each piece.
         if self._owed >= WINDOW // 4 or (self._owed and self._may_come < WINDOW // 2):
             owed, self._owed = self._owed, 0
             self._may_come += owed
             self._carriage.send(credit_frame(self.number, owed))
 
     def credit(self, amount: int) -> None:
-        """The other side takes so many bytes more. Raises Malformed."""
+        """The other side accepts this many more bytes. Raises Malformed."""
         self._may_send += amount
         if self._may_send > WINDOW:
             raise Malformed("a stream is credited more than was sent")
+        self._send_held()
         self.regulate()
 
     def end(self) -> None:
@@ -144,14 +156,14 @@ class CarriedStream(asyncio.Protocol):
                 self.transport.close()
 
     def abort(self) -> None:
-        """The stream is over: the connection on this side is reset."""
+        """End the stream: reset the local connection."""
         self._over = True
         if self.transport is not None:
             self.transport.abort()
 
     def regulate(self) -> None:
-        """Read while the other side, and the connection between, take more."""
-        if self.transport is None or self.transport.is_closing() or self._sent_end:
+        """Read from the local connection only while the window and the TLS connection take more."""
+        if self.transport is None or self.transport.is_closing() or self._at_end:
             return
         if self._may_send > 0 and not self._carriage.full:
             self.transport.resume_reading()
@@ -177,8 +189,10 @@ class Carriage(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._last = self._loop.time()
+        self.over = False
+        """Whether it was lost."""
         self.full = False
-        """Whether so much waits for the connection that no stream is read."""
+        """Whether so many bytes wait for the TLS connection that no stream may be read."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -187,13 +201,13 @@ class Carriage(asyncio.Protocol):
         return number in self._streams
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
+        """The TLS connection is open."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_TRUNK_BUFFER)
         self._beat()
 
     def data_received(self, data: bytes) -> None:
-        """Frames of the other end; any that breaks a rule ends it."""
+        """Frames of the other end. A malformed one ends the connection."""
         self._last = self._loop.time()
         try:
             for frame in self._reader.feed(data):
@@ -202,27 +216,28 @@ class Carriage(asyncio.Protocol):
             self.close()
 
     def eof_received(self) -> bool:
-        """The other end has closed it."""
+        """The other end has closed the connection."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is lost: every connection on this side is reset (I2)."""
+        """The connection is lost: reset every connection on this side (I2)."""
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
+        self.over = True
         for stream in list(self._streams.values()):
             stream.abort()
         self._streams.clear()
         self._lost(self)
 
     def pause_writing(self) -> None:
-        """Too much waits."""
+        """Too many bytes wait: stop reading the streams."""
         self.full = True
         for stream in self._streams.values():
             stream.regulate()
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """There is room again: read the streams."""
         self.full = False
         for stream in list(self._streams.values()):
             stream.regulate()
@@ -257,7 +272,7 @@ class Carriage(asyncio.Protocol):
                 stream.abort()
 
     def send(self, frame: CarriedFrame) -> None:
-        """Send a frame; without a connection it is dropped."""
+        """Send a frame. It is dropped if there is no connection."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame.written())
 
@@ -268,19 +283,19 @@ class Carriage(asyncio.Protocol):
             self.send(CarriedFrame(FrameKind.WORD, 0, data))
 
     def open(self, number: int) -> CarriedStream:
-        """A stream of this number. Raises Malformed if it exists or there are too many."""
+        """Add a stream with this number. Raises Malformed if it exists or there are too many."""
         if number in self._streams or len(self._streams) >= MAX_STREAMS:
             raise Malformed("a stream exists already, or there are too many")
         stream = self._streams[number] = CarriedStream(self, number)
         return stream
 
     def ended(self, stream: CarriedStream) -> None:
-        """A stream is over on this side."""
+        """A stream has ended on this side."""
         if self._streams.get(stream.number) is stream:
             del self._streams[stream.number]
 
     def close(self) -> None:
-        """End it now."""
+        """End the connection now."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,10 +1,10 @@
-"""The carrier: the process beside a remote sandbox that has its door.
+"""The carrier: the process beside a remote sandbox that serves its door.
 
 Started by `remote_run.py`. It accepts connections and DNS questions on the door's sockets, and
-carries them to the gateway over TLS. It decides nothing and reads nothing of them. It alone has the
-key of the session's certificate after the enrolment, and is locked down. When the connection is
-lost, every connection of the sandbox is reset and new ones are refused (I2), until it has connected
-again.
+carries their bytes to the gateway over TLS, unread. It makes no decision. After the enrolment it is
+the only process with the key of the session's certificate, and it is locked down. When the
+connection to the gateway is lost, it resets every connection of the sandbox and refuses new ones
+until it has reconnected (I2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyhole.app.processes.child import inherit
 from keyhole.app.processes.plane_lockdown import lock_down_plane
 from keyhole.app.processes.sandbox_channel import MAX_MESSAGE, SandboxChannel
 from keyhole.app.remote.carriage import MAX_QUESTIONS, MAX_STREAMS, Carriage
-from keyhole.certs.remote_authority import LIFETIME, DoorKey, fingerprint_of
+from keyhole.certs.remote_authority import DoorKey, fingerprint_of, lifetime_of
 from keyhole.model.errors import KeyholeError, Malformed
 from keyhole.wire import dns
 from keyhole.wire.carried_frames import CarriedFrame, FrameKind, open_frame
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 15.0
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pauses between attempts to connect again; the last one is repeated."""
+"""Seconds between attempts to reconnect; the last pause is repeated."""
 
-RENEW_SECONDS = LIFETIME.total_seconds() / 2
+LEAST_RENEW_SECONDS = 1.0
+"""The shortest pause between two requests for a certificate."""
 
 QUESTION_SECONDS = 6.0
-"""How long the asker of a DNS question is remembered."""
+"""Seconds for which the address that sent a DNS question is remembered."""
 
 ACCEPTS_PER_TICK = 16
 _PAUSE_SECONDS = 0.05
@@ -48,7 +49,7 @@ _ANCILLARY = socket.CMSG_SPACE(_PKTINFO.size)
 
 
 class Carrier:
-    """Carries what comes to one door."""
+    """Carries the connections and DNS questions of one door."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, told: dict[str, Any], door: list[socket.socket]
@@ -60,7 +61,7 @@ class Carrier:
         self._fingerprint = bytes.fromhex(told["fingerprint"])
         self._key, self._certificate = DoorKey(told["key"].encode()), str(told["certificate"])
         self._trunk: Carriage | None = None
-        self._carried = self._ending = False
+        self._carried = self._was_lost = self._ending = False
         self._number = 0
         self._renewal: asyncio.TimerHandle | None = None
         self._asked: dict[int, tuple[Any, list[Any]]] = {}
@@ -71,7 +72,7 @@ class Carrier:
             each.setblocking(False)
 
     def open(self, line: SandboxChannel) -> None:
-        """Serve the door from now on."""
+        """Begin to serve the door."""
         self._line = line
         for each in self._listeners:
             self._loop.add_reader(each, self._acceptable, each)
@@ -80,7 +81,7 @@ class Carrier:
     # ── the connection ────────────────────────────────────────────────────────────────────────────
 
     async def connect_for_ever(self) -> None:
-        """Connect, and again whenever the connection is lost."""
+        """Connect, and reconnect whenever the connection is lost."""
         tries = 0
         while not self.over.is_set():
             lost = asyncio.Event()
@@ -91,7 +92,7 @@ class Carrier:
             except (OSError, ssl.SSLError, TimeoutError, Malformed):
                 pass
             if self._carried and not self._ending:
-                tries, self._carried = 0, False
+                tries, self._carried, self._was_lost = 0, False, True
                 self._say(
                     say="the connection to the gateway is lost: nothing passes until it is back"
                 )
@@ -106,7 +107,7 @@ class Carrier:
             lambda: trunk, *self._address, ssl=context
         )
         shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        # Before anything is sent: another server, whatever it is, gets nothing (I4).
+        # Checked before anything is sent: another server must learn nothing (I4).
         if not hmac.compare_digest(fingerprint_of(shown or b""), self._fingerprint):
             trunk.close()
             raise Malformed("another server than the gateway of the invitation")
@@ -116,27 +117,35 @@ class Carrier:
         match message:
             case {"carried": True}:
                 self._carried = True
+                if self._was_lost:
+                    self._was_lost = False
+                    self._say(say="the connection to the gateway is back")
                 self._say(carried=True)
                 self._renew()
             case {"certificate": str(pem)}:
                 self._certificate = pem
+                self._renew_later()
             case _:
                 self._say(**message)
 
     def _renew(self) -> None:
-        """Ask for another certificate now and after half of each one's life."""
-        if self._renewal is not None:
-            self._renewal.cancel()
+        """Ask for a new certificate now, and whenever half of its lifetime is over."""
         if self._trunk is not None:
             self._trunk.say(renew=self._key.public)
-        self._renewal = self._loop.call_later(RENEW_SECONDS, self._renew)
+        self._renew_later()
+
+    def _renew_later(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        pause = max(LEAST_RENEW_SECONDS, lifetime_of(self._certificate).total_seconds() / 2)
+        self._renewal = self._loop.call_later(pause, self._renew)
 
     def _say(self, **message: object) -> None:
         if self._line is not None:
             self._line.say(**message)
 
     def told(self, message: dict[str, Any]) -> None:
-        """A message of the sandbox's holder, for the gateway."""
+        """Pass a message from the process that holds the sandbox to the gateway."""
         self._ending = self._ending or "ended" in message
         if self._trunk is not None:
             self._trunk.say(**message)

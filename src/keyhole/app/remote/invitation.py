@@ -1,7 +1,7 @@
-"""The code of an invitation: it names the gateway by its fingerprint, and works once.
+"""The code of an invitation: the gateway's fingerprint, and a secret that works once.
 
-Printed by `keyhole invite`, and typed or handed to `keyhole door`. The gateway keeps only a digest
-of the secret half.
+`keyhole invite` prints it, and a person types it or a file passes it to `keyhole door`. The gateway
+keeps only a digest of the secret.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from msgspec import Struct
 from keyhole.model.errors import Refused
 
 PREFIX = "keyhole-"
-"""The beginning of every code, so that scanners and people know it."""
+"""The beginning of every code, so that people and secret scanners recognise it."""
 
 SECRET = 16
 FINGERPRINT = 16
 _LENGTH = 52
 
 LIFETIME_SECONDS = 600
-"""How long an invitation can be used: long enough for a CI job to start."""
+"""Seconds for which an invitation can be used: long enough for a CI job to start."""
+
+MAX_INVITATIONS = 256
+"""Invitations of a gateway that are open at a time: as many as it has remote sandboxes."""
 
 NO_CODE = "that is no code of `keyhole invite`"
 
 
 class Invitation(Struct, frozen=True):
-    """A gateway's fingerprint and a secret that it takes once."""
+    """A gateway's fingerprint, and a secret that this gateway accepts once."""
 
     fingerprint: bytes
     secret: bytes
 
     @classmethod
     def make(cls, fingerprint: bytes) -> Invitation:
-        """A new one."""
+        """A new invitation."""
         return cls(fingerprint, secrets.token_bytes(SECRET))
 
     @classmethod
@@ -59,10 +62,10 @@ class Invitation(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The form in which a gateway keeps it."""
+        """The digest of the secret, which the gateway keeps."""
         return invitation_digest(self.secret.hex())
 
 
 def invitation_digest(secret: str) -> str:
-    """The digest of a secret half in hexadecimal."""
+    """The digest of an invitation's secret, in hexadecimal."""
     return hashlib.sha256(b"keyhole invitation " + secret.encode()).hexdigest()

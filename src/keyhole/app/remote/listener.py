@@ -1,10 +1,10 @@
 """The remote listener: the process that has the gateway's TLS port for remote doors.
 
-Started by `receiver.py`, locked down as a data plane before it accepts anyone. It knows who a
-remote door is: by a session's certificate, or, once, by the code of an invitation. It holds the
-authority that signs those certificates, and no secret of any service. What a door sends after that
-it passes on, unread, to the session's relay. Whoever has neither learns nothing but that TLS is
-spoken here.
+Started by `receiver.py`, and locked down like a data plane before it accepts a connection. It
+identifies a remote door by a session's certificate, or, once, by the code of an invitation. It
+holds the authority that signs those certificates, and no secret of any service. It passes all later
+bytes of a door to the session's relay, unread. A client without a certificate or a code learns only
+that this port speaks TLS.
 """
 
 from __future__ import annotations
@@ -14,63 +14,55 @@ import contextlib
 import json
 import socket
 import ssl
-from collections import Counter, deque
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import uvloop
 
 from keyhole.app.processes.child import inherit
 from keyhole.app.processes.plane_lockdown import lock_down_plane
-from keyhole.app.remote.invitation import invitation_digest
+from keyhole.app.remote.invitation import MAX_INVITATIONS, invitation_digest
+from keyhole.app.remote.known_door import REPORT_SECONDS, KnownDoor
 from keyhole.app.remote.parcel_channel import ParcelChannel
 from keyhole.app.remote.pump import Pump
+from keyhole.app.remote.unknown_visitors import UnknownVisitors, share_of
 from keyhole.certs.remote_authority import RemoteAuthority
 from keyhole.model.errors import KeyholeError, Malformed
 
 HANDSHAKE_SECONDS = 10.0
 """Seconds for a handshake, and for the message of an enrolment after it."""
 
-MAX_UNKNOWN = 256
-"""Connections that have not shown who they are; more wait in the kernel's queue."""
-
-MAX_UNKNOWN_OF_ADDRESS = 16
-"""Of one address: others must find room (I12)."""
+OPENING_SECONDS = 60.0
+"""Seconds in which the gateway opens the session of an enrolment: it reads policy and secrets."""
 
 MAX_ENROLMENT = 64 * 1024
-"""Bytes of an enrolment: placeholders of a hundred services."""
+"""Bytes of an enrolment: enough for the placeholders of a hundred services."""
 
-MAX_INVITATIONS = 256
 ACCEPTS_PER_TICK = 16
 _PAUSE_SECONDS = 0.1
 
 
-class KnownDoor:
-    """A remote door that may connect: its session, and its certificates."""
-
-    def __init__(self) -> None:
-        self.serials: deque[int] = deque(maxlen=2)
-        """The last certificate, and the one before: a renewed one may be lost on the way."""
-        self.ends = datetime.min.replace(tzinfo=UTC)
-        self.visitor: RemoteVisitor | None = None
-
-
 class RemoteVisitor(asyncio.Protocol):
-    """A connection from outside, until it has a relay."""
+    """A connection from outside: first identified, then passed to its relay."""
 
-    def __init__(self, listener: RemoteListener, address: str) -> None:
+    def __init__(self, listener: RemoteListener, sock: socket.socket, address: str) -> None:
         self._listener = listener
-        self.address = address
+        self._sock = sock
+        self.address, self.share = address, share_of(address)
         self.session = ""
+        self.number = 0
+        """The number of the request to the receiver that waits for an answer."""
         self.transport: asyncio.Transport | None = None
         self.pump: Pump | None = None
+        self.lost = False
         self._early = bytearray()
         self._timer: asyncio.TimerHandle | None = None
-        self._asked = self._unknown = True
-        listener.unknown[address] += 1
+        self._asked = True
+        listener.unknown.add(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is done: a certificate names a session, and nothing allows enrolment."""
+        """The handshake is done. A certificate names a session; without one, the client may
+        enrol."""
         self.transport = cast("asyncio.Transport", transport)
         shown = cast("ssl.SSLObject", transport.get_extra_info("ssl_object")).getpeercert()
         if shown:
@@ -78,7 +70,7 @@ class RemoteVisitor(asyncio.Protocol):
             self._listener.identify(self, shown)
         else:
             self._asked = False
-        self._timer = self._listener.loop.call_later(HANDSHAKE_SECONDS, self.abort)
+        self.end_after(HANDSHAKE_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """One message of an enrolment, a line of JSON."""
@@ -93,11 +85,12 @@ class RemoteVisitor(asyncio.Protocol):
             self._listener.enrol(self, bytes(self._early))
 
     def eof_received(self) -> bool:
-        """The door has closed it."""
+        """The door has closed the connection."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is over, and its relay hears so."""
+        """The connection has ended: tell its relay."""
+        self.lost = True
         self.known()
         if self._timer is not None:
             self._timer.cancel()
@@ -116,42 +109,48 @@ class RemoteVisitor(asyncio.Protocol):
             self.pump.resume()
 
     def known(self) -> None:
-        """It has shown who it is, or is gone."""
-        if self._unknown:
-            self._unknown = False
-            self._listener.unknown[self.address] -= 1
-            if not self._listener.unknown[self.address]:
-                del self._listener.unknown[self.address]
+        """It has identified itself, or has ended."""
+        self._listener.unknown.remove(self)
 
     def carry(self, pump: Pump, ends: datetime) -> None:
-        """Pass bytes on from now on, until the certificate ends."""
+        """Pass bytes between the door and its relay, until the certificate expires."""
         self.known()
+        if self.lost:
+            pump.other_lost()
+            return
         self.pump = pump
         self.expire_at(ends)
         if self.transport is not None:
             self.transport.resume_reading()
 
     def expire_at(self, ends: datetime) -> None:
-        """The connection ends with the certificate, unless that is renewed."""
+        """End the connection when the certificate expires, unless it is renewed."""
+        left = (ends - datetime.now(UTC)).total_seconds()
+        self.end_after(max(0.0, left))
+
+    def end_after(self, seconds: float) -> None:
+        """End the connection then, unless a later time is set."""
         if self._timer is not None:
             self._timer.cancel()
-        left = (ends - datetime.now(UTC)).total_seconds()
-        self._timer = self._listener.loop.call_later(max(0.0, left), self.abort)
+        self._timer = self._listener.loop.call_later(seconds, self.abort)
 
     def answer(self, message: dict[str, object]) -> None:
-        """The one answer of an enrolment."""
+        """Send the only answer to an enrolment."""
         if self.transport is not None:
             self.transport.write(json.dumps(message).encode() + b"\n")
             self.transport.close()
 
     def abort(self) -> None:
-        """End it, without a word."""
+        """End the connection without an answer."""
         if self.transport is not None:
             self.transport.abort()
+        else:  # the handshake fails then
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
 
 
 class RemoteListener:
-    """The TLS port, who may use it, and who does."""
+    """The TLS port: the doors that may connect, and the open connections."""
 
     def __init__(
         self,
@@ -160,20 +159,19 @@ class RemoteListener:
         authority: RemoteAuthority,
     ) -> None:
         self.loop = loop
-        self.unknown: Counter[str] = Counter()
-        """Connections that have not shown who they are, by address."""
+        self.unknown = UnknownVisitors()
         self.over = asyncio.Event()
         self._sock = sock
         self._authority = authority
         self._channel: ParcelChannel | None = None
         self._invitations: dict[str, float] = {}
-        self._doors: dict[str, KnownDoor] = {}
+        self._doors: dict[str, KnownDoor[RemoteVisitor]] = {}
         self._waiting: dict[int, tuple[RemoteVisitor, str]] = {}
         self._number = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, channel: ParcelChannel) -> None:
-        """Accept from now on."""
+        """Begin to accept."""
         self._channel = channel
         self._sock.setblocking(False)
         self.loop.add_reader(self._sock, self._acceptable)
@@ -182,19 +180,18 @@ class RemoteListener:
 
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_TICK):
-            if self.unknown.total() >= MAX_UNKNOWN:
-                self._pause()
-                return
             try:
                 sock, peer = self._sock.accept()
-            except OSError:
+            except BlockingIOError:
+                return
+            except OSError:  # of the host: no descriptor or memory is left
                 self._pause()
                 return
             address = str(peer[0])
-            if self.unknown[address] >= MAX_UNKNOWN_OF_ADDRESS:
+            if not self.unknown.admits(share_of(address), self.loop.time()):
                 sock.close()
                 continue
-            task = self.loop.create_task(self._greet(sock, RemoteVisitor(self, address)))
+            task = self.loop.create_task(self._greet(sock, RemoteVisitor(self, sock, address)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -219,23 +216,35 @@ class RemoteListener:
     # ── who it is ─────────────────────────────────────────────────────────────────────────────────
 
     def identify(self, visitor: RemoteVisitor, shown: Any) -> None:  # noqa: ANN401 - of `ssl`
-        """A certificate of ours: the session must live, and have no other connection."""
+        """Accept a certificate of ours if its session lives and has no other connection."""
         session = dict(pair for name in shown["subject"] for pair in name).get("commonName", "")
         door = self._doors.get(session)
         # 1. A session that lives, and a certificate that was not replaced.
-        if door is None or int(shown["serialNumber"], 16) not in door.serials:
+        if door is None or not door.takes(int(shown["serialNumber"], 16)):
             visitor.abort()
             return
-        # 2. One use at a time: whoever stole a certificate shows, or finds it in use (I5).
+        # 2. One use at a time. Attack: a stolen certificate is used beside the real door. One of
+        #    the two is refused here, and the log records it (I5).
         if door.visitor is not None:
-            self._send({"second": session, "address": visitor.address})
+            if door.count_refused():
+                self.loop.call_later(REPORT_SECONDS, self._report, session, visitor.address)
+            visitor.abort()
+            return
+        # 3. Not in a loop: each connection is work for the whole gateway (I12).
+        if not door.may_connect(self.loop.time()):
             visitor.abort()
             return
         door.visitor, visitor.session = visitor, session
         self._ask(visitor, session, {"connect": session, "address": visitor.address})
 
+    def _report(self, session: str, address: str) -> None:
+        """Tell of the uses of a certificate that was in use, by the first one's address (I8)."""
+        door = self._doors.get(session)
+        if door is not None:
+            self._send({"second": session, "address": address, "times": door.take_refused()})
+
     def enrol(self, visitor: RemoteVisitor, line: bytes) -> None:
-        """The code of an invitation, which works once; every wrong one is met with silence."""
+        """Accept the code of an invitation, which works once. A wrong one gets no answer."""
         try:
             asked = json.loads(line)
             digest = invitation_digest(str(asked["secret"]))
@@ -248,10 +257,12 @@ class RemoteListener:
             visitor.abort()
             return
         visitor.known()
+        visitor.end_after(OPENING_SECONDS)
         self._ask(visitor, key, {"enrol": digest, "opening": opening})
 
     def left(self, visitor: RemoteVisitor) -> None:
-        """A connection is over."""
+        """A connection has ended."""
+        self._waiting.pop(visitor.number, None)
         door = self._doors.get(visitor.session)
         if door is not None and door.visitor is visitor:
             door.visitor = None
@@ -260,6 +271,7 @@ class RemoteListener:
 
     def _ask(self, visitor: RemoteVisitor, about: str, message: dict[str, object]) -> None:
         self._number += 1
+        visitor.number = self._number
         self._waiting[self._number] = visitor, about
         self._send(message | {"number": self._number})
 
@@ -270,6 +282,8 @@ class RemoteListener:
     def heard(self, message: dict[str, Any], parcel: socket.socket | None) -> None:
         """A message of the receiver, which is trusted."""
         match message:
+            case {"lifetime": int(seconds)}:
+                self._authority.lifetime = timedelta(seconds=seconds)
             case {"invite": str(digest), "seconds": int(seconds)}:
                 self._invite(digest, seconds)
             case {"number": int(number)} if number not in self._waiting:
@@ -277,7 +291,7 @@ class RemoteListener:
                     parcel.close()
             case {"enrolled": str(session), "number": int(number), "told": dict(told)}:
                 visitor, key = self._waiting.pop(number)
-                self._doors[session] = KnownDoor()
+                self._doors[session] = KnownDoor(self.loop.time())
                 pem = self._issue(session, key)
                 visitor.answer(told | {"session": session, "certificate": pem})
             case {"refused": str(why), "number": int(number)}:
@@ -285,6 +299,8 @@ class RemoteListener:
             case {"taken": str(session), "number": int(number)} if parcel is not None:
                 visitor, _ = self._waiting.pop(number)
                 self._attach(visitor, session, parcel)
+            case {"closed": str(session)} if session in self._doors:
+                self._doors[session].close()
             case {"gone": str(session)}:
                 door = self._doors.pop(session, None)
                 if door is not None and door.visitor is not None:
@@ -305,8 +321,7 @@ class RemoteListener:
     def _issue(self, session: str, key: str) -> str:
         issued = self._authority.issue(session, key, datetime.now(UTC))
         door = self._doors[session]
-        door.serials.append(issued.serial)
-        door.ends = issued.ends
+        door.note_issued(issued)
         return issued.pem
 
     def _attach(self, visitor: RemoteVisitor, session: str, parcel: socket.socket) -> None:

@@ -1,7 +1,7 @@
-"""A channel between two processes of the gateway, whose messages may bring a socket along.
+"""A channel between two processes of the gateway. A message can carry a socket.
 
-Used between the remote receiver, its listener and its relays. A pair of SOCK_SEQPACKET sockets;
-when one process dies, the kernel closes its end.
+Used between the remote receiver, its listener and its relays. It is a pair of SOCK_SEQPACKET
+sockets; when one process dies, the kernel closes its end.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_PARCEL = 128 * 1024
-"""Bytes of one message: an enrolment has at most half of it."""
+"""Bytes of one message: twice the size of an enrolment."""
 
 MAX_WAITING = 1024
-"""Messages that wait for a reader; beyond that it is taken for dead."""
+"""Messages that wait for a reader; beyond that the reader counts as dead."""
 
 
 class ParcelChannel:
-    """One end, on a loop."""
+    """One end of a channel, served by an event loop."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ParcelChannel:
         loop.add_reader(sock, self._readable)
 
     def send(self, message: dict[str, object], parcel: socket.socket | None = None) -> None:
-        """Send a message, and a socket that is this channel's from now on."""
+        """Send a message, and a socket, which this channel then owns."""
         data = json.dumps(message).encode()
         if not self._open or len(data) > MAX_PARCEL or len(self._waiting) >= MAX_WAITING:
             if parcel is not None:
@@ -50,7 +50,7 @@ class ParcelChannel:
         self._writable()
 
     def close(self) -> None:
-        """Close it, without a callback on this side."""
+        """Close the channel, without a callback on this side."""
         if not self._open:
             return
         self._open = False

@@ -1,6 +1,6 @@
 """Passes bytes between a remote door's TLS connection and its session's relay.
 
-Used by `listener.py`. Each side is read no faster than the other one takes it.
+Used by `listener.py`. It reads each side only as fast as the other accepts bytes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import asyncio
 from typing import cast
 
 _BUFFER = 256 * 1024
-"""Bytes that wait for one side before the other is not read."""
+"""Bytes that may wait for one side; beyond that the other side is not read."""
 
 
 class Pump(asyncio.Protocol):
-    """The connection to the relay; the other one is given."""
+    """The connection to the relay, joined with the given connection to the door."""
 
     def __init__(self, other: asyncio.Transport) -> None:
         self._other = other
@@ -21,16 +21,16 @@ class Pump(asyncio.Protocol):
         other.set_write_buffer_limits(high=_BUFFER)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The relay is there."""
+        """The connection to the relay is open."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the relay, for the door."""
+        """Pass bytes from the relay to the door."""
         self._other.write(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The relay has ended it."""
+        """The relay has ended the connection."""
         self._other.abort()
 
     def pause_writing(self) -> None:
@@ -44,7 +44,7 @@ class Pump(asyncio.Protocol):
     # ── the door's side ───────────────────────────────────────────────────────────────────────────
 
     def other_received(self, data: bytes) -> None:
-        """Bytes of the door, for the relay."""
+        """Pass bytes from the door to the relay."""
         if self._transport is not None:
             self._transport.write(data)
 

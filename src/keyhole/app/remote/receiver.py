@@ -1,9 +1,9 @@
-"""The remote receiver: a process beside a gateway that lets sandboxes of other machines in.
+"""The remote receiver: the process beside a gateway that admits sandboxes of other machines.
 
 Started by `daemon.py` with `keyhole up --listen`. It starts the listener, which has the TLS port,
-and a relay for each remote sandbox, and brings their sockets together. No byte of a remote door
-reaches it: it hears the listener and the relays, which are locked down and read such bytes, and
-takes from them only messages of known shapes. It holds no secret, and dies with the gateway.
+and a relay for each remote sandbox, and connects the two by sockets. It reads no byte of a remote
+door. The listener and the relays, which do, are locked down; the receiver accepts from them only
+messages of known shapes. It holds no secret, and dies with the gateway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from keyhole.app.processes.child import start_child, stay_with_parent
 from keyhole.app.processes.sandbox_channel import MAX_MESSAGE, SandboxChannel
-from keyhole.app.remote.invitation import Invitation
+from keyhole.app.remote.invitation import MAX_INVITATIONS, Invitation
 from keyhole.app.remote.parcel_channel import ParcelChannel
 from keyhole.control.values import ServicePlaceholder, SessionRequest
 from keyhole.model.text import visible
@@ -29,28 +29,38 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_REMOTE = 256
-"""Remote sandboxes at a time: each takes two processes, some 40 MiB."""
+"""Remote sandboxes at a time: each takes two processes and about 40 MiB."""
+
+RENEWALS_APART = 1.0
+"""Seconds between two certificates for one door: signing takes time of the listener, which serves
+all doors (I12)."""
 
 MAX_LABEL = 64
 MAX_SERVICES = 256
 _NO_ROOM = "the gateway has as many remote sandboxes as it can"
+_TOO_MANY = (
+    f"{MAX_INVITATIONS} invitations wait to be used, which is the most; one ends ten minutes after"
+    " it was made"
+)
 
 
 class RelayProcess:
-    """One remote sandbox's relay, and what is known of it."""
+    """The relay of one remote sandbox, and its state."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        """Of the enrolment that waits for it."""
+        """The number of the enrolment that waits for this relay."""
         self.session = ""
         self.channel: ParcelChannel | None = None
+        self.renewed = -RENEWALS_APART
+        """When the door last asked for a certificate."""
 
 
 class RemoteReceiver:
-    """Brings listener and relays together."""
+    """Connects the listener with the relays."""
 
-    def __init__(self, runtime: str, env: Mapping[str, str]) -> None:
-        self._runtime, self._env = runtime, env
+    def __init__(self, runtime: str, lifetime: int | None, env: Mapping[str, str]) -> None:
+        self._runtime, self._lifetime, self._env = runtime, lifetime, env
         self._loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
         self._line: SandboxChannel | None = None
@@ -61,13 +71,15 @@ class RemoteReceiver:
         self._starting = 0
 
     def open(self, line: SandboxChannel, port: socket.socket) -> None:
-        """Start the listener, with the port that it is to have."""
+        """Start the listener, and give it the port."""
         self._line = line
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start_child("keyhole.app.remote.listener", (theirs, port), self._env)
         self._listener = ParcelChannel(
             self._loop, ours, lambda message, _: self._heard(message), self.over.set
         )
+        if self._lifetime is not None:
+            self._listener.send({"lifetime": self._lifetime})
 
     # ── the control process ───────────────────────────────────────────────────────────────────────
 
@@ -82,6 +94,9 @@ class RemoteReceiver:
             return
         if not self._fingerprint:
             self._line.say(invited=number, code="")
+            return
+        if len(self._invited) >= MAX_INVITATIONS:
+            self._line.say(invited=number, code="", why=_TOO_MANY)
             return
         made = Invitation.make(self._fingerprint)
         self._invited[made.digest] = opening
@@ -107,18 +122,18 @@ class RemoteReceiver:
                     one, other = socket.socketpair()
                     relay.channel.send({"trunk": address[:64]}, one)
                     self._listener.send({"taken": session, "number": number}, other)
-            case {"second": str(session), "address": str(address)}:
+            case {"second": str(session), "address": str(address), "times": int(times)}:
                 relay = self._relays.get(session)
                 if relay is not None and relay.channel is not None:
-                    relay.channel.send({"second": address[:64]})
+                    relay.channel.send({"second": address[:64], "times": times})
             case {"renewed": str(session), "certificate": str(pem)}:
                 relay = self._relays.get(session)
                 if relay is not None and relay.channel is not None:
                     relay.channel.send({"certificate": pem})
 
     def _enrol(self, digest: str, number: int, opening: dict[str, Any]) -> None:
-        """An invitation was used: start its relay. The door chooses a label and placeholders, and
-        nothing else of its session."""
+        """An invitation was used: start its relay. The door may choose only the label and the
+        placeholders of its session."""
         invited = self._invited.pop(digest, None)
         try:
             label = convert(opening.get("label"), str)
@@ -179,10 +194,14 @@ class RemoteReceiver:
             case {"failed": str(why)} if not relay.session:
                 self._refuse(relay.number, visible(why))
             case {"renew": str(key)} if relay.session:
-                self._listener.send({"renew": relay.session, "key": key})
+                if self._loop.time() - relay.renewed >= RENEWALS_APART:
+                    relay.renewed = self._loop.time()
+                    self._listener.send({"renew": relay.session, "key": key})
+            case {"closed": True} if relay.session:
+                self._listener.send({"closed": relay.session})
 
     def _gone(self, relay: RelayProcess) -> None:
-        """The session is over: its certificate is worth nothing from now on."""
+        """The session has ended: its certificate is no longer accepted."""
         if not relay.session:
             self._starting -= 1
             self._refuse(relay.number, "the session could not be opened")
@@ -199,11 +218,11 @@ def main() -> None:
         each.set_inheritable(False)
     told = line.recv(MAX_MESSAGE)
     if told:
-        asyncio.run(_main(line, port, json.loads(told)["runtime"]))
+        asyncio.run(_main(line, port, json.loads(told)))
 
 
-async def _main(line: socket.socket, port: socket.socket, runtime: str) -> None:
-    receiver = RemoteReceiver(runtime, dict(os.environ))
+async def _main(line: socket.socket, port: socket.socket, told: dict[str, Any]) -> None:
+    receiver = RemoteReceiver(told["runtime"], told["lifetime"], dict(os.environ))
     channel = SandboxChannel(asyncio.get_running_loop(), line, receiver.told, receiver.over.set)
     receiver.open(channel, port)
     await receiver.over.wait()

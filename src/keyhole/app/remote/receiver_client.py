@@ -1,7 +1,7 @@
 """The remote receiver, as seen by the gateway's control process.
 
-Made by `daemon.py` with `keyhole up --listen`. When the receiver dies, remote sandboxes are closed
-with it; the gateway goes on, and makes no more invitations.
+Made by `daemon.py` with `keyhole up --listen`. When the receiver dies, the remote sandboxes lose
+their network; the gateway continues, and refuses new invitations.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ ENDED = "the remote receiver has ended: remote sandboxes are closed; start the g
 
 
 class ListenAddress(Struct, frozen=True):
-    """Where a gateway is to listen for remote doors."""
+    """The address on which a gateway listens for remote doors."""
 
     host: str
     port: int
+    lifetime: int | None = None
+    """Seconds for which a remote door's certificate is valid; None: an hour."""
 
 
 class RemoteReceiverClient:
-    """The remote receiver, and the invitations that are asked of it."""
+    """The remote receiver, and the invitations that were requested."""
 
     def __init__(self, sock: socket.socket, address: str) -> None:
         self._sock = sock
         self.address = address
-        """Where it listens, as `HOST:PORT`."""
+        """The address on which it listens, as `HOST:PORT`."""
         self._line: SandboxChannel | None = None
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._number = 0
@@ -52,7 +54,7 @@ class RemoteReceiverClient:
     def start(
         cls, listen: ListenAddress, places: HostPaths, env: Mapping[str, str]
     ) -> RemoteReceiverClient:
-        """Listen, and start the process. Raises SetupFailed."""
+        """Open the port, and start the process. Raises SetupFailed."""
         try:
             (family, *_, where), *_ = socket.getaddrinfo(
                 listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -65,17 +67,22 @@ class RemoteReceiverClient:
         address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         start_child("keyhole.app.remote.receiver", (theirs, port), env)
-        ours.send(json.dumps({"runtime": str(places.runtime)}).encode())
+        told = {"runtime": str(places.runtime), "lifetime": listen.lifetime}
+        ours.send(json.dumps(told).encode())
         return cls(ours, address)
 
     def open(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
-        """Hear it from now on."""
+        """Begin to read its messages."""
 
         def heard(message: dict[str, Any]) -> None:
             match message:
                 case {"invited": int(number), "code": str(code)}:
                     answer = self._asked.pop(number, None)
-                    if answer is not None and not answer.done():
+                    if answer is None or answer.done():
+                        return
+                    if "why" in message:
+                        answer.set_exception(Refused(str(message["why"])))
+                    else:
                         answer.set_result(code)
                 case {"failed": str(why)}:
                     report(f"no remote door can connect: {why}")

@@ -1,12 +1,12 @@
-"""The relay: a process at the gateway that stands for one remote sandbox.
+"""The relay: the process on the gateway's host that represents one remote sandbox.
 
-Started by `receiver.py` for an enrolment. It makes an empty network as a sandbox has, opens a
-session for it over the control socket and hands its door over, as `keyhole run` does; so the
-gateway knows the remote sandbox by a socket of the kernel, like any other (I5), and serves it by
-the same code. Then it locks itself down, and makes in that network each connection that the remote
-door carries here. There is no way out of it but the door (I2).
+Started by `receiver.py` for an enrolment. It makes an empty network like a sandbox's, opens a
+session for it over the control socket and hands over its door, as `keyhole run` does. So the
+gateway identifies the remote sandbox by a listening socket, like any other (I5), and serves it with
+the same code. Then the relay locks itself down. For each connection of the remote sandbox it opens
+one in that network. The door is the only way out of the network (I2).
 
-While no door is connected, nothing comes; the session waits for it.
+While the remote door is disconnected, the session waits for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from msgspec import convert
 from keyhole.app.processes.child import inherit, stay_with_parent
 from keyhole.app.processes.plane_lockdown import lock_down_plane
 from keyhole.app.processes.sandbox_channel import SandboxChannel
-from keyhole.app.remote.carriage import MAX_QUESTIONS, Carriage, CarriedStream
+from keyhole.app.remote.carriage import MAX_QUESTIONS, MAX_STREAMS, Carriage, CarriedStream
 from keyhole.app.remote.parcel_channel import MAX_PARCEL, ParcelChannel
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_register import SUPERVISOR
@@ -46,22 +46,29 @@ if TYPE_CHECKING:
     from keyhole.control.values import OpenedSession
 
 AWAY_SECONDS = 600.0
-"""How long a session waits for its door to come back; then it ends."""
+"""Seconds for which a session waits for its door to reconnect; then it ends."""
 
 ANSWER_SECONDS = 5.0
 """Seconds for an answer of the gateway's name server."""
 
 _RESOLVER = "192.0.2.53"
-"""Any address is the gateway's in that network; sandboxes have this one in resolv.conf."""
+"""In that network every address reaches the gateway; sandboxes have this one in resolv.conf."""
 
 _NAMES = ("tcp", "udp", "tcp6")
 
-_FROM_DOOR = frozenset({"ended", "note"})
-"""Messages of a remote door for the control process, which judges them."""
+WORDS_PER_SECOND = 20
+"""Messages of a remote door a second; one that sends more is cut off. The control process reads
+them, and serves all sessions (I12)."""
+
+_DOOR_NOTES = frozenset(
+    "attach cover-lost exec exec-refused home-filling home-full host-may-execute".split()
+)
+"""Events that a remote door may record: those about its own sandbox. Attack: a thief of its key
+records that the door connected from another address, or that it is a pod (I8)."""
 
 
 class Relay:
-    """Carries the connections of one remote door into the session's network."""
+    """Opens the connections of one remote sandbox in the session's network."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, line: socket.socket) -> None:
         self._loop = loop
@@ -70,27 +77,32 @@ class Relay:
         self._line = SandboxChannel(loop, line, self._told, self.over.set)
         self._trunk: Carriage | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._questions = 0
-        self._ended = False
+        self._questions = self._connecting = 0
+        self._words, self._words_since = 0, 0.0
+        self._ended = self._closed = False
         self._away = loop.call_later(AWAY_SECONDS, self.over.set)
 
     def open(self, channel: ParcelChannel) -> None:
-        """Hear the receiver from now on."""
+        """Begin to read messages of the receiver."""
         self._channel = channel
 
     def heard(self, message: dict[str, Any], parcel: socket.socket | None) -> None:
-        """A message of the receiver: a connected door, or an event of it."""
+        """A message of the receiver: the door has connected, or an event of the door."""
         match message:
             case {"trunk": str(address)} if parcel is not None:
                 self._start(self._join(parcel, address))
-            case {"second": str(address)}:
-                self._line.say(note="remote-refused", why="certificate-in-use", address=address)
+            case {"second": str(address), "times": int(times)}:
+                self._line.say(
+                    note="remote-refused", why="certificate-in-use", address=address, times=times
+                )
             case {"certificate": str(pem)} if self._trunk is not None:
                 self._trunk.say(certificate=pem)
 
     async def _join(self, parcel: socket.socket, address: str) -> None:
         trunk = Carriage(self._carried, self._word, self._lost)
         await self._loop.connect_accepted_socket(lambda: trunk, parcel)
+        if trunk.over:
+            return  # it was lost before it could be used; the session still waits
         self._trunk = trunk
         self._away.cancel()
         self._line.say(note="remote-connected", address=address)
@@ -101,24 +113,40 @@ class Relay:
             self._trunk = None
             self._away = self._loop.call_later(AWAY_SECONDS, self.over.set)
             self._line.say(note="remote-lost")
-            if self._ended:
+            if self._ended or self._closed:
                 self.over.set()
 
     # ── words ─────────────────────────────────────────────────────────────────────────────────────
 
     def _told(self, message: dict[str, Any]) -> None:
-        """A message of the control process to the sandbox's holder, which is the door."""
+        """Pass a message of the control process to the remote door, which holds the sandbox."""
         if self._trunk is not None:
             self._trunk.say(**message)
-        if message.get("closed") in (EndReason.STOPPED, EndReason.EXPIRED):
+        if "closed" not in message:
+            return
+        # From now on the certificate is invalid. A door that stays connected can still report how
+        # its sandbox ended.
+        self._closed = True
+        if self._channel is not None:
+            self._channel.send({"closed": True})
+        if self._trunk is None or message["closed"] in (EndReason.STOPPED, EndReason.EXPIRED):
             self._loop.call_later(ANSWER_SECONDS, self.over.set)
 
     def _word(self, message: dict[str, Any]) -> None:
+        """A message of the door. Raises Malformed if the door sends too many."""
+        now = self._loop.time()
+        if now - self._words_since >= 1:
+            self._words, self._words_since = 0, now
+        self._words += 1
+        if self._words > WORDS_PER_SECOND:
+            raise Malformed("a door has too much to say")
         match message:
             case {"renew": str(key)} if self._channel is not None:
                 self._channel.send({"renew": key})
-            case _ if _FROM_DOOR & message.keys():
-                self._ended = self._ended or "ended" in message
+            case {"ended": int(code)}:
+                self._ended = True
+                self._line.say(ended=code)
+            case {"note": str(what)} if what in _DOOR_NOTES:
                 self._line.say(**message)
 
     # ── connections and names ─────────────────────────────────────────────────────────────────────
@@ -126,8 +154,15 @@ class Relay:
     def _carried(self, trunk: Carriage, frame: CarriedFrame) -> None:
         match frame.kind:
             case FrameKind.OPEN:
-                # Opened now: its first bytes may be in the very next frame.
-                self._start(self._connect(trunk.open(frame.number), *frame.destination))
+                # The stream is added now, since the next frame may already have its first bytes.
+                stream = trunk.open(frame.number)
+                if self._connecting >= MAX_STREAMS:
+                    # Attack: streams are opened and reset in a loop. A reset stream has ended,
+                    # but its connection here may still be under way.
+                    stream.connection_lost(ConnectionRefusedError())
+                else:
+                    self._connecting += 1
+                    self._start(self._connect(stream, *frame.destination))
             case FrameKind.QUESTION if len(frame.payload) <= dns.MAX_MESSAGE:
                 if self._questions < MAX_QUESTIONS:
                     self._questions += 1
@@ -142,20 +177,24 @@ class Relay:
 
     async def _connect(self, stream: CarriedStream, address: str, port: int) -> None:
         meant = ipaddress.ip_address(address)
-        sock = socket.socket(socket.AF_INET if meant.version == 4 else socket.AF_INET6)
-        sock.setblocking(False)
+        sock: socket.socket | None = None
         try:
             if meant.is_loopback or not port:
                 raise ConnectionRefusedError
+            sock = socket.socket(socket.AF_INET if meant.version == 4 else socket.AF_INET6)
+            sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.sock_connect(sock, (address, port))
             await self._loop.connect_accepted_socket(lambda: stream, sock)
         except OSError:
-            sock.close()
+            if sock is not None:
+                sock.close()
             stream.connection_lost(ConnectionRefusedError())
+        finally:
+            self._connecting -= 1
 
     async def _resolve(self, trunk: Carriage, frame: CarriedFrame) -> None:
-        """One question, by a socket of its own: an answer is of no other question."""
+        """Ask one DNS question on its own socket, so that its answer cannot be another's."""
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 sock.setblocking(False)
@@ -193,8 +232,8 @@ def make_network() -> list[socket.socket]:
 def main() -> None:
     """Run as `python -c … CHANNEL`; the first message has its policy.
 
-    The control socket answers only processes of the host's own network. So this process stays
-    there and owns the session, and a child of it enters the empty network and carries.
+    The control socket answers only processes in the host's own network. So this process stays
+    there and owns the session; its child enters the empty network and opens the connections.
     """
     numbers = inherit(1)
     if not numbers:
@@ -234,7 +273,7 @@ def main() -> None:
 def _hand_over(
     client: ControlClient, opened: OpenedSession, ours: socket.socket, theirs: socket.socket
 ) -> None:
-    """Hand the door of the child's network to the gateway, and let the child go on."""
+    """Hand the door of the child's network to the gateway, and let the child continue."""
     with ours, theirs:
         ours.settimeout(SETUP_SECONDS)
         said, door, _, _ = socket.recv_fds(ours, MAX_PARCEL, len(_NAMES))
@@ -250,7 +289,7 @@ def _hand_over(
 
 
 def _carry(handed: socket.socket, channel: socket.socket, line: socket.socket) -> NoReturn:
-    """The child: in the empty network, until the session is over."""
+    """The child: runs in the empty network until the session ends."""
     code = 1
     try:
         if stay_with_parent():

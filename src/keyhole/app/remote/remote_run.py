@@ -1,8 +1,9 @@
 """A run whose door is served by a gateway on another machine.
 
-Used by `keyhole door`. The policy of this machine says what the sandbox sees of it; what it may
-reach, and with which secret, the gateway's own policy says. This process enrols with the code of an
-invitation, and hands the session's key to the carrier (`carrier.py`), which has the door.
+Used by `keyhole door`. The policy of this machine decides what the sandbox sees of the machine. The
+gateway's own policy decides what the sandbox may reach, and with which secret. This process enrols
+with the code of an invitation, and hands the session's key to the carrier (`carrier.py`), which
+serves the door.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from keyhole.app.processes.child import start_child
-from keyhole.app.processes.sandbox_channel import SandboxChannel
-from keyhole.app.run.run_gateway import RemoteGateway
+from keyhole.app.run.run_gateway import SharedGateway, SharedGatewayRun
 from keyhole.app.setup.client_setup import inspects_tls
 from keyhole.app.setup.launch_preparation import (
     PreparedLaunch,
@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.remote.invitation import Invitation
-    from keyhole.app.session.end_reason import EndReason
     from keyhole.app.setup.launch_preparation import RunRequest
     from keyhole.audit.log import AuditLog
-    from keyhole.sandbox.launch import Launch
 
 ENROL_SECONDS = 60.0
-"""Seconds for an enrolment: the gateway reads policy and secrets in it."""
+"""Seconds for an enrolment, in which the gateway reads the policy and secrets."""
 
 CARRIED_SECONDS = 30.0
-"""Seconds until the carrier is connected."""
+"""Seconds in which the carrier must have connected."""
 
 MAX_ENROLLED = 1 << 20
 """Bytes of the gateway's answer."""
@@ -75,7 +73,7 @@ class EnrolledSession(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class RemoteRun(Struct, frozen=True):
+class RemoteRun(SharedGatewayRun, frozen=True):
     """A prepared sandbox, and its session at a remote gateway."""
 
     prepared: PreparedLaunch
@@ -85,23 +83,11 @@ class RemoteRun(Struct, frozen=True):
     key: DoorKey
     ttl: float
     env: dict[str, str]
-    simple: bool = False
-    """Whether the helper may go on early. Here it waits until the gateway serves the door."""
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """None: ports of a remote sandbox are not published."""
-        return ()
 
     @property
     def session(self) -> str:
         """The session's id."""
         return self.enrolled.session
-
-    @property
-    def shared(self) -> bool:
-        """Whether a gateway that serves other runs too has it."""
-        return True
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -150,7 +136,7 @@ def enrol(
         with socket.create_connection((address.host, address.port), ENROL_SECONDS) as plain:
             plain.settimeout(ENROL_SECONDS)
             with key.context(None).wrap_socket(plain) as sock:
-                # The gateway of the code, or nobody: the secret is sent to no other server.
+                # The secret is sent only to the gateway whose fingerprint is in the code.
                 shown = sock.getpeercert(binary_form=True) or b""
                 if not hmac.compare_digest(fingerprint_of(shown), invitation.fingerprint):
                     raise Refused(OTHER_SERVER.format(host=address.host, port=address.port))
@@ -196,8 +182,10 @@ def _read_enrolled(answer: bytes) -> EnrolledSession:
     raise Refused("the gateway's answer is not understood: its version is another one")
 
 
-class CarriedSession(RemoteGateway):
-    """A session of a remote gateway, whose door a carrier has."""
+class CarriedSession(SharedGateway):
+    """A session of a remote gateway, whose door a carrier serves."""
+
+    gone = CARRIER_ENDED
 
     def __init__(
         self,
@@ -207,13 +195,9 @@ class CarriedSession(RemoteGateway):
     ) -> None:
         super().__init__(run.ttl, report, warn)
         self._run = run
-        self._sock: socket.socket | None = None
-
-    def begin(self, launch: Launch) -> None:
-        """Do nothing: the gateway has its log open."""
 
     def admit(self, door: list[socket.socket]) -> None:
-        """Hand the door to a carrier and keep nothing of it; returns when the gateway serves it."""
+        """Hand the door to a carrier, and close it here. Returns when the gateway serves it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         run = self._run
         first = {
@@ -242,23 +226,3 @@ class CarriedSession(RemoteGateway):
             for each in door:
                 each.close()
         self._sock = ours
-
-    async def open(self, ended: Callable[[EndReason], None]) -> None:
-        """The door is served already; read messages from the channel."""
-        if self._sock is None:
-            raise RuntimeError("the door is handed over first")
-        loop = self._attend(ended)
-        self._line = SandboxChannel(
-            loop, self._sock, self._heard, lambda: self._lost(CARRIER_ENDED)
-        )
-
-    def note(self, what: str, **details: str | int) -> None:
-        """Ask the gateway to record it."""
-        if self._line is not None:
-            self._line.say(note=what, **details)
-
-    async def close(self, code: int) -> str:
-        """Report how the sandbox ended, and wait for the last digest."""
-        if self._line is None and self._sock is not None:
-            self._sock.close()
-        return await self._finish(code) or ""

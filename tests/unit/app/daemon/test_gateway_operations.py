@@ -223,8 +223,6 @@ def said(*messages: bytes) -> str:
                 lambda _, event: spoken.append(event.session),
                 lambda _, event: spoken.append(event.text),
                 lambda _, event: spoken.append(event.ask.id),
-                lambda _, event: spoken.append(event.decision.kind),
-                lambda count: spoken.append(str(count)),
                 lambda: spoken.append("lacking"),
                 spoken.append,
                 lambda: None,

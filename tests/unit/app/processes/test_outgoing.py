@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING
 
 from keyhole.app.processes.outgoing import OutgoingBytes
-from tests.rigs.waiting import until_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,24 +67,5 @@ def test_the_end_of_the_other_process_is_told_once_and_nothing_piles_up() -> Non
         for _ in range(3):
             outgoing.send(MUCH)
         assert (lost, len(outgoing)) == (["lost"], 0)
-
-    on_a_loop(converse)
-
-
-def test_what_can_wait_is_sent_with_what_cannot_and_by_itself_after_a_moment() -> None:
-    async def converse(outgoing: OutgoingBytes, theirs: socket.socket, _: list[str]) -> None:
-        outgoing.attach(asyncio.get_running_loop())
-        outgoing.send_later(b"one ")
-        outgoing.send_later(b"two ")
-        assert len(outgoing) == 8
-        outgoing.send(b"three")
-        assert (theirs.recv(99), len(outgoing)) == (b"one two three", 0)
-        outgoing.send_later(b"four")
-        await until_in_loop(lambda: len(outgoing) == 0)
-        assert theirs.recv(99) == b"four"
-        outgoing.send_later(b"five")
-        outgoing.close()
-        outgoing.send_later(b"six")
-        assert len(outgoing) == 0
 
     on_a_loop(converse)
