@@ -34,7 +34,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 class Chromium:
     """One browser, with a profile of its own."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *flags: str) -> None:
         program = next(filter(None, map(shutil.which, _NAMES)), None)
         if program is None:
             give_up("no chromium")
@@ -43,7 +43,7 @@ class Chromium:
         command = [sys.executable, "-I", "-c", _WITH_PIPE, str(there), str(back), str(program)]
         command += ["--headless=new", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
         command += ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
-        command += ["--disable-background-networking", "--no-proxy-server", "about:blank"]
+        command += ["--disable-background-networking", "--no-proxy-server", *flags, "about:blank"]
         self._process = subprocess.Popen(
             command,
             pass_fds=(there, back),
@@ -145,9 +145,9 @@ class Page:
 
 
 @contextlib.contextmanager
-def chromium(profile: Path) -> Iterator[Chromium]:
+def chromium(profile: Path, *flags: str) -> Iterator[Chromium]:
     """A browser that ends with the block."""
-    made = Chromium(profile)
+    made = Chromium(profile, *flags)
     try:
         yield made
     finally:

@@ -40,7 +40,7 @@ _ALLOW = Verdict.ALLOW
 _DENIED, _ALLOWED = (verdict.name.lower() for verdict in Verdict)
 _quote = json.encoder.encode_basestring_ascii
 
-Scalar = str | int | float
+DetailValue = str | int | float
 
 
 class FoldedEvents(Struct, frozen=True):
@@ -73,7 +73,7 @@ class LogRecord(Struct, frozen=True):
     rule: str
     host: str
     prev: str
-    details: dict[str, Scalar]
+    details: dict[str, DetailValue]
     folded: int
 
     @property
@@ -145,7 +145,7 @@ def parse_line(line: bytes) -> LogRecord | None:
             and at >= _EPOCH
             and type(record.seq) is type(record.folded) is int
             and all(isinstance(found[name], str) for name in _TEXTS)
-            and all(isinstance(value, Scalar) for value in record.details.values())
+            and all(isinstance(value, DetailValue) for value in record.details.values())
             and is_digest(record.prev)
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -153,7 +153,7 @@ def parse_line(line: bytes) -> LogRecord | None:
     return record if well_formed else None
 
 
-def own_event(reason: str, *, good: bool, details: Iterable[tuple[str, Scalar]]) -> Event:
+def own_event(reason: str, *, good: bool, details: Iterable[tuple[str, DetailValue]]) -> Event:
     """An event of the log about itself."""
     verdict = Verdict.ALLOW if good else Verdict.DENY
     return Event(EventKind.AUDIT, verdict, reason, rule="audit", details=tuple(details))
@@ -204,7 +204,7 @@ def _common(texts: tuple[str, ...], verdict: str, longest: int) -> tuple[str, tu
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _member(name: str, value: Scalar) -> str:
+def _member(name: str, value: DetailValue) -> str:
     """A detail: most methods, services, paths and statuses are those of an event before."""
     return f"{_label(name)}{_safe(value)}"
 

@@ -1,7 +1,7 @@
 """Reads the events of all files in order of time; filters and follows them.
 
-Called by `keyhole log`. Files may be torn, tampered with or removed meanwhile: a line that is no
-event is returned as such and raises nothing.
+Called by `keyhole log` and `keyhole watch`. Files may be torn, tampered with or removed meanwhile:
+a line that is no event is returned as such and raises nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keyhole.audit.tail import FileTail, LogLine
 from keyhole.model.errors import ResourceUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from keyhole.audit.log_directory import LogDirectory
 
@@ -72,11 +72,19 @@ def _is_host(host: str, wanted: str) -> bool:
 class LogReader:
     """The files of a directory, each with the position up to which it was read."""
 
-    def __init__(self, directory: LogDirectory, since: float = 0.0) -> None:
-        """Files that were last written before `since` are not read."""
+    def __init__(
+        self,
+        directory: LogDirectory,
+        since: float = 0.0,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
+        """Files that were last written before `since` are not read; a file of `offsets` is read
+        from there on."""
         self._directory = directory
         self._since = since * 1e9
-        self._tails: dict[str, FileTail] = {}
+        self._tails = {
+            name: FileTail(directory, name, offset) for name, offset in (offsets or {}).items()
+        }
 
     def torn(self) -> list[str]:
         """Files without a writer that end within a line: their last batch was lost."""
@@ -105,18 +113,33 @@ class LogReader:
                 yield entry
                 advance(entries, place)
 
+    def skip(self) -> None:
+        """Pass over everything that is there, unread."""
+        for file in self._directory.listing():
+            self._tails[file.name] = FileTail(self._directory, file.name, file.size)
+
+    def fresh(self) -> list[LogEntry]:
+        """Entries that were added since, in old files and new ones: a piece of each file."""
+        fresh: list[LogEntry] = []
+        for file in self._directory.listing():
+            tail = self._tails.setdefault(file.name, FileTail(self._directory, file.name))
+            if file.size > tail.offset:
+                fresh += _piece(tail)  # one at a time: a file may be large
+        fresh.sort(key=lambda entry: _place(entry, _BEGINNING))
+        return fresh
+
     def follow(self, wait: Callable[[], None]) -> Iterator[LogEntry]:
-        """Entries added from now on, in old files and new ones; calls `wait` in between."""
+        """Entries added from now on; calls `wait` in between."""
         while True:
-            fresh: list[LogEntry] = []
-            for file in self._directory.listing():
-                tail = self._tails.setdefault(file.name, FileTail(self._directory, file.name))
-                if file.size > tail.offset:
-                    fresh += _piece(tail)  # one at a time: a file may be large
-            fresh.sort(key=lambda entry: _place(entry, _BEGINNING))
+            fresh = self.fresh()
             yield from fresh
             if not fresh:
                 wait()
+
+    def offsets(self) -> dict[str, int]:
+        """How far each file that is still there was read."""
+        present = {file.name for file in self._directory.listing()}
+        return {name: tail.whole for name, tail in self._tails.items() if name in present}
 
     def _open_all(self) -> list[tuple[_Place, str]]:
         """Every file with the sort key of its first line."""

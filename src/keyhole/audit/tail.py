@@ -30,10 +30,12 @@ class LogLine(Struct, frozen=True):
 class FileTail:
     """The part of a file that has not been read yet."""
 
-    def __init__(self, directory: LogDirectory, name: str) -> None:
+    def __init__(self, directory: LogDirectory, name: str, offset: int = 0) -> None:
+        """From an offset on, lines are counted from there; the rest of a line is returned as one,
+        and is no event."""
         self.name = name
         self._directory = directory
-        self._offset = 0
+        self._offset = offset
         self._number = 0
         self._rest = b""
         self._overlong = False
@@ -47,6 +49,11 @@ class FileTail:
     def offset(self) -> int:
         """Bytes that were read."""
         return self._offset
+
+    @property
+    def whole(self) -> int:
+        """Bytes up to the end of the last whole line that was read."""
+        return self._offset - len(self._rest)
 
     def more(self) -> list[LogLine]:
         """The next lines; none at the present end of the file. OSError if the file is gone."""

@@ -10,8 +10,10 @@ import argparse
 import contextlib
 import selectors
 import sys
+import time
 from typing import TYPE_CHECKING
 
+from keyhole.app.watch.recorded_decisions import RecordedDecisions, take_by_turns
 from keyhole.app.watch.watched_gateways import WatchedGateways
 from keyhole.cli.ask_rows import ask_line
 from keyhole.cli.asks_found import answer_ask
@@ -21,7 +23,13 @@ from keyhole.cli.gateway_client import failure
 from keyhole.cli.paint import json_text
 from keyhole.cli.typed_answer import TypedLines, read_answer
 from keyhole.cli.verb_context import environment, find_host_paths
-from keyhole.cli.watch_rows import event_json, event_line
+from keyhole.cli.watch_rows import (
+    decision_json,
+    decision_line,
+    event_json,
+    event_line,
+    left_out_line,
+)
 from keyhole.control.ask_words import ask_summary
 from keyhole.control.client import ControlFailed
 from keyhole.control.open_asks import OpenAsks
@@ -31,6 +39,7 @@ from keyhole.model.errors import KeyholeError, Refused
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
+    from keyhole.audit.log_line import LogRecord
     from keyhole.control.endpoints import ControlEndpoint
     from keyhole.control.values import AskView, WatchEvent
 
@@ -42,7 +51,10 @@ NO_SCREEN = (
     "lines only: the full screen needs the Python package textual: pip install 'keyhole[watch]'"
 )
 LOOK_SECONDS = 0.25
-"""Seconds between two looks for runs that have begun."""
+"""Seconds between two looks for runs that have begun, and for decisions."""
+
+MAX_SHOWN = 50
+"""Decisions that are shown after one look, more than a person reads; with `--json`, all are."""
 
 MAX_ASKS = 1000
 """Questions that are held: as many as one gateway lists."""
@@ -50,7 +62,9 @@ MAX_ASKS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--plain", action="store_true", help="lines instead of a full screen; always so in a pipe"
+        "--plain",
+        action="store_true",
+        help="print lines instead of a full screen; the default in a pipe",
     )
     parser.add_argument("--asks", action="store_true", help="show questions only, no decisions")
     parser.add_argument(
@@ -78,9 +92,10 @@ def run(options: argparse.Namespace) -> int:
         code = _show_screen()
         if code is not None:
             return code
-    runtime = find_host_paths().runtime
-    with watching(runtime), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        PlainWatch(WatchedGateways(runtime, decisions=not options.asks), as_json=options.json).run()
+    paths = find_host_paths()
+    with watching(paths.runtime), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        decisions = None if options.asks else RecordedDecisions(paths.audit)
+        PlainWatch(WatchedGateways(paths.runtime), decisions, as_json=options.json).run()
     return EXIT_OK
 
 
@@ -104,8 +119,12 @@ def _show_screen() -> int | None:
 class PlainWatch:
     """The line mode."""
 
-    def __init__(self, gateways: WatchedGateways, *, as_json: bool) -> None:
+    def __init__(
+        self, gateways: WatchedGateways, decisions: RecordedDecisions | None, *, as_json: bool
+    ) -> None:
+        """`decisions` is None where only questions are shown."""
         self._gateways = gateways
+        self._decisions = decisions
         self._as_json = as_json
         self._asks = OpenAsks(MAX_ASKS)
         self._endpoints: dict[str, ControlEndpoint] = {}
@@ -121,9 +140,14 @@ class PlainWatch:
             if typed is not None and typed.usable:
                 with contextlib.suppress(PermissionError):  # a file cannot be waited for
                     selector.register(typed, selectors.EVENT_READ)
+            due = 0.0
             while not self._over:
-                self._gateways.look(selector)
-                for key, _ in selector.select(LOOK_SECONDS):
+                if time.monotonic() >= due:
+                    self._gateways.look(selector)
+                    self._show_decisions()
+                    due = time.monotonic() + LOOK_SECONDS
+                sys.stdout.flush()
+                for key, _ in selector.select(max(0.0, due - time.monotonic())):
                     if key.fileobj is typed and typed is not None:
                         if not self._take(typed):
                             selector.unregister(typed)
@@ -142,13 +166,21 @@ class PlainWatch:
             self._endpoints[ask.session] = endpoint
         elif ask is not None:
             self._asks.remove(ask)
-        if self._as_json:
-            self._print(json_text(event_json(event)))
-        else:
-            self._print(event_line(event))
+        print(json_text(event_json(event)) if self._as_json else event_line(event), flush=True)
 
-    def _print(self, line: str) -> None:
-        print(line, flush=True)
+    def _show_decisions(self) -> None:
+        """Those that were written since; what takes longer to read than a look is shown later."""
+        until = time.monotonic() + LOOK_SECONDS
+        found: list[LogRecord] = []
+        while self._decisions is not None and (part := self._decisions.look()):
+            found += part
+            if time.monotonic() > until:
+                break
+        shown = found if self._as_json else take_by_turns(found, MAX_SHOWN)
+        for record in shown:
+            print(json_text(decision_json(record)) if self._as_json else decision_line(record))
+        if len(shown) < len(found):
+            print(left_out_line(len(found) - len(shown)))
 
     # ── typed ─────────────────────────────────────────────────────────────────────────────────────
 

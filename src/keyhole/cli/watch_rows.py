@@ -1,7 +1,8 @@
-"""Events of gateways, as lines for a person and for `--json`."""
+"""Events of gateways and decisions of the log, as lines for a person and for `--json`."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,39 @@ from keyhole.control.values import WatchKind
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
-    from keyhole.control.values import DecisionView, WatchEvent
+    from keyhole.audit.log_line import LogRecord
+    from keyhole.control.values import WatchEvent
 
 _SHOWN = ("method", "path", "ref", "port", "status", "why", "command")
 
 
 def event_line(event: WatchEvent) -> str:
     """An event on one line. The time is first, never what a sandbox chose (I8)."""
-    at = datetime.fromtimestamp(event.at / 1000).strftime("%H:%M:%S")
-    return f"{at}  {_words(event)}"
+    return f"{_time(event.at / 1000)}  {_words(event)}"
+
+
+def decision_line(record: LogRecord) -> str:
+    """A decision on one line; the time is first."""
+    details = "  ".join(
+        shorten(visible(record.text(name))) for name in _SHOWN if name in record.details
+    )
+    where = f"  {visible(record.host)}" if record.host else ""
+    said = f"{visible(record.verdict)}  {visible(record.kind)}{where}"
+    rule = f"  {visible(record.rule)}" if record.rule else ""
+    times = f"  {record.folded} times" if record.folded else ""
+    session = visible(record.session)
+    return (
+        f"{_time(record.at)}  {session}  {said}  {details}  ({visible(record.reason)}{rule}){times}"
+    )
+
+
+def left_out_line(count: int) -> str:
+    """Instead of decisions that came faster than anybody reads."""
+    return f"{_time(time.time())}  {count} decisions are not shown; `keyhole log` has them"
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
 def _words(event: WatchEvent) -> str:
@@ -30,21 +55,8 @@ def _words(event: WatchEvent) -> str:
         case WatchKind.SETTLED if ask is not None:
             by = f", by {event.via}" if event.via else ""
             return f"{event.answer or event.reason} {ask.id}  {ask_summary(ask)}{by}"
-        case WatchKind.DECISION if event.decision is not None:
-            return f"{event.session}  {_decision(event.decision)}"
-        case WatchKind.SESSION:
-            return f"session {event.session} {event.state}  {visible(event.label)}"
         case _:
-            return f"{event.left_out} decisions are not shown; `keyhole log` has them"
-
-
-def _decision(decision: DecisionView) -> str:
-    named = {each.name: each.text for each in decision.details}
-    details = "  ".join(shorten(visible(named[name])) for name in _SHOWN if name in named)
-    where = f"  {visible(decision.host)}" if decision.host else ""
-    said = f"{decision.verdict}  {decision.kind}{where}"
-    rule = f"  {visible(decision.rule)}" if decision.rule else ""
-    return f"{said}  {details}  ({decision.reason}{rule})"
+            return f"session {event.session} {event.state}  {visible(event.label)}"
 
 
 def event_json(event: WatchEvent) -> dict[str, object]:
@@ -54,17 +66,25 @@ def event_json(event: WatchEvent) -> dict[str, object]:
         found["session"] = event.session
     if event.ask is not None:
         found["ask"] = ask_json(event.ask)
-    if event.decision is not None:
-        decision = event.decision
-        found["decision"] = {
-            "kind": decision.kind,
-            "verdict": decision.verdict,
-            "reason": decision.reason,
-            "rule": decision.rule,
-            "host": decision.host,
-            "details": {each.name: each.text for each in decision.details},
-        }
-    for name in ("reason", "answer", "by", "via", "state", "label", "left_out"):
+    for name in ("reason", "answer", "by", "via", "state", "label"):
         if value := getattr(event, name):
             found[name] = value
     return found
+
+
+def decision_json(record: LogRecord) -> dict[str, object]:
+    """The decision for `--json`, as an event of its own kind."""
+    return {
+        "event": "decision",
+        "at": int(record.at * 1000),
+        "session": record.session,
+        "decision": {
+            "kind": record.kind,
+            "verdict": record.verdict,
+            "reason": record.reason,
+            "rule": record.rule,
+            "host": record.host,
+            "times": record.folded or 1,
+            "details": record.details,
+        },
+    }

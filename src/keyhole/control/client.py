@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         AnswerRequest,
         AskList,
         AskView,
-        ErrorBody,
         GrantView,
         Health,
         Invited,
@@ -285,9 +284,7 @@ class EventStream:
         if len(self._data) > MAX_ANSWER:
             raise ControlFailed(f"an event of the gateway has more than {MAX_ANSWER} bytes")
         try:
-            return [
-                cast("WatchEvent", WATCH_EVENT.read(json.loads(line), "event")) for line in lines
-            ]
+            return [WATCH_EVENT.read(json.loads(line), "event") for line in lines]
         except ValueError:
             raise ControlFailed("an event of the gateway cannot be read") from None
 
@@ -356,7 +353,7 @@ def _read(operation: Operation, raw: bytes) -> object:
             raise ControlFailed("the gateway hung up in the middle of its answer")
         if status == operation.status:
             return _value(operation, body)
-        fault = cast("ErrorBody", FAULT.read(json.loads(body), "answer"))
+        fault = FAULT.read(json.loads(body), "answer")
     except ValueError:
         raise ControlFailed(
             "the gateway's answer cannot be read: it may be of another version of Keyhole;"

@@ -95,7 +95,7 @@ def begin_stream(operations: Operations, call: OperationCall) -> EventFeed:
         raise RequestRejected(ApiError.REFUSED, refused.message) from None
 
 
-async def _written(record: RecordShape | None, value: object) -> dict[str, object] | None:
+async def _written(record: RecordShape[Any] | None, value: object) -> dict[str, object] | None:
     """Write an answer by its shape, over several turns if it is long. Unparsable: a fault here."""
     if record is None:
         return None

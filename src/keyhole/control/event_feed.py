@@ -1,8 +1,8 @@
-"""Streams of events for people who watch: what waits for each reader is bounded.
+"""Streams of questions and sessions for people who watch: what waits for each reader is bounded.
 
 The control process publishes events here; `connection.py` sends the lines of one feed to its
-reader. A reader that is slow loses decisions, which the audit log has, and is told how many. It
-loses no question: one that does not read those either is cut off (I9).
+reader. A reader loses no question: one that does not read is cut off (I9). Decisions are not sent:
+watchers read them in the audit log, so they cost the data plane nothing more.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING
 
 from keyhole.control.operation_table import WATCH_EVENT
 from keyhole.control.responses import stream_line
-from keyhole.control.values import WatchEvent, WatchKind
 from keyhole.model.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from keyhole.control.values import EventQuery
+    from keyhole.control.values import EventQuery, WatchEvent
 
 MAX_FEEDS = 32
 """Streams at a time: a person has a few windows."""
-
-FEED_ROOM = 256 * 1024
-"""Bytes that may wait for a reader before decisions are left out."""
 
 MAX_FEED = 8 * 1024 * 1024
 """Bytes at which a reader that takes nothing is cut off: all questions of several sessions."""
@@ -37,40 +33,29 @@ class EventFeed:
     def __init__(self, query: EventQuery, left: Callable[[EventFeed], None]) -> None:
         """`left` is called once, when the reader has gone."""
         self.answers = query.answers == "yes"
-        self.decisions = query.decisions == "yes"
         self.over = False
         """Whether nothing more will come."""
         self._left: Callable[[EventFeed], None] | None = left
         self._ready: Callable[[], None] = lambda: None
         self._lines: deque[bytes] = deque()
         self._size = 0
-        self._left_out = 0
 
     def attach(self, ready: Callable[[], None]) -> None:
         """Call this when there is something to take."""
         self._ready = ready
 
-    def put(self, line: bytes, *, decision: bool = False) -> None:
-        """Add a line; a decision only if there is room."""
-        if self.over or (decision and not self.decisions):
+    def put(self, line: bytes) -> None:
+        """Add a line."""
+        if self.over:
             return
-        if decision and self._size > FEED_ROOM:
-            self._left_out += 1
-            return
-        if self._left_out:
-            count, self._left_out = self._left_out, 0
-            self._add(write_event(WatchEvent(WatchKind.LEFT_OUT, now_ms(), left_out=count)))
-        self._add(line)
+        self._lines.append(line)
+        self._size += len(line)
         if self._size > MAX_FEED:
             # A reader that takes nothing would hold them for as long as its connection lasts.
             self._lines.clear()
             self._size = 0
             self.close()
         self._ready()
-
-    def _add(self, line: bytes) -> None:
-        self._lines.append(line)
-        self._size += len(line)
 
     def take(self, most: int) -> bytes:
         """Some of the bytes that wait; empty if there are none."""
@@ -104,11 +89,6 @@ class EventFeeds:
         """Whether a reader is there to answer questions."""
         return any(feed.answers for feed in self._feeds)
 
-    @property
-    def decisions(self) -> bool:
-        """Whether a reader wants decisions."""
-        return any(feed.decisions for feed in self._feeds)
-
     def open(self, query: EventQuery, first: Iterable[WatchEvent]) -> EventFeed:
         """A feed that begins with these events. Raises Refused."""
         if len(self._feeds) >= MAX_FEEDS:
@@ -122,11 +102,11 @@ class EventFeeds:
         return feed
 
     def publish(self, event: WatchEvent) -> None:
-        """Send an event to every reader that wants it."""
+        """Send an event to every reader."""
         if self._feeds:
-            line, decision = write_event(event), event.event is WatchKind.DECISION
+            line = write_event(event)
             for feed in list(self._feeds):
-                feed.put(line, decision=decision)
+                feed.put(line)
 
     def close(self) -> None:
         """End all of them."""

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from keyhole.control import connection, server
-from keyhole.control.event_feed import FEED_ROOM, MAX_FEEDS
+from keyhole.control.event_feed import MAX_FEED, MAX_FEEDS
 from keyhole.control.operation_table import (
     AUTHORITY,
     FAULT,
@@ -120,7 +120,7 @@ _BOUNDS = (
     ("samples of the metrics", MAX_SAMPLES),
     ("questions in one answer", MAX_ASKS),
     ("streams of events at a time", MAX_FEEDS),
-    ("bytes that wait for the reader of a stream; beyond them, decisions are left out", FEED_ROOM),
+    ("bytes that wait for the reader of a stream; beyond them, it is cut off", MAX_FEED),
 )
 
 

@@ -6,7 +6,7 @@ The server reads requests and writes answers by it, the client finds its paths i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -150,6 +150,11 @@ OPENING = RecordShape(
             "refuse the session when a secret cannot be read, instead of closing its service",
             optional=True,
         ),
+        "authority": FieldShape(
+            _PEM,
+            "the CA that was kept for a sandbox which outlives its gateway, with its key",
+            optional=True,
+        ),
         "door": FieldShape(_DOOR, "the descriptors that come beside the request", optional=True),
     },
 )
@@ -184,7 +189,6 @@ EVENT_QUERY = RecordShape(
         "answers": FieldShape(
             _YES, "`yes`: a person is there to answer, so that questions are asked", optional=True
         ),
-        "decisions": FieldShape(_YES, "`no`: only questions and sessions", optional=True),
     },
 )
 
@@ -365,32 +369,13 @@ ASK_LIST = RecordShape(
         "more": FieldShape(_COUNT, "how many there are beside these"),
     },
 )
-_DETAIL = RecordShape(
-    values.DecisionDetail,
-    {
-        "name": FieldShape(_NAME, "as in the audit log"),
-        "text": FieldShape(_TEXT, "its value"),
-    },
-)
-DECISION_VIEW = RecordShape(
-    values.DecisionView,
-    {
-        "kind": FieldShape(_NAME, "`dns`, `connect`, `request`, `ref` and the like"),
-        "verdict": FieldShape(ChoiceShape(("deny", "allow")), "whether it may happen"),
-        "reason": FieldShape(_NAME, "a code of docs/reasons.md"),
-        "rule": FieldShape(_TEXT, "the rule that decided"),
-        "host": FieldShape(_TEXT, "the destination"),
-        "details": FieldShape(ListShape(_DETAIL, 32), "as in the audit log"),
-    },
-)
 WATCH_EVENT = RecordShape(
     values.WatchEvent,
     {
         "event": FieldShape(
             ChoiceShape(tuple(values.WatchKind), values.WatchKind),
             "`ask`: a question is new or asked again; `settled`: it was answered or lapsed; "
-            "`decision`: a line of the audit log; `session`: one opened or closed; `left-out`: "
-            "decisions that were not sent",
+            "`session`: one opened or closed",
         ),
         "at": FieldShape(IntegerShape(0, 2**53 - 1), "when, in milliseconds since the epoch"),
         "session": FieldShape(_ANY_ID, "whose, if it is of one"),
@@ -399,10 +384,8 @@ WATCH_EVENT = RecordShape(
         "answer": FieldShape(_VIA, "of `settled`: the answer; empty if there was none"),
         "by": FieldShape(_PID, "of `settled`: the process that answered"),
         "via": FieldShape(_VIA, "of `settled`: the program that was used"),
-        "decision": FieldShape(OptionalShape(DECISION_VIEW), "the line"),
         "state": FieldShape(_VIA, "of `session`: `opened` or `closed`"),
         "label": FieldShape(_LABEL_OR_NONE, "of `session`: what its opener called it"),
-        "left_out": FieldShape(_COUNT, "how many were not sent"),
     },
 )
 REVOKED = RecordShape(values.Revoked, {"revoked": FieldShape(_COUNT, "sessions that were closed")})
@@ -441,9 +424,9 @@ class Operation(Struct, frozen=True):
     method: str
     path: str
     does: str
-    body: RecordShape | None = None
-    query: RecordShape | None = None
-    answer: RecordShape | None = None
+    body: RecordShape[Any] | None = None
+    query: RecordShape[Any] | None = None
+    answer: RecordShape[Any] | None = None
     descriptors: bool = False
     """Whether sockets may come beside the request."""
     metrics: bool = False
@@ -482,8 +465,8 @@ OPERATIONS = (
     Operation("status", "GET", "/v1/status", "The gateway as a whole.", answer=STATUS, urgent=True),
     Operation(
         "health", "GET", "/v1/health",
-        "Whether sandboxes can work now: the audit log, the keeper, the door that is expected, its"
-        " CA, and the first host of each service of open sessions, which are dialled for it.",
+        "Check whether sandboxes can work now: the audit log, the keeper, an expected door and its"
+        " CA, and the first host of each service of open sessions, to which it connects.",
         answer=HEALTH,
     ),
     Operation(
@@ -492,7 +475,7 @@ OPERATIONS = (
     ),
     Operation(
         "list_sessions", "GET", "/v1/sessions",
-        "The sessions that are not ended, a page at a time.", query=PAGING, answer=SESSION_PAGE,
+        "List the open sessions, a page at a time.", query=PAGING, answer=SESSION_PAGE,
         urgent=True,
     ),
     Operation("show_session", "GET", "/v1/sessions/{id}", "One session.", answer=SESSION_VIEW,
@@ -500,14 +483,14 @@ OPERATIONS = (
     ),
     Operation(
         "open_session", "POST", "/v1/sessions",
-        "Prepare a session for the process that asks, or, when its door comes beside the request,"
-        " open it. It ends when that process does.",
+        "Prepare a session for the calling process. If the request carries its door, open it, too."
+        " The session ends with that process.",
         body=OPENING, answer=OPENED, descriptors=True,
     ),
     Operation(
         "open_door", "POST", "/v1/sessions/{id}/door",
-        "Open the door of a session that the same process prepared; the door comes beside the"
-        " request. The sandbox may start when this was answered.",
+        "Open the door of a session that the same process prepared. The request carries the door."
+        " The sandbox may start after the answer.",
         body=DOOR_OPENING, descriptors=True,
     ),
     Operation(
@@ -525,12 +508,12 @@ OPERATIONS = (
         urgent=True,
     ),
     Operation(
-        "revoke_all", "POST", "/v1/revoke-all", "The same for every session.", answer=REVOKED,
+        "revoke_all", "POST", "/v1/revoke-all", "Revoke every session.", answer=REVOKED,
         urgent=True,
     ),
     Operation(
         "grant", "POST", "/v1/sessions/{id}/grants",
-        "Allow a session one host more, for a time and a number of uses.",
+        "Allow a session one more host, for a time and a number of uses.",
         body=GRANT, answer=GRANT_VIEW,
     ),
     Operation(
@@ -539,7 +522,7 @@ OPERATIONS = (
     ),
     Operation(
         "answer_ask", "POST", "/v1/sessions/{id}/asks/{ask}",
-        "Answer a question; what waits for it goes on or is refused at once.",
+        "Answer a question. The waiting requests continue, or are refused, at once.",
         body=ANSWER, answer=ASK_VIEW, urgent=True,
     ),
     Operation(
@@ -550,17 +533,17 @@ OPERATIONS = (
     ),
     Operation(
         "reload", "POST", "/v1/reload",
-        "Read all policies again. One that is not valid, or not accepted, leaves the old in force.",
+        "Read all policies again. If one is not valid or not accepted, the old one stays in force.",
         answer=RELOADED,
     ),
     Operation(
         "invite", "POST", "/v1/invitations",
-        "Let one sandbox of another machine enrol, under a policy that was accepted here.",
+        "Let one sandbox of another machine enrol, under a policy that was accepted on this host.",
         body=OPENING, answer=INVITED,
     ),
     Operation(
         "secret_changed", "POST", "/v1/secrets/{name}/changed",
-        "Read a secret again where sessions use it. The answer is the same when none does.",
+        "Read a secret again for the sessions that use it. The answer is the same if none does.",
     ),
     Operation("stop_gateway", "POST", "/v1/stop", "End every session, then the gateway.",
         urgent=True,

@@ -155,7 +155,7 @@ def _read_query(operation: Operation, query: str | None) -> object:
         raise RequestRejected(ApiError.MALFORMED, error.message) from None
 
 
-def _query_values(record: RecordShape, query: str) -> dict[str, object]:
+def _query_values(record: RecordShape[Any], query: str) -> dict[str, object]:
     found: dict[str, object] = {}
     if len(query) > _MAX_QUERY:
         raise Unparsable(f"query: at most {_MAX_QUERY} characters")

@@ -7,7 +7,7 @@ schema does not name. A refusal repeats nothing of the refused value."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 Schema = dict[str, Any]
+
+_Made = TypeVar("_Made", bound=Struct)
 
 
 class ValueShape(Protocol):
@@ -200,21 +202,19 @@ class FieldShape(Struct, frozen=True):
     """May be missing in a request; then the record's class has the default."""
 
 
-class RecordShape:
+class RecordShape(Generic[_Made]):
     """A JSON object with exactly these members, and the value class that it becomes."""
 
     __slots__ = ("fields", "made", "name")
 
-    def __init__(self, made: Callable[..., object], fields: Mapping[str, FieldShape]) -> None:
-        if not (isinstance(made, type) and issubclass(made, Struct)) or (
-            made.__struct_fields__ != tuple(fields)
-        ):
+    def __init__(self, made: type[_Made], fields: Mapping[str, FieldShape]) -> None:
+        if made.__struct_fields__ != tuple(fields):
             raise TypeError(f"{made} and its record have different fields")
         self.made = made
         self.name = made.__name__
         self.fields = fields
 
-    def read(self, value: object, where: str) -> object:
+    def read(self, value: object, where: str) -> _Made:
         """An unknown member is refused: a misspelt limit must not be no limit."""
         if not isinstance(value, dict):
             raise Unparsable(f"{where}: an object")
@@ -251,9 +251,9 @@ class RecordShape:
             "additionalProperties": False,
         }
 
-    def nested(self) -> list[RecordShape]:
+    def nested(self) -> list[RecordShape[Any]]:
         """This record and those within it."""
-        found = [self]
+        found: list[RecordShape[Any]] = [self]
         for field in self.fields.values():
             inner: object = field.shape
             while isinstance(inner, ListShape | OptionalShape):

@@ -1,6 +1,7 @@
 """The values of requests and answers. Their shapes are in `operation_table.py`.
 
-None has a field for a secret: an answer holds names, numbers, states and placeholders (I1).
+None has a field for a secret: an answer holds names, numbers, states and placeholders (I1). A
+request may hold the key of a CA that one sandbox trusts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import enum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from keyhole.model.redacted import redacted_repr
 
 if TYPE_CHECKING:
     from keyhole.model.host import HostPattern
@@ -70,7 +73,11 @@ class SessionRequest(Struct, frozen=True):
     writable: tuple[str, ...] = ()
     quiet: tuple[str, ...] = ()
     all_secrets: bool = False
+    authority: str = ""
+    """The CA that was kept for a sandbox which outlives its gateway, with its key."""
     door: tuple[str, ...] = ()
+
+    __repr__ = redacted_repr("authority")
 
 
 class DoorRequest(Struct, frozen=True):
@@ -115,7 +122,6 @@ class EventQuery(Struct, frozen=True):
     """What a stream of events is for."""
 
     answers: str = "yes"
-    decisions: str = "yes"
 
 
 # ── answered ──────────────────────────────────────────────────────────────────────────────────────
@@ -281,31 +287,11 @@ class AskList(Struct, frozen=True):
     more: int = 0
 
 
-class DecisionDetail(Struct, frozen=True):
-    """One detail of a decision."""
-
-    name: str
-    text: str
-
-
-class DecisionView(Struct, frozen=True):
-    """A line of the audit log as it is written."""
-
-    kind: str
-    verdict: str
-    reason: str
-    rule: str
-    host: str
-    details: tuple[DecisionDetail, ...]
-
-
 class WatchKind(enum.StrEnum):
     """What a line of the stream is about."""
 
-    LEFT_OUT = "left-out"
     ASK = "ask"
     SETTLED = "settled"
-    DECISION = "decision"
     SESSION = "session"
 
 
@@ -320,10 +306,8 @@ class WatchEvent(Struct, frozen=True):
     answer: str = ""
     by: int = 0
     via: str = ""
-    decision: DecisionView | None = None
     state: str = ""
     label: str = ""
-    left_out: int = 0
 
 
 class Invited(Struct, frozen=True):

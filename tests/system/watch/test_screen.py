@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.rigs.asking import HOST, PORT, PROGRAM, asked_host
+from tests.rigs.pictures import picture_screen
 from tests.rigs.sandbox.people import open_ground, this_person
 from tests.rigs.sandbox.projects import Project, line_of
 from tests.rigs.tmux import tmux_screen
@@ -26,7 +28,8 @@ def project() -> Iterator[Project]:
 
 
 def test_a_question_is_answered_on_the_screen_and_a_session_revoked(project: Project) -> None:
-    with asked_host() as policy, tmux_screen(project, "watch") as screen:
+    colours = {"COLORTERM": "truecolor"}
+    with asked_host() as policy, tmux_screen(project, "watch", env=colours) as screen:
         project.policy(policy)
         screen.until("Decisions")
         program = f"{PROGRAM}\nimport time; time.sleep(600)"
@@ -34,8 +37,13 @@ def test_a_question_is_answered_on_the_screen_and_a_session_revoked(project: Pro
             assert line_of(run.stdout) == "ready"
             screen.until("1 waiting for your answer")
             screen.until(f"connect to {HOST}:{PORT}")
+            picture_screen(screen, "guides/watch.svg", "keyhole watch")
             screen.press("a")
             screen.until("May it connect to")
+            until(
+                lambda: re.search(r"\x1b\[[\d;]*7m[^N]* No ", screen.text("-e"))
+            )  # it has the focus
+            picture_screen(screen, "approvals-watch.svg", "keyhole watch")
             screen.press("Escape")  # leaves the question open
             screen.until("1 waiting for your answer")
             screen.press("a")

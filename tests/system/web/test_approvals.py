@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.rigs.asking import HOST, PORT, PROGRAM, asked_host
+from tests.rigs.pictures import picture_page
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.waiting import PATIENCE, until
 
@@ -43,6 +45,8 @@ def test_a_click_lets_the_held_connection_pass_or_refuses_it(
             # answers.
             assert page.run(f"{FIRST}.textContent") == "No"
             assert page.run(f"!{CARD}.contains(document.activeElement)")
+            until(lambda: page.run(f"!{FIRST}.disabled"))
+            picture_page(page, "guides/web-now.png", (860, 425))
             _press(page, label)
             assert line_of(run.stdout) == said
             until(lambda: page.run(f"!{CARD}"))
@@ -65,9 +69,59 @@ def test_always_writes_the_rule_and_shows_the_change(
             assert line_of(run.stdout) == "ping"
             dialog = "document.querySelector('dialog').innerText"
             until(lambda: f'+allow = ["{HOST}:{PORT}"]' in page.run(dialog))
+            until(lambda: page.run(f"!{CARD}"))
+            picture_page(page, "approvals-always.png", (860, 420))
             run.wait(PATIENCE)
         # The file is accepted as it is now: the next run asks nothing.
         assert project("run", "--", "python3", "-I", "-S", "-c", PROGRAM).out == "ready\nping\n"
+
+
+@pytest.mark.alone
+def test_a_click_lets_the_connection_pass_within_150_milliseconds(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    """From the click in the browser to the origin's answer in the sandbox; the median of
+    five."""
+    program = PROGRAM.replace("made.recv(4).decode()", "made.recv(4) and repr(time.time())")
+    program = f"import time\nfor _ in range(5):\n{textwrap.indent(program, ' ')}"
+    taken = []
+    with asked_host() as policy:
+        project.policy(policy)
+        page = web.open(browser)
+        with project.running("python3", "-I", "-S", "-c", program) as run:
+            for _ in range(5):
+                assert line_of(run.stdout) == "ready"
+                until(lambda: page.run(f"!!{CARD} && !{FIRST}.disabled"))
+                clicked = page.run(f"{CARD}.querySelectorAll('button')[1].click(); Date.now()")
+                taken.append(float(line_of(run.stdout)) - clicked / 1000)
+    assert sorted(taken)[2] <= 0.15, taken
+
+
+def test_a_question_that_moves_under_the_pointer_takes_no_click(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    """Attack: of two sandboxes, one ends when the person is about to press a button of its
+    question, and the other's question slides there. A double click does the same."""
+    both = f"import threading\n{{}}\n{PROGRAM.replace(HOST, 'second.example')}"
+    first = f"threading.Thread(target=lambda: exec({PROGRAM!r})).start()"
+    with asked_host() as policy:
+        project.policy(policy)
+        page = web.open(browser)
+        with project.running("python3", "-I", "-S", "-c", both.format(first)):
+            enabled = "document.querySelectorAll('.card.ask button:enabled').length"
+            until(lambda: page.run(enabled) == 14)  # control: both take clicks
+            moved = page.run(
+                f"""new Promise((told) => {{
+                  new MutationObserver(() => {{
+                    if (document.querySelectorAll('.card.ask').length === 1) told({enabled});
+                  }}).observe(document.querySelector('main'), {{ childList: true, subtree: true }});
+                  {FIRST}.click();
+                }})"""
+            )
+            assert moved == 0
+            until(lambda: page.run(enabled) == 7)
+            _press(page, "No")
+            until(lambda: page.run(f"!{CARD}"))
 
 
 def test_nothing_is_held_when_no_page_is_open(project: Project, web: WebProcess) -> None:

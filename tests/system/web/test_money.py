@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.outside
 
@@ -55,8 +58,7 @@ def test_a_day_is_of_all_runs_together_and_outlives_them(project: Project, other
         assert len(served.seen) <= 2
         with buying(project) as third:
             assert bought(third) == "over-budget"
-    account = project.home / "state/keyhole/spending/account.json"
-    said = json.loads(account.read_text())
+    said = json.loads(account_of(project).read_text())
     assert said["day_spent"] == said["month_spent"]
     assert said["day_spent"]["openai"] >= 3 * 10**9
 
@@ -82,9 +84,43 @@ def test_a_gateway_that_is_up_counts_to_the_same_account(project: Project) -> No
             assert project("down").code == 0
 
 
+def test_a_day_is_of_all_workers_of_a_gateway_together(project: Project) -> None:
+    """I9: also after one of them was killed. Control: alone, a session may spend the whole."""
+    whole = 3 * 10**9
+    with billed_model(project, 'day = "3 USD"') as served:
+        assert project("up", "--workers", "2").code == 0
+        try:
+            with buying(project) as alone:
+                assert [bought(alone) for _ in range(4)] == ["200"] * 3 + ["over-budget"]
+            account_of(project).unlink()  # another day
+            with buying(project) as one, buying(project) as other:
+                shown = json.loads(project("ps", "--json").out)
+                assert {each["worker"] for each in shown} == {1, 2}
+                assert [bought(one), bought(other), bought(other)] == ["200"] * 3
+                until(lambda: uses_of(project) == {whole})
+                assert [bought(one), bought(other)] == ["over-budget"] * 2
+            workers = json.loads(project("status", "--json").out)["workers"]
+            os.kill(workers[0]["pid"], signal.SIGKILL)
+            with buying(project) as fresh:
+                assert bought(fresh) == "over-budget"
+            assert len(served.seen) == 6
+        finally:
+            assert project("down").code == 0
+
+
+def uses_of(project: Project) -> set[int]:
+    """What each session knows of the day's spending of all."""
+    shown = json.loads(project("ps", "--json").out)
+    return {budget["used"] for each in shown for budget in each["budgets"]}
+
+
+def account_of(project: Project) -> Path:
+    return project.home / "state/keyhole/spending/account.json"
+
+
 def test_an_account_that_cannot_be_read_closes_what_a_day_bounds(project: Project) -> None:
     """I3. Control: a budget of the session asks nobody."""
-    account = project.home / "state/keyhole/spending/account.json"
+    account = account_of(project)
     with billed_model(project, 'session = "3 USD"'), buying(project) as run:
         assert bought(run) == "200"
         run.stdin.close() if run.stdin else None

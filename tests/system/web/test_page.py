@@ -7,6 +7,8 @@ import http.client
 import http.server
 import json
 import os
+import random
+import re
 import socket
 import threading
 import time
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.rigs.audit.million import refusal, request, write_lines
+from tests.rigs.audit.million import closed, refusal, request, used, write_lines
 from tests.rigs.lacking import give_up
+from tests.rigs.pictures import picture_page
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.waiting import PATIENCE, until
 
@@ -47,6 +50,10 @@ def _text(page: Page) -> str:
 
 def _wait_for(page: Page, text: str) -> None:
     until(lambda: text in _text(page), told=lambda: f"{text!r} is not in {_text(page)}")
+
+
+def _wait_for_match(page: Page, pattern: str) -> None:
+    until(lambda: re.search(pattern, _text(page)) is not None)
 
 
 def _go(page: Page, name: str) -> None:
@@ -270,6 +277,58 @@ def test_a_long_log_that_grows_fast_is_searched_and_scrolled(
     )
     until(lambda: "1 event" in _text(page))
     assert "/item/777/" in _text(page)
+
+
+@pytest.mark.attack
+def test_a_million_events_are_scrolled_and_searched(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    """Browsers bound the height of what is scrolled: every event must be in reach all the same."""
+    count, now = 1_000_000, time.time() - 6000
+    write_lines(
+        _audit(project) / "0.jsonl",
+        ((now + n / 1000, request(f"/item/{n}/")) for n in range(count)),
+    )
+    page = web.open(browser)
+    _go(page, "log")
+    _wait_for(page, "1\u202f000\u202f000 events")
+    for part, expected in (("1", "/item/0/"), ("0", "/item/999999/"), ("0.5", "/item/49|/item/50")):
+        page.run(
+            "{ const list = document.querySelector('.scroller');"
+            f" list.scrollTop = list.scrollHeight * {part}; }}"
+        )
+        _wait_for_match(page, expected)
+        assert page.run("document.querySelectorAll('.row').length") < 100
+    page.run(
+        "const input = document.querySelector('[name=text]'); input.value = '/item/777777/';"
+        "input.dispatchEvent(new Event('input', { bubbles: true }))"
+    )
+    until(lambda: "1 event" in _text(page))
+    assert "/item/777777/" in _text(page)
+
+
+def test_the_log_and_usage_are_drawn_on_a_wide_and_on_a_narrow_screen(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    """A day of requests; each chart has its numbers as a table."""
+    now, chance = time.time(), random.Random(1)  # noqa: S311 - the same in every run
+    made = (request(), refusal(), closed(9_000, 120_000))
+    events = [(now - chance.randint(60, 80_000), chance.choice(made)) for _ in range(200)]
+    for _ in range(120):
+        tokens = chance.randint(1_000, 90_000)
+        events.append((now - chance.randint(60, 80_000), used(tokens, tokens * 3_000)))
+    write_lines(_audit(project) / "0.jsonl", sorted(events, key=lambda each: each[0]))
+    page = web.open(browser)
+    _go(page, "usage")
+    until(lambda: page.run("document.querySelectorAll('main figure').length === 5"))
+    assert page.run("document.querySelectorAll('main section table').length") >= 5
+    page.resize(860, 700)
+    page.run("document.querySelectorAll('main section')[4].scrollIntoView()")
+    picture_page(page, "guides/web-usage.png", (860, 700))
+    _go(page, "log")
+    page.resize(400, 560, dark=True)
+    until(lambda: page.run("document.querySelectorAll('.scroller .row').length") > 2)
+    picture_page(page, "guides/web-log.png", (400, 560), dark=True)
 
 
 def test_the_page_is_small_and_everything_in_it_is_its_own(

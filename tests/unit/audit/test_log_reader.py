@@ -133,6 +133,22 @@ def test_a_torn_end_is_told_unless_its_writer_lives(
         assert story.torn() == [dead.name]
 
 
+def test_what_is_there_can_be_passed_over_unread(tmp_path: Path, directory: LogDirectory) -> None:
+    """Also in the middle of a line that is being written: its end is no event."""
+    write(tmp_path, 3)
+    file = only_file(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-100])
+    story = LogReader(directory)
+    story.skip()
+    assert story.fresh() == []
+    file.write_bytes(whole)
+    write(tmp_path, 2)
+    found = story.fresh()
+    assert hosts(found) == ["h0.example", "h1.example"]
+    assert [each.record for each in found if each.file == file.name] == [None]
+
+
 def test_following_sees_new_lines_and_new_files_once(
     tmp_path: Path, directory: LogDirectory
 ) -> None:

@@ -24,7 +24,7 @@ LATER = 2**32
 
 def test_one_sandbox_hides_no_other_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     """I12."""
-    watch = PlainWatch(WatchedGateways(Path("/nonexistent"), decisions=False), as_json=False)
+    watch = PlainWatch(WatchedGateways(Path("/nonexistent")), None, as_json=False)
     endpoint = cast("ControlEndpoint", None)
     for number in range(200):
         ask = replace(ASK, id=f"{number:06x}", session=A, state=AskStanding.LAPSED, expires=LATER)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from keyhole.control.client import EventStream
 
-DECISION = WatchEvent(WatchKind.DECISION, 1, KNOWN)
+SESSION = WatchEvent(WatchKind.SESSION, 1, KNOWN, state="opened")
 QUESTION = WatchEvent(WatchKind.ASK, 1, KNOWN, ASK)
 
 
@@ -30,35 +30,19 @@ def events(lines: bytes) -> list[str]:
     return [json.loads(line)["event"] for line in lines.splitlines()]
 
 
-def test_a_reader_gets_what_it_asked_for() -> None:
+def test_every_reader_gets_what_happens_and_only_some_answer() -> None:
     changes: list[bool] = []
     feeds = EventFeeds(lambda: changes.append(feeds.answered))
-    both = feeds.open(EventQuery(), [QUESTION])
-    few = feeds.open(EventQuery(answers="no", decisions="no"), [])
-    feeds.publish(DECISION)
+    answering = feeds.open(EventQuery(), [QUESTION])
+    looking = feeds.open(EventQuery(answers="no"), [])
+    feeds.publish(SESSION)
+    assert events(answering.take(1 << 20)) == ["ask", "session"]
+    assert events(looking.take(1 << 20)) == ["session"]
+    answering.close()
+    answering.close()
+    assert changes == [True, True, False]
     feeds.publish(QUESTION)
-    assert events(both.take(1 << 20)) == ["ask", "decision", "ask"]
-    assert events(few.take(1 << 20)) == ["ask"]
-    assert feeds.decisions
-    both.close()
-    both.close()
-    assert (changes, feeds.decisions) == ([True, True, False], False)
-    feeds.publish(QUESTION)
-    assert both.take(1) == b""
-
-
-def test_a_slow_reader_loses_decisions_is_told_and_loses_no_question(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(event_feed, "FEED_ROOM", 2000)
-    feeds = EventFeeds(lambda: None)
-    feed = feeds.open(EventQuery(), [])
-    for _ in range(100):
-        feeds.publish(DECISION)
-    feeds.publish(QUESTION)
-    found = events(feed.take(1 << 20))
-    assert found.count("decision") < 100
-    assert found[-2:] == ["left-out", "ask"]
+    assert answering.take(1) == b""
 
 
 def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +83,7 @@ def next_events(stream: EventStream) -> list[WatchEvent] | None:
 
 def test_a_client_follows_a_stream_to_its_end(rig: Rig) -> None:
     rig.gateway.streams = True
-    stream = rig.client.watch({"answers": "yes", "decisions": "no"})
+    stream = rig.client.watch({"answers": "yes"})
     first = next_events(stream)
     assert first is not None
     assert (first[0].event, first[0].ask) == (WatchKind.ASK, ASK)

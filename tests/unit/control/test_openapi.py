@@ -40,7 +40,7 @@ RECORDS = {
 }
 
 
-def validator(record: RecordShape) -> jsonschema.Draft202012Validator:
+def validator(record: RecordShape[Any]) -> jsonschema.Draft202012Validator:
     document: dict[str, Any] = openapi.openapi_document()
     document["components"]["schemas"] |= {record.name: record.definition()}
     return jsonschema.Draft202012Validator(document | record.schema())

@@ -1,1 +1,1 @@
-"""What a person watches: sessions, the log, usage. Shared by `app/web` and `app/watch`."""
+"""The data behind `keyhole web` and `keyhole watch`: sessions, the log, questions, usage."""

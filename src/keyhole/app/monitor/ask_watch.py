@@ -1,7 +1,7 @@
-"""The questions of sandboxes as they come, for a page or a screen that a person can answer on.
+"""The open questions of sandboxes, for a page or a screen on which a person answers.
 
-While it runs, gateways see that somebody is there, and hold what no rule names. A thread reads the
-streams of all gateways; the questions of one that ends go with its sessions.
+While it runs, gateways know that somebody can answer, and hold requests that no rule names. A
+thread reads the streams of all gateways. When a gateway ends, its questions are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import AskView, WatchEvent
 
 LOOK_SECONDS = 0.25
-"""Between two looks for runs that have begun."""
+"""Seconds between two searches for new runs."""
 
 MAX_ASKS = 1000
 """Questions that are held: as many as one gateway lists."""
@@ -62,7 +62,7 @@ class AskWatch:
         self._followed = 0
 
     def start(self) -> None:
-        """Be there to answer."""
+        """Begin to follow the gateways: they now hold requests and ask."""
         if self._ending is None:
             self._ending, ended = socket.socketpair()
             # Its own list: the thread of an earlier `start` may not have ended yet.
@@ -70,13 +70,13 @@ class AskWatch:
             threading.Thread(target=self._run, args=(ended, self._asks), daemon=True).start()
 
     def stop(self) -> None:
-        """Be gone: what is asked from now on is refused at once, unless others watch."""
+        """Stop following the gateways: they refuse at once, unless somebody else watches."""
         ending, self._ending = self._ending, None
         if ending is not None:
             ending.close()
 
     def asks(self) -> list[AskView]:
-        """The questions: those that wait first, and sessions by turns."""
+        """The questions: waiting ones first, taking turns between sessions."""
         with self._lock:
             return self._asks.listed()
 
@@ -90,7 +90,7 @@ class AskWatch:
                 known = self._asks.get(session, ask)
             if known is None:
                 raise Refused("this question is no longer open")
-            # The file first: what cannot be written is not allowed either.
+            # The file is written first: if that fails, nothing is allowed.
             policy = client.session(session).policy
             changed = save_rule_for(known, policy, self._paths, self._search_path)
         client.answer(session, ask, answer)
@@ -119,10 +119,11 @@ class AskWatch:
     def _follow(
         self, selector: selectors.BaseSelector, ended: socket.socket, asks: OpenAsks
     ) -> None:
-        gateways = WatchedGateways(self._paths.runtime, decisions=False)
+        gateways = WatchedGateways(self._paths.runtime)
         due = 0.0
         while True:
-            # Not at each event: a gateway that ends its stream at once is not asked without end.
+            # Done at intervals, not at each event: a gateway that ends every stream at once must
+            # not keep this thread busy.
             if time.monotonic() >= due:
                 gateways.look(selector)
                 due = time.monotonic() + LOOK_SECONDS

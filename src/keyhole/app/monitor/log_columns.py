@@ -1,7 +1,7 @@
 """The audit log as columns in memory, so that a million events can be paged, filtered and summed.
 
-Each event is a row: its time, its place on disk, and numbers that stand for its texts. The text of
-a line is read again when it is shown. Rows are only ever added, so a row number keeps its meaning
+Each event is a row: its time, its place on disk, and a number for each of its texts. The line
+itself is read from disk again when it is shown. Rows are only added, so a row number stays valid
 until `generation` changes. Used by one thread at a time.
 """
 
@@ -31,8 +31,8 @@ PIECE = 1024 * 1024
 """Bytes of a file that are read at once."""
 
 MAX_NAMES = 200_000
-"""Different texts of a column: a sandbox can ask for any number of hosts. Further ones count as
-empty there; their lines show them."""
+"""Different texts of a column. Attack: a sandbox asks for any number of hosts. Further texts count
+as empty in the column; the lines still have them."""
 
 MAX_NAME = 255
 """Characters of such a text, as many as a DNS name has."""

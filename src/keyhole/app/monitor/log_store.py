@@ -1,7 +1,7 @@
 """The log for a page or a screen: pages of events, what is new, and usage. Safe to call in threads.
 
-Texts of events come from sandboxes. Each is shown with its hidden characters written out, so that
-none reorders a line or imitates another; whoever draws them still escapes them for its medium.
+Texts of events come from sandboxes. Their hidden characters are written out here, so that no text
+reorders a line or imitates another. The page or screen still escapes them for its medium.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MAX_FRESH = 50
 """New events that are shown as they come; of more, the newest."""
 
 TURN_SECONDS = 0.001
-"""Between two slices of a search: a lock that is taken again at once would be nobody else's."""
+"""Seconds between two slices of a search: without a pause, other threads would never get the
+lock."""
 
 MAX_CHOICES = 200
 """Names that a filter offers."""
@@ -88,8 +89,8 @@ class LogStore:
     def page(self, wanted: EventFilter, first: int | None, count: int) -> LogPage:
         """`count` events from position `first` of the filter's view on; the newest for None.
 
-        A search for a text may take seconds. It lets go of the lock between its slices, so that
-        what happens is still told as it happens.
+        A search for a text may take seconds. It releases the lock between its slices, so that live
+        events are not delayed.
         """
         until = time.monotonic() + SEARCH_SECONDS
         while True:
@@ -172,7 +173,7 @@ def event_view(row: int, record: LogRecord) -> dict[str, Any]:
 
 
 def why_command(record: LogRecord) -> str:
-    """The command that explains such a decision by the policy of now; empty if none does."""
+    """The command that explains such a decision by the current policy; empty if none does."""
     host, port = record.host, record.details.get("port", 443)
     method, path = record.text("method"), record.text("path")
     if not host:

@@ -1,8 +1,8 @@
-"""The rows of the log that a filter passes, oldest first, kept and extended as the log grows.
+"""The rows of the log that match a filter, oldest first, extended as the log grows.
 
-Time, session, host, service, kind and verdict are compared by columns. Text is looked for in the
-lines themselves, newest first, for a bounded time: a view says how far back it searched. A search
-goes on in slices, between which others read the same columns.
+Time, session, host, service, kind and verdict are compared in the columns. Text is searched in the
+lines themselves, newest first, for a bounded time; a view tells how far back it searched. A search
+runs in slices, between which others can read the same columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keyhole.audit.log_line import LogRecord
 
 SEARCH_SECONDS = 3.0
-"""How long one search may read lines; a million take about two seconds."""
+"""Seconds for which one search may read lines; a million take about two."""
 
 WINDOW = 1024 * 1024
 """Bytes of a file that a search reads at once."""
@@ -70,7 +70,7 @@ class LogView:
         self.generation = columns.generation
         self.rows: list[int] | range = range(0)
         self.unsearched = 0
-        """Older rows that were not searched for the text, for want of time."""
+        """Older rows that were not searched for the text, because the time was over."""
         self._seen = 0
         self._search: _TextSearch | None = None
 
@@ -109,7 +109,7 @@ class LogView:
             self.rows = [*self.rows, *found]
 
     def close(self) -> None:
-        """Nobody asks for it any more."""
+        """Release the view: nobody needs it any more."""
         if self._search is not None:
             self._search.close()
 

@@ -1,6 +1,6 @@
 """All sessions of this user, of a shared gateway and of runs that have their own, and acts on them.
 
-Blocks while endpoints are asked, each in a thread of its own: call it in a thread.
+It blocks while it asks the endpoints, each in its own thread. So call it in a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WatchedSession(Struct, frozen=True):
 
 
 class WatchedSessions(Struct, frozen=True):
-    """All sessions, the oldest first, and what could not be asked."""
+    """All sessions, the oldest first, and the endpoints that did not answer."""
 
     sessions: tuple[WatchedSession, ...]
     problem: str = ""

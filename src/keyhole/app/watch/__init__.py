@@ -1,1 +1,1 @@
-"""What is shown to a person who watches: the streams of all gateways."""
+"""The streams of all gateways, for a person who watches."""

@@ -1,7 +1,6 @@
 """The event streams of every gateway of this user: the one that is up, and each run's own.
 
-Used by whatever shows events. Runs that begin are found by looking again and again, which costs a
-look at one directory.
+Used by everything that shows events. It finds new runs by listing one directory again and again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from keyhole.control.values import WatchEvent
 
 CONNECT_SECONDS = 0.5
-"""How long a gateway may take to accept a stream; one that is stopped is tried again."""
+"""Seconds in which a gateway must accept a stream; a stopped one is tried again."""
 
 _GATEWAY = ""
 """The name of the gateway that is up, among the ids of runs."""
@@ -32,12 +31,8 @@ _GATEWAY = ""
 class WatchedGateways:
     """The streams that are open, each with its gateway."""
 
-    def __init__(self, runtime: Path, *, answers: bool = True, decisions: bool = True) -> None:
+    def __init__(self, runtime: Path) -> None:
         self._runtime = runtime
-        self._query = {
-            "answers": "yes" if answers else "no",
-            "decisions": "yes" if decisions else "no",
-        }
         self._streams: dict[str, tuple[EventStream, ControlEndpoint]] = {}
 
     def __len__(self) -> int:
@@ -55,7 +50,7 @@ class WatchedGateways:
             if name in self._streams:
                 continue
             with contextlib.suppress(ControlFailed):
-                stream = endpoint.client(CONNECT_SECONDS).watch(self._query)
+                stream = endpoint.client(CONNECT_SECONDS).watch({})
                 self._streams[name] = stream, endpoint
                 selector.register(stream, selectors.EVENT_READ)
 

@@ -15,8 +15,11 @@ const ANSWERS = [
   ["session", 0, "This session", "yes"], ["always", 0, "Always…", "yes"], ["never", 0, "Never", "danger"],
   ["no-to-all", 0, "No to all of this session", "danger"],
 ];
-const SETTLE = 600; // milliseconds in which a new question takes no answer: a click may be on its way
+// Milliseconds in which a question that is new, or has moved, takes no answer: a click may be on its
+// way, and the second of a double click is.
+const SETTLE = 600;
 const cards = new Map();
+const timers = new WeakMap();
 let parts = null;
 let drawn = "";
 
@@ -45,9 +48,9 @@ export function update(event, state) {
 // Questions keep their place and their buttons while they wait: a new one comes last.
 function drawAsks({ asks, more, sessions }) {
   const known = new Set(asks.map((ask) => `${ask.session} ${ask.id}`));
-  for (const [key, card] of cards) {
-    if (!known.has(key)) { card.remove(); cards.delete(key); }
-  }
+  const gone = [...cards].filter(([key]) => !known.has(key));
+  for (const [key, card] of gone) { card.remove(); cards.delete(key); }
+  if (gone.length) cards.forEach(settle);
   if (!asks.length) return parts.asks.replaceChildren();
   if (!parts.asks.children.length) {
     parts.asks.append(el("h2", { "aria-live": "polite" }), el("div", { class: "cards" }));
@@ -74,15 +77,23 @@ function askCard(ask, label) {
   // A budget is raised by hand, in the policy.
   const answers = ANSWERS.filter(([answer]) => answer !== "always" || ask.kind !== "budgets");
   const buttons = answers.map(([answer, seconds, text, kind]) => el("button", {
-    type: "button", class: kind, disabled: true, "aria-label": `${text}: ${ask.words}`,
+    type: "button", class: kind, "aria-label": `${text}: ${ask.words}`,
     onclick: () => (answer === "always" ? always(ask, buttons) : reply(ask, answer, seconds, buttons)),
   }, text));
-  setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), SETTLE);
-  return el("article", { class: "card ask", "data-ask": ask.id },
+  const card = el("article", { class: "card ask", "data-ask": ask.id },
     el("p", {}, "Wants to ", el("strong", { class: "mono" }, ask.words)),
     ask.marks.map((mark) => el("p", { class: "warn" }, `! ${mark}`)),
     el("p", { class: "quiet" }, `session ${ask.session} `, el("code", {}, label), " · ", el("span", { class: "left" })),
     el("footer", {}, buttons));
+  settle(card);
+  return card;
+}
+
+function settle(card) {
+  const buttons = card.querySelectorAll("button");
+  buttons.forEach((each) => { each.disabled = true; });
+  clearTimeout(timers.get(card));
+  timers.set(card, setTimeout(() => buttons.forEach((each) => { each.disabled = false; }), SETTLE));
 }
 
 function always(ask, buttons) {
