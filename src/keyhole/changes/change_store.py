@@ -30,6 +30,7 @@ from keyhole.changes.tree_directory import TreeDirectory, stamp_of
 from keyhole.changes.upper_layer import UpperLayer
 from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.text import visible
+from keyhole.sandbox.first_process import ENDING_SECONDS, has_sandbox_ended, prepare_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -135,15 +136,15 @@ class ChangeStore:
         try:
             _lock_soon(lock)
         except BlockingIOError:
-            holder = os.pread(lock, 200, 0).decode("utf-8", "replace")
+            holder = _holder_in(lock)
             os.close(lock)
             raise Refused(
-                f"the changes of this project are in use by {visible(holder) or 'another process'}",
-                "wait until it has ended",
+                f"the changes of this project are in use by {holder}", "wait until it has ended"
             ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, who.encode(), 0)
         try:
+            self.refuse_living_sandbox(_holder_in(lock))
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, who.encode(), 0)
             self._recover()
             if collects:
                 self.collect()
@@ -171,10 +172,27 @@ class ChangeStore:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return visible(os.pread(lock, 200, 0).decode("utf-8", "replace")) or "another process"
+            return _holder_in(lock)
+        else:
+            return "" if has_sandbox_ended(self._record, 0) else _holder_in(lock)
         finally:
             os.close(lock)
-        return ""
+
+    @property
+    def _record(self) -> Path:
+        return self._directory / "sandbox"
+
+    def prepare_sandbox_record(self) -> str:
+        """The file in which the first process of a new sandbox is to be recorded. The lock is
+        held."""
+        prepare_record(self._record)
+        return str(self._record)
+
+    def refuse_living_sandbox(self, who: str) -> None:
+        """Wait until nothing of the last sandbox is left. The lock is held: it is free as soon as
+        a run is killed, and its sandbox still writes for a moment. Raises Refused."""
+        if not has_sandbox_ended(self._record, ENDING_SECONDS):
+            raise Refused(f"the sandbox of {who} has not ended yet", "try again in a moment")
 
     # ── for a run ─────────────────────────────────────────────────────────────────────────────────
 
@@ -447,6 +465,11 @@ class ChangeStore:
         if os.path.lexists(self._directory / "trash"):
             with self._trash() as trash:
                 trash.empty(seconds)
+
+
+def _holder_in(lock: int) -> str:
+    """Who holds the lock, or held it last."""
+    return visible(os.pread(lock, 200, 0).decode("utf-8", "replace")) or "another process"
 
 
 def _lock_soon(lock: int) -> None:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace",
         action="store_true",
-        help="also where you changed the file, too; with the PATH of it",
+        help="even if you changed the file, too; needs its PATH",
     )
     parser.add_argument(
         "--yes", action="store_true", help="do not ask about files that this host may execute"
@@ -65,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
         raise CliError(f"the changes cannot be applied: {visible(str(error))}") from None
     count = len(plan.chosen)
     if outcome.done:
+        applied = "1 change" if count == 1 else f"{count} changes"
         print(
-            f"applied {count} change{'' if count == 1 else 's'}; `keyhole undo` takes them back",
+            f"applied {applied}; to take {'it' if count == 1 else 'them'} back: keyhole undo",
             flush=True,
         )
     elif not plan.held:

@@ -25,14 +25,17 @@ _LASTS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="of the question, as it is shown")
     lasts = parser.add_mutually_exclusive_group()
-    lasts.add_argument("--for", dest="duration", metavar="TIME", help="allow it for so long: 10m")
     lasts.add_argument(
-        "--session", action="store_true", help="allow it until the session ends; else, once"
+        "--for", dest="duration", metavar="TIME", help="allow it for this time, such as 10m"
+    )
+    lasts.add_argument(
+        "--session", action="store_true", help="allow it until the session ends (default: once)"
     )
     lasts.add_argument(
         "--always",
         action="store_true",
-        help="write the rule into the policy, and accept that; it must be accepted as it is",
+        help="write the rule into the policy, and accept the new policy; the current one must be "
+        "accepted",
     )
 
 

@@ -60,7 +60,7 @@ class ChangeRow(Struct, frozen=True):
 
 def add_path_arguments(parser: argparse.ArgumentParser) -> None:
     """The paths that a person chooses, and the policy whose changes they are."""
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="these alone (default: all)")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
     parser.add_argument(
         "--policy",
         metavar="FILE",

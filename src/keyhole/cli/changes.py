@@ -41,7 +41,7 @@ _COLUMNS = (Column("CHANGE"), Column("PATH", Fit.WRAPPED), Column("NOTE", Fit.WR
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path_arguments(parser)
-    parser.add_argument("--stat", action="store_true", help="the list alone, without the diff")
+    parser.add_argument("--stat", action="store_true", help="only the list, without the diff")
     add_json_flag(parser)
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policy_argument(parser)
     parser.add_argument(
-        "--show", action="store_true", help="every value, and whether it is yours or a default"
+        "--show",
+        action="store_true",
+        help="show every value, and whether you set it or it is a default",
     )
     add_json_flag(parser)
 

@@ -63,7 +63,10 @@ _METAVARS = {"FILE": shtab.FILE, "PATH": shtab.FILE, "DIR": shtab.DIRECTORY}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", nargs="?", choices=SHELLS)
     parser.add_argument(
-        "--list", metavar="KIND", choices=sorted(NAMES), help="print names that a script completes"
+        "--list",
+        metavar="KIND",
+        choices=sorted(NAMES),
+        help="print the names that a completion script offers",
     )
 
 

@@ -1,4 +1,4 @@
-"""`keyhole demo`: the whole idea in a minute, on this host alone.
+"""`keyhole demo`: what Keyhole does, in a minute, on this host alone.
 
 It prints an example policy, its grants, and the decisions on some requests that an agent might
 send. Then it runs a real client in a real sandbox, prints the audit log, and checks every claim it

@@ -5,15 +5,20 @@ With `--agents` it tries the installed agents instead.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keyhole.app.proofs.doctor import CLIENTS, DoctorResult, examine_engine, examine_host
+from keyhole.app.proofs.mcp_check import check_servers
 from keyhole.cli import doctor_agents
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.flags import add_json_flag, add_runtime_flags, check_image
+from keyhole.cli.login_access import found_policy
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.verb_context import environment, find_host_paths
+from keyhole.host.host_environment import HostEnvironment
+from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -44,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         image = options.image or ""
         findings = examine_engine(find_host_paths(), environment(), options.runtime, image)
     else:
-        findings = examine_host(find_host_paths(), environment())
+        findings = examine_host(find_host_paths(), environment()) + _servers()
     failing = [finding for finding in findings if finding.vital and not finding.held]
     code = EXIT_DENIED if failing else EXIT_OK
     if options.json:
@@ -72,6 +77,17 @@ def run(options: argparse.Namespace) -> int:
     print(_verdict(failing))
     print(_next([finding.fix for finding in failing if finding.fix], held=not failing))
     return code
+
+
+def _servers() -> list[DoctorResult]:
+    """The MCP servers that agents are configured with, against the policy here if there is one."""
+    places = find_host_paths()
+    host = HostEnvironment(environment(), places.home)
+    try:
+        file = found_policy(None, places)
+    except KeyholeError:
+        file = None
+    return check_servers(host, Path.cwd(), file.loaded.policy if file else None)
 
 
 def _next(fixes: list[str], *, held: bool) -> str:

@@ -49,10 +49,10 @@ def add_arguments(parser: Parser) -> None:
     )
     add_quiet_flag(parser)
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="say notices that were said before, too"
+        "-v", "--verbose", action="store_true", help="repeat notices that were shown before"
     )
     parser.add_argument(
-        "--self-test", action="store_true", help="try every known way out again before the run"
+        "--self-test", action="store_true", help="test every known way out again before the run"
     )
     add_changes_flag(parser)
     add_policy_flag(parser)

@@ -20,6 +20,9 @@ from keyhole.sandbox.bwrap.helper import FAULT, Helper
 MAX_LOOKED_AT = 64 * 1024
 """Bytes of a policy that are looked at for a hint: most have a few hundred."""
 
+_INSPECTING = (b"services", b"presets")
+"""Words of a policy whose session inspects a host."""
+
 
 def start_helper() -> Helper:
     """Start a helper, which makes an empty network and waits for its launch."""
@@ -38,12 +41,12 @@ def start_data_plane(policy: Path | None, *, alone: bool) -> RunDataPlaneProcess
         plane = RunDataPlaneProcess(os.environ)
     except SetupFailed:
         return None  # the run tries it again once the policy is read, and reports the error
-    if _mentions_services(policy or find_policy(Path(os.curdir), places.home)):
+    if _mentions_inspection(policy or find_policy(Path(os.curdir), places.home)):
         plane.warm_up()
     return plane
 
 
-def _mentions_services(policy: Path) -> bool:
+def _mentions_inspection(policy: Path) -> bool:
     """Whether the session will probably inspect a host. Nobody has accepted these bytes yet: they
     decide only which of Keyhole's own modules are imported early."""
     try:
@@ -53,7 +56,8 @@ def _mentions_services(policy: Path) -> bool:
         return False
     try:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return is_file and b"services" in os.read(descriptor, MAX_LOOKED_AT)
+        text = os.read(descriptor, MAX_LOOKED_AT) if is_file else b""
+        return any(word in text for word in _INSPECTING)
     except OSError:
         return False
     finally:

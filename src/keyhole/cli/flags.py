@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keyhole.cli.errors import CliError
+from keyhole.model.errors import Unparsable
+from keyhole.model.quantity import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TRUST_ANY = "any"
 
@@ -113,7 +119,7 @@ def add_changes_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--changes",
         choices=("direct", "review"),
-        help="whether changes go to your files, or are held for `keyhole apply`; instead of the "
+        help="whether changes go to your files, or wait for `keyhole apply`; instead of the "
         "policy's",
     )
 
@@ -126,7 +132,7 @@ def check_image(image: str | None, *, contained: bool) -> None:
 
 def add_watch_flag(parser: argparse.ArgumentParser) -> None:
     """For listings that change."""
-    parser.add_argument("--watch", action="store_true", help="show it again as it changes")
+    parser.add_argument("--watch", action="store_true", help="keep showing it as it changes")
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
@@ -135,3 +141,19 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="machine-readable output"
     )
+
+
+def duration_between(least: float, most: float) -> Callable[[str], float]:
+    """Returns a reader of an argument such as `90s` or `1h30m`, into seconds."""
+
+    def read(text: str) -> float:
+        try:
+            seconds = parse_duration(text)
+        except Unparsable as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if not least <= seconds <= most:
+            bounds = f"{format_duration(least)} to {format_duration(most)}"
+            raise argparse.ArgumentTypeError(f"it is from {bounds}")
+        return seconds
+
+    return read

@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         nargs="?",
         metavar="PATH",
-        help="a project, a policy, or an id of the list (default: keyhole.toml here or above)",
+        help="a project, a policy, or the id or the sandbox's name in the list (default: "
+        "keyhole.toml here or above)",
     )
     reset.add_argument("--all", action="store_true", help="those of every project")
     reset.add_argument("-y", "--yes", action="store_true", help="do not ask")
@@ -101,9 +102,14 @@ def _chosen(store: HomeStore, options: argparse.Namespace) -> list[KeptHome]:
     if options.all:
         return homes
     named = options.path
-    if by_id := [home for home in homes if home.id == named]:
-        return by_id
+    if named and (listed := [home for home in homes if named in (home.id, home.key.name)]):
+        return listed
     path = Path(named) if named else find_policy(Path.cwd(), find_host_paths().home)
+    if named and not os.path.lexists(path):
+        raise CliError(
+            f"there is no {visible(named)}, and no kept home of that id or name: "
+            "`keyhole home list` shows them"
+        )
     real = os.path.realpath(path)
     return [home for home in homes if real in (home.key.project, home.key.policy)]
 

@@ -19,6 +19,7 @@ from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.paint import columns
+from keyhole.cli.proposed_servers import ChosenServers, choose_servers
 from keyhole.cli.schema_file import save_schema, schema_reference
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.host import project_survey
@@ -39,6 +40,7 @@ from keyhole.policy.policy_draft import (
     write_policy,
 )
 from keyhole.policy.target import parse_repository_url
+from keyhole.vault.github_app_source import KEY_PREFIX
 from keyhole.vault.memory_guard import guard_memory
 from keyhole.vault.vault import Vault, VaultContext
 
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", "-y", action="store_true", help="ask nothing; accept everything found"
     )
-    parser.add_argument("--force", action="store_true", help="replace a policy that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing policy")
     parser.add_argument("--print", action="store_true", help="print the policy; write nothing")
     parser.add_argument("--agent", metavar="NAME", help="the agent that this project uses")
 
@@ -79,8 +81,19 @@ def run(options: argparse.Namespace) -> int:
     found = survey_agents(FileProfiles(), host, stored_names(places.store))
     chosen = _choose_agents(found, options.agent, interactive=interactive)
     agree: Callable[[str], bool] = _ask_yes if interactive else _take
+    draft = _draft(project, host, chosen, agree)
+    servers = choose_servers(
+        project,
+        host,
+        places,
+        FileCatalogue(),
+        [service.name for service in draft.services],
+        interactive=interactive,
+    )
     draft = replace(
-        _draft(project, host, chosen, agree),
+        draft,
+        services=(*draft.services, *servers.services),
+        servers=servers.servers,
         schema=_schema(places, project, save=not options.print),
     )
     text = write_policy(draft)
@@ -88,7 +101,9 @@ def run(options: argparse.Namespace) -> int:
         print(text, end="")
         return EXIT_OK
     _write(target, text)
-    _tell_next(target, draft, chosen)
+    print(f"wrote {target}")
+    _tell_servers(servers)
+    _tell_next(draft, chosen)
     return EXIT_OK
 
 
@@ -100,11 +115,21 @@ def _schema(places: HostPaths, project: Path, *, save: bool) -> str:
     return schema_reference(places, project) if places.schema.is_file() else ""
 
 
-def _tell_next(target: Path, draft: PolicyDraft, chosen: Sequence[SurveyedAgent]) -> None:
-    """Print what was written, what is missing with the command that fixes it, and what to type
-    next."""
-    print(f"wrote {target}")
+def _tell_servers(found: ChosenServers) -> None:
+    for server in found.servers:
+        if not server.agreed:
+            print(f"services.{server.name} is a comment: only the project itself names that server")
+        elif server.fix:
+            print(f"services.{server.name} has no secret yet: `{server.fix}`")
+    if found.local:
+        print(f"these MCP servers are programs, and run inside: {', '.join(found.local)}")
+
+
+def _tell_next(draft: PolicyDraft, chosen: Sequence[SurveyedAgent]) -> None:
+    """Print what is missing with the command that fixes it, and what to type next."""
     for service in draft.services:
+        if service.advice:
+            print(service.advice)
         if service.fix:
             fixes, again = _fixes(service, chosen)
             ways = " or ".join(f"`{fix}`" for fix in fixes)
@@ -261,8 +286,11 @@ def _remote_service(
         served = (p for entry in template.hosts if entry.git for p in entry.hosts)
         if template.forge and any(p.port == port and p.matches(name_of_host) for p in served):
             repository = repository_at(template.forge, path.segments)
+            if repository is None:
+                return None
             secret, fix = _forge_secret(name, host, project)
-            return DraftService(name, secret, str(repository), fix=fix) if repository else None
+            advice = _advise_app(secret, str(repository)) if name == "github" else ""
+            return DraftService(name, secret, str(repository), fix=fix, advice=advice)
     repository = repository_at(Forge.GENERIC, path.segments)
     if repository is None:
         return None
@@ -270,11 +298,25 @@ def _remote_service(
     return DraftService("git", secret, str(repository), str(name_of_host), Forge.GENERIC, fix=fix)
 
 
+def _advise_app(secret: str, repository: str) -> str:
+    """A line about the safest credential, unless it is used already."""
+    if secret.startswith(f"{SecretScheme.GITHUB_APP}:"):
+        return ""
+    return (
+        f"the safest token for GitHub is an app's, made for {repository} alone and renewed each "
+        'hour: docs/github.md, "App tokens"'
+    )
+
+
 def _forge_secret(name: str, host: HostEnvironment, project: Path) -> tuple[str, str]:
     """A secret for a forge, and what makes it available if it cannot be read now."""
     places = find_host_paths()
     stored = f"store:{name}"
-    if name in stored_names(places.store):
+    names = stored_names(places.store)
+    apps = [each.removeprefix(KEY_PREFIX) for each in names if each.startswith(KEY_PREFIX)]
+    if name == "github" and apps:
+        return f"{SecretScheme.GITHUB_APP}:{sorted(apps)[0]}", ""
+    if name in names:
         return stored, ""
     gh = host.program("gh") if name == "github" else None
     if gh is None:

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all-known",
         action="store_true",
-        help="with --save: pick what the catalogue or a preset knows, and do not ask which",
+        help="with --save: pick the lines that the catalogue or a preset knows, without asking",
     )
     parser.add_argument(
         "--take",
@@ -166,13 +166,20 @@ def _numbered(answer: str, found: PolicyProposals) -> list[Proposal]:
         return [each for each in found.proposals if each.is_preselected]
     if answer.strip() == "none":
         return []
-    numbers: list[int] = []
-    for part in answer.replace(" ", "").strip().split(","):
+    lines = [str(number) for number in range(1, len(found.proposals) + 1)]
+    picked: set[str] = set()
+    for part in answer.replace(",", " ").split():
         first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            raise CliError(f"'{visible(part)}' is no line: 1,3-5")
-        numbers += range(int(first), min(int(last or first), len(found.proposals)) + 1)
-    return [each for n, each in enumerate(found.proposals, 1) if n in numbers]
+        try:
+            between = lines[lines.index(first) : lines.index(last or first) + 1]
+        except ValueError:
+            between = []
+        if not between:
+            raise CliError(
+                f"'{visible(part)}' is none of the lines 1 to {len(lines)}; nothing was written"
+            )
+        picked.update(between)
+    return [each for line, each in zip(lines, found.proposals, strict=True) if line in picked]
 
 
 def _save(options: argparse.Namespace, ground: LearningGround, picked: list[Proposal]) -> int:

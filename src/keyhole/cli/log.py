@@ -32,7 +32,9 @@ BACKLOG = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="print new events as they come")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="print new events as they happen"
+    )
     parser.add_argument("--denied", action="store_true", help="only denied events")
     parser.add_argument("--session", metavar="ID", help="only this session (its first letters do)")
     parser.add_argument("--host", metavar="HOST", help="only this host, or *.NAME: its subdomains")

@@ -26,6 +26,7 @@ from keyhole.cli.tables import Column, Fit, Grid, cell, show
 from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.model.secret import SecretRef, SecretScheme
 from keyhole.model.text import visible
+from keyhole.system.event_loop import run_on_loop
 from keyhole.vault.callback_listener import CallbackListener
 from keyhole.vault.custody import admit_reading, seal_secret
 from keyhole.vault.login_flow import LOGIN_SECONDS, LoginFlow, log_in_to_client
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from keyhole.vault.json_document import Document
     from keyhole.vault.oauth.grants import DeviceCode, WantedGrant
 
+OTHER_NAMES = {"chatgpt": "codex", "gemini": "google"}
+"""What people call the logins of clients, unless a service of the policy is called so."""
+
 MAX_TYPED = 16 * 1024
 """Bytes of an address that is pasted."""
 
@@ -54,13 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help='a service of the policy that has secret = "login:…"; or claude, codex, google',
+        help='a service of the policy that has secret = "login:…"; or claude, chatgpt, google',
     )
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument(
-        "--no-browser", action="store_true", help="print the link, and start no browser"
+        "--no-browser", action="store_true", help="print the link, without starting a browser"
     )
-    ways.add_argument("--device", action="store_true", help="by a code that you type on any device")
+    ways.add_argument(
+        "--device", action="store_true", help="log in with a code that you type on any device"
+    )
     ways.add_argument("--list", action="store_true", help="list the logins of this host")
     add_policy_flag(parser)
     add_trust_flag(parser)
@@ -92,10 +98,13 @@ def run(options: argparse.Namespace) -> int:
 def _client(options: argparse.Namespace, places: HostPaths) -> str:
     """The client whose own login is meant; empty for a service of the policy."""
     file = found_policy(options.policy, places)
+    name = options.name
+    services = [each.name for each in file.loaded.policy.services] if file else []
+    name = name if name in services else OTHER_NAMES.get(name, name)
     if file is not None:
-        return client_login(file.loaded.policy, options.name)
-    if options.name in PROVIDERS:
-        return str(options.name)
+        return client_login(file.loaded.policy, name)
+    if name in PROVIDERS:
+        return str(name)
     raise CliError(
         "there is no policy here, and a login is for a service of one; `keyhole init` writes one"
     )
@@ -110,7 +119,7 @@ def _log_in(options: argparse.Namespace, places: HostPaths) -> KnownLogin:
         raise CliError("there is no policy here; `keyhole init` writes one")
     service = find_service(file.loaded.policy, options.name)
     # The policy says which host gets the token, and which addresses are reached (I11).
-    examined = require_accepted(file, places, options.trust, "nobody was asked")
+    examined = require_accepted(file, places, options.trust, "no login was begun")
     ref = service.secret
     if ref is None:
         raise CliError("this service has no secret")  # `find_service` has refused it
@@ -130,9 +139,9 @@ def _log_in(options: argparse.Namespace, places: HostPaths) -> KnownLogin:
 
 def _ask(flow: LoginFlow, options: argparse.Namespace, places: HostPaths) -> Document:
     if options.device:
-        return asyncio.run(flow.by_device())
+        return run_on_loop(flow.by_device)
     with CallbackListener() as listener, _claimed(places, listener):
-        return asyncio.run(flow.by_browser(listener))
+        return run_on_loop(lambda: flow.by_browser(listener))
 
 
 def _client_secret(service: Service, places: HostPaths) -> Secret | None:
@@ -160,7 +169,7 @@ def _log_in_client(name: str, options: argparse.Namespace, places: HostPaths) ->
     reach = accepted_access(options.policy, places)
     listener = CallbackListener(login.redirect_host, login.redirect_path, login.redirect_port)
     with screen, listener, _claimed(places, listener):
-        answer = asyncio.run(log_in_to_client(login, reach, listener, screen))
+        answer = run_on_loop(lambda: log_in_to_client(login, reach, listener, screen))
     path = locate_login(SecretRef(SecretScheme.LOGIN, name), places.home, environment())
     failed = write_login(provider, path, lambda old: provider.renewed(old, answer, time.time()))
     if failed:
@@ -203,7 +212,7 @@ class _Screen:
         scopes = ", ".join(wanted.scopes) or "what the issuer gives by itself"
         service = f" for {visible(wanted.resource)}" if wanted.resource else ""
         self._print(f"{self._name}: {visible(issuer)} issues the token{service}")
-        self._print(f"it is asked for: {visible(scopes)}")
+        self._print(f"rights that are asked for: {visible(scopes)}")
 
     def show_link(self, link: str) -> None:
         if self._program is not None:
@@ -215,7 +224,9 @@ class _Screen:
         minutes = int(LOGIN_SECONDS // 60)
         self._print(f"waiting for the browser to come back, {minutes} minutes at most")
         if self._waits:
-            self._print("a browser elsewhere ends at an address that it cannot open: paste it here")
+            self._print(
+                "a browser on another machine cannot open the last address: paste that here"
+            )
 
     def show_code(self, code: DeviceCode) -> None:
         minutes = max(int(code.life // 60), 1)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from keyhole.model.secret import Secret
 
 if TYPE_CHECKING:
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 MIN_PASSPHRASE = 12
 """Characters of a passphrase: an attacker with a copy of the store can guess without a limit."""
 
 
-def passphrase_prompt() -> Ask | None:
+def passphrase_prompt() -> PassphrasePrompt | None:
     """A function that asks for the store's passphrase; None without a terminal."""
     return ask_passphrase if has_terminal() else None
 

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     schema.add_argument(
         "--save",
         action="store_true",
-        help="write it to a file of yours instead; print the line that names it to editors",
+        help="write it to a file instead, and print the line that tells editors about it",
     )
     text = "show what a policy grants and accept it on this host"
     trust = actions.add_parser("trust", help=text, description=text)

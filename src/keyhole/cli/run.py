@@ -30,15 +30,15 @@ _WITH_VALUES = frozenset({"--runtime", "--image", "--policy", "--publish", "--ch
 def add_arguments(parser: Parser) -> None:
     add_quiet_flag(parser)
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="say notices that were said before, too"
+        "-v", "--verbose", action="store_true", help="repeat notices that were shown before"
     )
     parser.add_argument(
-        "--self-test", action="store_true", help="try every known way out again before the run"
+        "--self-test", action="store_true", help="test every known way out again before the run"
     )
     parser.add_argument(
         "--own-gateway",
         action="store_true",
-        help="run a gateway for this command alone, though `keyhole up` has started one",
+        help="run a separate gateway for this command, even if `keyhole up` has started one",
     )
     parser.add_argument(
         "--runtime", choices=("bwrap", "docker", "podman"), help="instead of the policy's"
@@ -62,12 +62,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--unsafe-learn-with-credentials",
         action="store_true",
-        help="with --learn: services get their credentials all the same",
+        help="with --learn: services get their credentials anyway",
     )
     parser.add_argument(
         "--unsafe-no-isolation",
         action="store_true",
-        help="run it on this host, as you, without a sandbox, a policy or any secret of Keyhole's",
+        help="run it on this host, as you, without a sandbox, a policy or secrets of Keyhole",
     )
     add_policy_flag(parser)
     add_trust_flag(parser)

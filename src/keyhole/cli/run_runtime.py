@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from keyhole.app.run.daemon_gateway import DaemonRun
     from keyhole.app.run.held_changes import HeldChanges
     from keyhole.app.run.own_gateway_setup import OwnGatewayRun
+    from keyhole.app.run.run_findings import RunFindings
     from keyhole.app.setup.launch_preparation import RunRequest
     from keyhole.audit.log import AuditLog
     from keyhole.cli.run_messages import RunMessages
@@ -33,23 +34,22 @@ def open_runtime(
     messages: RunMessages,
     request: RunRequest,
     helper: Helper | None,
-    held: HeldChanges | None = None,
+    after: HeldChanges | RunFindings,
 ) -> tuple[SandboxRuntime, AuditLog | None]:
-    """The runtime that the policy or the person chose, and the log if it is open already."""
+    """The runtime that the policy or the person chose, and the log if it is open already. `after`
+    looks at the sandbox's files when it has ended."""
     policy, places = request.joined.policy, request.places
     target = gateway.prepared.container_target
     if target is not None:
         messages.terminal = relayed = Relayed(0, 1, 2)
-        launch = gateway.prepared.launch(interactive=relayed.interactive)
-        if held is not None:
-            launch = held.fit(launch)
+        launch = after.fit(gateway.prepared.launch(interactive=relayed.interactive))
         trial = WallTrial(policy, places.tried, force=options.self_test)
         session, try_walls = gateway.session, trial.in_container(target)
         return target.runtime(launch, relayed, session, try_walls), None
     if helper is None:
         raise SetupFailed("the helper was not started")
     messages.terminal = own = Terminal(0, 1, 2)
-    runtime, log = _in_bubblewrap(options, gateway, own, request, helper, held)
+    runtime, log = _in_bubblewrap(options, gateway, own, request, helper, after)
     if policy.limits.cpus and not (helper.group and CPU in helper.group.bounds):
         messages.say(
             "processors are not bounded (limits.cpus): no control group is delegated to us"
@@ -63,15 +63,14 @@ def _in_bubblewrap(
     terminal: Terminal,
     request: RunRequest,
     helper: Helper,
-    held: HeldChanges | None,
+    after: HeldChanges | RunFindings,
 ) -> tuple[BubblewrapRuntime, AuditLog | None]:
     """Send the launch to the helper, which makes its mounts while the rest of Keyhole is imported.
 
     A run that needs nothing of the data plane first releases its helper here already.
     """
-    launch = gateway.prepared.launch(interactive=terminal.interactive, fault=helper.fault)
-    if held is not None:
-        launch = held.fit(launch)
+    prepared = gateway.prepared.launch(interactive=terminal.interactive, fault=helper.fault)
+    launch = after.fit(prepared)
     helper.tell(launch, terminal.streams)
     policy, places = request.joined.policy, request.places
     log = None

@@ -22,7 +22,7 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.client_setup import inspects_tls
 from keyhole.app.setup.host_paths import find_policy
 from keyhole.app.setup.launch_preparation import RunRequest
-from keyhole.app.setup.policy_acceptance import examine_policy
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import parse_policy, with_presets
 from keyhole.app.setup.program_visibility import (
     NOT_STARTED,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from keyhole.policy.policy import Sandbox
     from keyhole.sandbox.bwrap.helper import Helper
     from keyhole.sandbox.containers.container_target import ContainerTarget
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 
 def run_sandboxed(
@@ -147,7 +147,8 @@ def _run(
         messages.say(line)
     for line in gateway.addresses:
         messages.say(line)
-    findings = RunFindings(places.findings, project, gateway.prepared, gateway.session)
+    accepted = AcceptanceStore(places.trust)
+    findings = RunFindings(places.findings, project, gateway.prepared, gateway.session, accepted)
     resources.findings = findings
     if reminder := findings.begin():
         messages.tell(reminder)
@@ -155,7 +156,9 @@ def _run(
     if held is not None and (line := held.begin(places.audit)):
         messages.tell(line)
     # 3. Touch: the sandbox, its door and the gateway, until the command ends.
-    runtime, log = open_runtime(options, gateway, messages, request, resources.helper, held)
+    runtime, log = open_runtime(
+        options, gateway, messages, request, resources.helper, held or findings
+    )
     from keyhole.app.run.run import Run, execute_run
 
     ends = gateway.post(messages.say, log, messages.tell)
@@ -298,5 +301,5 @@ def _published(typed: list[str], sandbox: Sandbox) -> tuple[PublishedPort, ...]:
     return published
 
 
-def _passphrase_prompt() -> Ask | None:
+def _passphrase_prompt() -> PassphrasePrompt | None:
     return passphrase_prompt()

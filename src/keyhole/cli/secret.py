@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(unknown_words=VALUE_TYPED)
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     _add_set(actions)
-    text = "names, how each is kept, its age, and where it is used; never values"
+    text = "list names, how each is stored, its age, and where it is used; never values"
     listing = actions.add_parser("list", help=text, description=text)
     add_policy_flag(listing)
     add_json_flag(listing)
@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_set(actions: _Actions) -> None:
-    text = "keep a secret; its value comes from a prompt or standard input"
+    text = "store a secret; its value comes from a prompt or standard input"
     parser = actions.add_parser("set", help=text, description=text)
     parser.add_argument("name", metavar="NAME", help="a policy calls it store:NAME")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument(
         "--encrypted",
         action="store_true",
-        help="by a passphrase, also where there is a keyring of the desktop",
+        help="encrypted with a passphrase, even if the desktop has a keyring",
     )
     ways.add_argument(
         "--plain", action="store_true", help="not encrypted, in a file that only you can read"
@@ -60,7 +60,7 @@ def _add_set(actions: _Actions) -> None:
 def _add_test(actions: _Actions) -> None:
     text = "make its service's cheapest request with it, and print the status"
     parser = actions.add_parser("test", help=text, description=text)
-    parser.add_argument("name", metavar="NAME", help="in the store, or of a service")
+    parser.add_argument("name", metavar="NAME", help="of a secret in the store, or of a service")
     parser.add_argument(
         "--path", metavar="/PATH", help="path to request, if the catalogue has none"
     )
@@ -70,7 +70,7 @@ def _add_test(actions: _Actions) -> None:
 
 
 def _add_rotate(actions: _Actions) -> None:
-    text = "replace a secret where it is kept, and hand it to sessions that use it"
+    text = "replace a stored secret, and hand it to sessions that use it"
     parser = actions.add_parser("rotate", help=text, description=text)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(

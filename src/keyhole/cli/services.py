@@ -82,6 +82,9 @@ def _show(template: ServiceTemplate) -> None:
         print(f"  inside, {', '.join(template.env)} = a placeholder shaped {shape}")
     if template.forge:
         print(f"  git service of the kind {template.forge}: grants only the policy's `repos`")
+    if template.mcp and template.mcp.endpoint:
+        print(f"  MCP server at {template.mcp.endpoint}")
+        print(f"  tools that read: {', '.join(template.mcp.reads)}")
     for entry in template.hosts:
         print(f"\n  {paint(_hosts(entry), 'cyan')}")
         _rows("written", [str(i) for i in entry.inject] or ["no credential"])
@@ -96,6 +99,7 @@ def _show(template: ServiceTemplate) -> None:
         _rows("with a body", [r.text for r in entry.bodies])
         _rows("features", ["closed unless named in `features`:"] if _features(entry) else [])
         _rows("", _features(entry))
+        _rows("operations", _operations(entry))
     prices = template.prices
     if prices.models:
         print(f"\n  prices of a million tokens, as {prices.source} said on {prices.day}")
@@ -114,6 +118,17 @@ def _features(entry: HostTemplate) -> list[str]:
     """The words that open what the provider of a model does by itself."""
     apis = (judged.api for judged in entry.judged)
     return sorted({word for api in apis if api is not None for word in api.features})
+
+
+def _operations(entry: HostTemplate) -> list[str]:
+    """What requests ask for that method and path do not tell, and which words open it."""
+    tables = entry.operations
+    named = any(table.named for table in tables)
+    rows = ["each must be named in `operations`"] if named else []
+    rows += [f"open: {name}" for table in tables for name in table.open]
+    rows += [f"guarded: {name}" for name in dict.fromkeys(g for t in tables for g in t.guarded)]
+    words = sorted({word for table in tables for word in table.words})
+    return rows + (["closed unless named in `operations`:", *words] if words else [])
 
 
 def _rows(name: str, texts: list[str]) -> None:
@@ -152,6 +167,7 @@ def _as_json(template: ServiceTemplate) -> dict[str, Any]:
                 "deny": [r.text for r in entry.deny],
                 "bodies": [r.text for r in entry.bodies],
                 "features": _features(entry),
+                "operations": _operations(entry),
             }
             for entry in template.hosts
         ],

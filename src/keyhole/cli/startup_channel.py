@@ -25,7 +25,7 @@ from keyhole.system.interrupts import delay_interrupts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 READY_SECONDS = 60.0
 """How long the gateway may be silent while it starts; the time in which a person types is free."""
@@ -53,7 +53,7 @@ class StartupChannel:
         self._asks = self._receive() == _TERMINAL + b"1"
 
     @property
-    def ask(self) -> Ask | None:
+    def ask(self) -> PassphrasePrompt | None:
         """A function that asks the person for the passphrase; None without a terminal."""
         return self._ask if self._asks else None
 

@@ -30,9 +30,9 @@ ACCEPTED, CHANGED, NEW = "accepted", "changed", "new"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_flags(parser)
     actions = parser.add_subparsers(metavar="[list|accept]", dest="action")
-    text = "list the tools that were seen, with those first that wait to be accepted"
+    text = "list the tools that were seen, first those that wait to be accepted"
     _add_flags(actions.add_parser("list", help=text, description=text), again=True)
-    text = "accept new and changed tools as they are now; this holds from the next run on"
+    text = "accept new and changed tools as they are now; takes effect with the next run"
     accept = actions.add_parser("accept", help=text, description=text)
     accept.add_argument("service", metavar="SERVICE", help="as the policy names it")
     accept.add_argument("tools", nargs="*", metavar="TOOL", help="default: all that wait")

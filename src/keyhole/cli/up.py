@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from keyhole import __version__
 from keyhole.app.containers.door_receiver_client import ExpectedSandbox
-from keyhole.app.daemon.workers import DEFAULT_MOST, MOST
+from keyhole.app.daemon.workers import DEFAULT_MOST, MOST, default_workers
 from keyhole.app.remote.receiver_client import ListenAddress
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli import background
@@ -23,7 +25,7 @@ from keyhole.cli.consent import require_accepted
 from keyhole.cli.desktop_start import start_desktop
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
-from keyhole.cli.flags import add_json_flag, add_trust_flag
+from keyhole.cli.flags import add_json_flag, add_trust_flag, duration_between
 from keyhole.cli.gateway_log import open_log
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import notice, print_json
@@ -32,6 +34,7 @@ from keyhole.cli.verb_context import environment, find_host_paths
 from keyhole.control.client import ControlClient, ControlFailed, NoGateway
 from keyhole.control.socket_directory import HELD, SOCKET
 from keyhole.model.errors import SetupFailed
+from keyhole.model.quantity import format_duration
 from keyhole.model.text import visible
 
 if TYPE_CHECKING:
@@ -42,23 +45,35 @@ OTHER_SECONDS = 20.0
 """How long a gateway that another `keyhole up` is starting may take to answer."""
 _LOOK_SECONDS = 0.05
 
+LEAST_LIFETIME, MOST_LIFETIME = 2, 3600
+"""Seconds that a remote sandbox's certificate may be valid; the most is the default."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--foreground", action="store_true", help="be the gateway, for service managers"
+        "--foreground",
+        action="store_true",
+        help="run the gateway in this process, for service managers",
     )
     parser.add_argument(
         "--workers",
         metavar="N",
         type=_worker_count,
-        help="processes over which sessions are spread; default: one for each core, at most"
-        f" {DEFAULT_MOST}",
+        help="number of processes that share the sessions (default: one for each core, at most"
+        f" {DEFAULT_MOST})",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         type=_listen_address,
         help="listen there for sandboxes of other machines, which `keyhole invite` lets in",
+    )
+    parser.add_argument(
+        "--certificate-lifetime",
+        metavar="D",
+        type=duration_between(LEAST_LIFETIME, MOST_LIFETIME),
+        help="how long the certificate of such a sandbox is valid before it must be renewed, from"
+        f" {LEAST_LIFETIME}s to 1h (default: 1h)",
     )
     expected = parser.add_argument_group("a sandbox that others make, as compose does")
     expected.add_argument(
@@ -84,11 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Start the gateway, or be the gateway."""
     places = find_host_paths()
-    expected = _expected(options, places)
+    expected, listen = _expected(options, places), _listen(options)
     if options.foreground:
         from keyhole.cli.up_foreground import serve_foreground
 
-        return serve_foreground(places, options.line, expected, _workers(options), options.listen)
+        return serve_foreground(places, options.line, expected, _workers(options), listen)
     client = ControlClient(places.runtime)
     try:
         return _already(client.status(), places, as_json=options.json)
@@ -97,6 +112,8 @@ def run(options: argparse.Namespace) -> int:
     words = ["--workers", str(_workers(options))]
     if options.listen is not None:
         words += ["--listen", f"[{options.listen.host}]:{options.listen.port}"]
+        if options.certificate_lifetime is not None:
+            words += ["--certificate-lifetime", format_duration(options.certificate_lifetime)]
     return _start(places, client, words, as_json=options.json)
 
 
@@ -105,6 +122,17 @@ def _listen_address(text: str) -> ListenAddress:
     if not found or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError("an address is HOST:PORT")
     return ListenAddress(host.strip("[]"), int(port))
+
+
+def _listen(options: argparse.Namespace) -> ListenAddress | None:
+    listen: ListenAddress | None = options.listen
+    if listen is None:
+        if options.certificate_lifetime is not None:
+            raise CliError("--certificate-lifetime goes with --listen")
+        return None
+    if options.certificate_lifetime is None:
+        return listen
+    return replace(listen, lifetime=int(options.certificate_lifetime))
 
 
 def _worker_count(text: str) -> int:
@@ -117,7 +145,7 @@ def _workers(options: argparse.Namespace) -> int:
     """As many as were asked for; by default one for each core, and one for a single sandbox."""
     if options.workers is not None:
         return int(options.workers)
-    return 1 if options.door else min(DEFAULT_MOST, len(os.sched_getaffinity(0)))
+    return 1 if options.door else default_workers()
 
 
 def _expected(options: argparse.Namespace, places: HostPaths) -> ExpectedSandbox | None:

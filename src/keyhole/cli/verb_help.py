@@ -33,8 +33,8 @@ examples:
   keyhole why git push URL agent/x          the same for a push
   keyhole new NAME                          a sandbox that stays; `exec`, `attach`, `stop`
   keyhole up                                one gateway for many sandboxes
-  keyhole ps                                what runs there; `keyhole revoke --all` cuts it off
-  keyhole demo                              the whole idea in a minute
+  keyhole ps                                list what runs; `keyhole revoke --all` cuts it off
+  keyhole demo                              what Keyhole does, in a minute
 """
 
 

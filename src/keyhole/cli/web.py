@@ -16,6 +16,7 @@ from keyhole.cli.browser import DISPLAYS, find_browser, open_page
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.verb_context import environment, find_host_paths
+from keyhole.system.event_loop import run_on_loop
 
 if TYPE_CHECKING:
     from keyhole.app.web.web_server import WebServer
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=_port, default=0, metavar="N", help="of loopback (default: any free one)"
     )
     parser.add_argument(
-        "--no-open", action="store_true", help="print the link, and start no browser"
+        "--no-open", action="store_true", help="print the link, without starting a browser"
     )
 
 
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     # Otherwise uvicorn lets the signal end the process before it has tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(server, opens=opens))
+        run_on_loop(lambda: _serve(server, opens=opens))
     return EXIT_OK
 
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
-from keyhole.cli.explained_target import explain_target, read_body, read_target, saving_command
+from keyhole.cli.explained_target import (
+    complete_fix,
+    explain_target,
+    read_body,
+    read_fields,
+    read_target,
+    saving_command,
+)
 from keyhole.cli.flags import add_json_flag, add_policy_flag
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import paint, print_json
 from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.text import visible
-from keyhole.policy.explain import explain_body
+from keyhole.policy.explain import explain
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.target import RequestTarget
 
@@ -42,7 +51,15 @@ def add_arguments(parser: Parser) -> None:
         "-d",
         "--data",
         metavar="BODY",
-        help="the request's JSON body: a text, @FILE, or - for standard input; makes it a POST",
+        help="the request's body: a text, @FILE, or - for standard input; makes it a POST",
+    )
+    parser.add_argument(
+        "-H",
+        "--header",
+        action="append",
+        default=[],
+        metavar="HEADER",
+        help="a header of the request, as in 'X-Amz-Acl: public-read'; may be given more than once",
     )
     add_policy_flag(parser)
     add_json_flag(parser)
@@ -63,17 +80,21 @@ def run(options: argparse.Namespace) -> int:
     posts = options.data is not None and options.method == "GET"
     target = read_target(options.target, "POST" if posts else options.method)
     file = read_policy(options.policy, places, FileCatalogue())
-    if options.data is None:
+    if options.data is None and not options.header:
         found = explain_target(target, file, places)
+        if found.fix:
+            found = replace(found, fix=complete_fix(target, found.fix, file, places))
     elif isinstance(target, RequestTarget):
-        found = explain_body(Rulebook(file.loaded.policy), target, read_body(options.data))
+        body = None if options.data is None else read_body(options.data)
+        fields = read_fields(options.header)
+        found = explain(Rulebook(file.loaded.policy), target, fields, body)
     else:
-        raise CliError("--data is for a URL")
+        raise CliError("--data and --header are for a URL")
     if options.json:
         _print_json(subject, found, file.loaded)
     else:
         _print(subject, found, file.loaded)
-        if found.fix and options.data is None:
+        if found.fix and options.data is None and not options.header:
             print("  or let Keyhole write it:")
             command = saving_command(options.target, target, options.policy)
             print(f"    {visible(command)}")

@@ -31,7 +31,9 @@ ARGUMENTS_DESCRIPTOR = 5
 INSIDE_DESCRIPTOR = 6
 CONFIG_DESCRIPTOR = 7
 COMMANDS_DESCRIPTOR = 8
-FIRST_SEED_DESCRIPTOR = 9
+RECORD_DESCRIPTOR = 9
+"""The record of the first process, where a launch has one; bubblewrap writes and closes it."""
+FIRST_SEED_DESCRIPTOR = 10
 """The first descriptor of the seeds. The lower ones are for bubblewrap and `sandbox_init.py`. Each
 seed has one descriptor, which bubblewrap copies and closes. No other is open."""
 
@@ -99,6 +101,8 @@ class Launch(Struct, frozen=True):
     """Bytes that its kept trees may hold together; 0: none is kept."""
     views: tuple[ReviewView, ...] = ()
     """The trees whose changes are held for review."""
+    record: str = ""
+    """The file in which its first process is recorded, see `first_process.py`; empty: none."""
     fault: str = field(default="")
     """For tests: steps after which the helper kills itself or halts, and simulated refusals."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from keyhole.app.containers.door_receiver_client import ExpectedSandbox
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.peer import Peer
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 
 class DaemonSettings(Struct, frozen=True):
@@ -43,7 +43,7 @@ class DaemonSettings(Struct, frozen=True):
     env: Mapping[str, str]
     ready: Callable[[], None]
     report: Callable[[str], None]
-    ask: Ask | None
+    ask: PassphrasePrompt | None
     expected: ExpectedSandbox | None = None
     turned: Callable[[], None] = lambda: None
     listen: object = None

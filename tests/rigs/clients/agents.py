@@ -1,6 +1,7 @@
-"""Real agents by name: their tasks, a provider on loopback that answers, and what must hold.
+"""Real agents by name, with the policy that `keyhole init` writes for them.
 
-Used by the tests of agents: `make test` has two, the attack battery all.
+Has their tasks, a provider on loopback that answers, and what must hold. Used by the tests of
+agents: `make test` has two, the attack battery all.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ TASKS = {
     "qwen": ("-m", "gpt-5", "-p", "hi"),
     "vibe": ("-p", "hi"),
 }
+SERVICES = {
+    "codex": "openai",
+    "copilot": "github-copilot",
+    "gemini": "gemini",
+    "qwen": "openai",
+    "vibe": "mistral",
+}
+"""The service that an agent uses; the others use anthropic."""
 KEYS = {
     "anthropic": "sk-ant-api03-real",
     "openai": "sk-proj-real",
@@ -98,21 +107,36 @@ def provider_of_models(directory: Path, authority: trustme.CA | None = None) -> 
 
 
 def work_by_name(name: str, project: Project, path: str, provider: Provider) -> None:
-    """Run the agent by its name, and see that it answers and that its key stayed outside."""
-    keys = {service: random_text(start, 48) for service, start in KEYS.items()}
-    for service, key in keys.items():
-        keep(project, f"keys/{service}", key)
-    keep(project, "ca.pem", provider.ca)
-    services = "".join(f'[services.{s}]\nsecret = "file:~/keys/{s}"\n' for s in keys)
-    connect = "".join(f'"{host}:443" = "127.0.0.1:{provider.port}"\n' for host in HOSTS)
-    project.policy(f'{services}[upstream]\nca_file = "~/ca.pem"\n[upstream.connect]\n{connect}')
+    """Do what a new user does: keep a key, `keyhole init`, run the agent by its name.
+
+    See that it answers, that nothing it needs is refused, and that its key stayed outside.
+    """
+    env = {"PATH": f"{path}:{SEARCH}"}
+    service = SERVICES.get(name, "anthropic")
+    key = random_text(KEYS[service], 48)
+    kept = project("secret", "set", "--plain", service, text=key.encode())
+    assert kept.code == 0, kept
+    wrote = project("init", "--yes", "--force", "--agent", name, env=env)
+    assert wrote.code == 0, wrote
+    assert f"next: `keyhole run {name}`" in wrote.out
+    lead_to(provider, project)
     before = provider.credentials()
-    ran = project("run", "--trust", name, *TASKS[name], env={"PATH": f"{path}:{SEARCH}"})
+    ran = project("run", "--trust", name, *TASKS[name], env=env)
     assert ran.code == 0, ran
     assert ANSWER in ran.out
     # Refusals of telemetry are not told, and no other request is refused.
     assert ran.err.count("keyhole: denied") == (name in TOLD), ran
     # The provider got the real key, which nothing inside has seen.
-    assert provider.credentials() - before <= set(keys.values())
-    assert provider.credentials() > before
-    assert not [key for key in keys.values() if key in ran.out + ran.err]
+    assert provider.credentials() - before == {key}
+    assert key not in ran.out + ran.err
+
+
+def lead_to(provider: Provider, project: Project) -> None:
+    """Have the project's policy find the provider's hosts on loopback; change nothing else."""
+    keep(project, "ca.pem", provider.ca)
+    connect = "".join(f'"{host}:443" = "127.0.0.1:{provider.port}"\n' for host in HOSTS)
+    policy = (project.directory / "keyhole.toml").read_text()
+    project.write(
+        "keyhole.toml",
+        f'{policy}\n[upstream]\nca_file = "~/ca.pem"\n[upstream.connect]\n{connect}',
+    )

@@ -28,19 +28,30 @@ class Search:
         paths = (path for root in roots for path in root.rglob("*") if path.is_file())
         return [str(path) for path in paths if self.holds(path.read_bytes())]
 
-    def in_proc(self, pid: int) -> list[str]:
-        """What /proc tells everybody or the owner of a process, its open and its mapped files."""
+    def in_proc(self, *pids: int) -> list[str]:
+        """What /proc tells everybody or the owner of processes, their open and their mapped files.
+
+        A file that several of them have, such as a library, is read once.
+        """
         found = []
-        proc = Path(f"/proc/{pid}")
-        for name in ("environ", "cmdline", "status", "maps", "comm", "mountinfo", "stat"):
-            with contextlib.suppress(OSError):
-                if self.holds((proc / name).read_bytes()):
-                    found.append(f"{pid}/{name}")
-        for path in (*_links(proc / "fd"), *_links(proc / "map_files")):
-            with contextlib.suppress(OSError):
-                if path.is_file() and self.holds(path.read_bytes()):
-                    found.append(f"{pid}/{path.parent.name}")
+        read: dict[tuple[int, int], bool] = {}
+        for proc in (Path(f"/proc/{pid}") for pid in pids):
+            for name in ("environ", "cmdline", "status", "maps", "comm", "mountinfo", "stat"):
+                with contextlib.suppress(OSError):
+                    if self.holds((proc / name).read_bytes()):
+                        found.append(f"{proc.name}/{name}")
+            for path in (*_links(proc / "fd"), *_links(proc / "map_files")):
+                with contextlib.suppress(OSError):
+                    if path.is_file() and self._in_file(path, read):
+                        found.append(f"{proc.name}/{path.parent.name}")
         return found
+
+    def _in_file(self, path: Path, read: dict[tuple[int, int], bool]) -> bool:
+        status = path.stat()
+        file = (status.st_dev, status.st_ino)
+        if file not in read:
+            read[file] = self.holds(path.read_bytes())
+        return read[file]
 
     def in_memory(self, pid: int) -> bool:
         """Every page that is written to, where it may be read."""

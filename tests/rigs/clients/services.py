@@ -41,6 +41,10 @@ TRUSTED = (
     "plain.example",
     BUCKET,
     "bedrock-runtime.eu-west-1.amazonaws.com",
+    "sqs.eu-west-1.amazonaws.com",
+    "sns.eu-west-1.amazonaws.com",
+    "slack.com",
+    "kube.example",
 )
 UNTRUSTED = "untrusted.example"
 """Its certificate is of an authority that nobody named."""
@@ -51,6 +55,12 @@ CLOCK_GRAIN = 1.0
 _PROXY = "location / {{ proxy_pass http://127.0.0.1:{http}; }}"
 _TALK = """
         location /v1/talk {{
+            proxy_set_header Host $http_host;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection upgrade;
+            proxy_pass http://127.0.0.1:{sockets};
+        }}
+        location ~ /exec$ {{
             proxy_set_header Host $http_host;
             proxy_set_header Upgrade $http_upgrade;
             proxy_set_header Connection upgrade;
@@ -75,6 +85,8 @@ class Keys:
     git: str
     aws_id: str
     aws_secret: str
+    slack: str
+    kube: str
 
     @classmethod
     def make(cls) -> Keys:
@@ -86,11 +98,14 @@ class Keys:
             git=random_text("git-real-"),
             aws_id="AKIA" + base64.b32encode(secrets.token_bytes(10)).decode(),
             aws_secret=base64.b64encode(secrets.token_bytes(30)).decode(),
+            slack=random_text("xoxb-real-"),
+            kube=random_text("kube-real-"),
         )
 
     def all(self) -> tuple[str, ...]:
         """Whatever must stay outside; an access key's id is a name."""
-        return (self.anthropic, self.openai, self.billing, self.git, self.aws_secret)
+        own = (self.anthropic, self.openai, self.billing, self.git, self.aws_secret)
+        return (*own, self.slack, self.kube)
 
 
 class Services:
@@ -141,6 +156,8 @@ class Services:
                         "openai": keys.openai,
                         "aws-id": keys.aws_id,
                         "aws-secret": keys.aws_secret,
+                        "slack": keys.slack,
+                        "kube": keys.kube,
                     },
                     "requests": str(self._requests),
                 }

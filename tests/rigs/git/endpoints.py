@@ -61,7 +61,7 @@ READ = {
             R/actions/workflows/ci.yml/runs R/actions/runs R/actions/runs/1 R/actions/runs/1/jobs
             R/actions/runs/1/logs R/actions/runs/1/artifacts R/actions/jobs/1 R/actions/jobs/1/logs
             R/actions/artifacts/1/zip R/releases R/releases/latest R/releases/tags/v1
-            R/releases/assets/1
+            R/releases/assets/1 /search/issues /search/code
         HEAD R
     """,
     "gitlab": """
@@ -134,7 +134,8 @@ DANGEROUS = {
             R/private-vulnerability-reporting /installation/token
         PATCH R/git/refs/heads/main R R/releases/1 R/actions/variables/V R/check-runs/1
             R/properties/values /user
-        GET R/actions/secrets R/actions/secrets/public-key R/actions/organization-secrets
+        GET /search/users /search/repositories /search/commits
+            R/actions/secrets R/actions/secrets/public-key R/actions/organization-secrets
             R/actions/variables R/actions/runners R/environments R/environments/prod/secrets
             R/dependabot/secrets R/codespaces R/secret-scanning/alerts R/keys R/hooks
             R/hooks/1/deliveries R/invitations R/compare/main...mallory:main
@@ -202,7 +203,7 @@ UNLISTED = {
     "github": """
         GET R/issues/1/timeline R/issues/1/sub_issues R/issues/1/parent
             R/issues/1/dependencies/blocked_by R/forks R/traffic/clones R/deployments /users/mallory
-            /search/code /search/issues /notifications /events /repos/acme /repos/acme/vault
+            /notifications /events /repos/acme /repos/acme/vault
             /repos/acme/vault/contents/x /repos/acme/widgets.git /repos/acme/widgets.wiki/contents/x
             /repos/mallory/widgets/pulls
         POST R/issues/1/labels R/issues/1/assignees /repos/acme/vault/pulls

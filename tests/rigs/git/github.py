@@ -391,8 +391,22 @@ _RELEASE = {
     "html_url": "https://x.invalid/v1",
 }  # fmt: skip
 _WIDGETS = "/repos/acme/widgets"
+
+
+def _found(repository: str, title: str) -> dict[str, Any]:
+    return {
+        "number": 1, "title": title, "state": "open", "updated_at": _WHEN, "labels": [],
+        "html_url": "https://x.invalid/1", "repository_url": f"https://api.github.com/repos/{repository}",
+        "user": {"login": "ann"},
+    }  # fmt: skip
+
+
 _REST: dict[str, Any] = {
     "/user": {"login": "ann", "id": 7},
+    "/search/issues": {
+        "total_count": 2,
+        "items": [_found("acme/widgets", "it crashes"), _found("acme/vault", SECRET)],
+    },
     _WIDGETS: {"id": 1, "name": "widgets", "full_name": "acme/widgets", "private": True},
     f"{_WIDGETS}/readme": {"name": "README", "content": "cGxhaW4=", "html_url": "x"},
     f"{_WIDGETS}/actions/runs": {"total_count": 1, "workflow_runs": [_RUN]},

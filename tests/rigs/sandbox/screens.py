@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from tests.rigs.sandbox.projects import Project
 
 
+def _as_a_terminal_starts_it() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # A suite that was started with nohup ignores it, and so would the program.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Screen:
     """A program on a terminal of its own, as its session's leader."""
 
@@ -36,7 +42,7 @@ class Screen:
             stdout=self.slave,
             stderr=self.slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_a_terminal_starts_it,
         )
 
     def __enter__(self) -> Screen:

@@ -116,7 +116,8 @@ def test_names_that_cannot_be_read_are_none(keyhole: Keyhole, kind: str) -> None
 FREE = {
     "image", "trust", "target", "method", "path", "host", "since", "last", "head", "duration",
     "uses", "stray", "publish", "take", "port", "workers", "listen", "gateway", "tools", "names",
-    "node", "data", "namespace",
+    "node", "data", "namespace", "own_namespace", "secret", "otlp", "header",
+    "certificate_lifetime",
 }  # fmt: skip
 """Arguments that only the person knows."""
 

@@ -74,15 +74,17 @@ def test_lines_are_picked_on_a_terminal(project: Keyhole) -> None:
     pick, agree = "none for none: ", "accept the policy with it?"
     code, said = on_terminal(words, project.env, project.project, [(pick, "none\n")])
     assert (code, "nothing was picked" in said) == (0, True)
-    code, said = on_terminal(words, project.env, project.project, [(pick, "7-x\n")])
-    assert (code, "is no line" in said) == (2, True)
-    answers = [(pick, "1,3\n"), (agree, "y\n")]
+    # Anything that is no line is said, not taken for nothing.
+    for wrong in ("7-x", "1 9", "1-9", "2-1", "12", "9" * 3000):
+        code, said = on_terminal(words, project.env, project.project, [(pick, f"{wrong}\n")])
+        assert (code, "is none of the lines 1 to 4" in said) == (2, True), said
+    answers = [(pick, "1 3\n"), (agree, "y\n")]
     code, said = on_terminal(words, project.env, project.project, answers)
     assert code == 0, said
     assert '"files.example",  # seen 3 times' in text(project)
     assert "[services.github]" in text(project)
     assert "quotes" not in text(project)
-    code, said = on_terminal(words, project.env, project.project, [(pick, "1-9\n"), (agree, "\n")])
+    code, said = on_terminal(words, project.env, project.project, [(pick, "1-2\n"), (agree, "\n")])
     assert (code, "nothing was written" in said) == (1, True)
 
 

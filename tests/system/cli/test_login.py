@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-import trustme
 
 from keyhole.vault.login_providers import PROVIDERS
 from tests.rigs.cli.terminals import PROGRAM
@@ -30,16 +29,13 @@ from tests.rigs.waiting import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import trustme
+
     from tests.system.cli.conftest import Keyhole
 
 pytestmark = pytest.mark.outside
 
 LINK = re.compile(r"https://auth\.tracker\.example/authorize\?\S+")
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
 
 
 @pytest.fixture
@@ -235,7 +231,7 @@ def test_what_a_browser_elsewhere_ends_at_can_be_pasted(
             os.execve(words[0], words, {"TERM": "xterm", "COLUMNS": "1000"} | keyhole.env)  # noqa: S606
         said = ""
         with contextlib.suppress(OSError):
-            while "paste it here" not in said:
+            while "paste that here" not in said:
                 said += os.read(master, 65536).decode()
             link = LINK.search(said)
             assert link is not None
@@ -507,6 +503,47 @@ def test_a_description_that_is_none_is_no_description(
 
 
 @pytest.mark.attack
+@pytest.mark.parametrize("path", ["/register", "/token"])
+def test_an_endpoint_that_leads_elsewhere_is_not_followed(
+    keyhole: Keyhole, server: AuthServer, path: str
+) -> None:
+    """An open redirect at the issuer would hand the code and its verifier, or a registration, to
+    another server. Control: the login of the first test."""
+    server.bend = lambda asked, document: ELSEWHERE if asked == path else document
+    keyhole.policy(server.policy(keyhole.project))
+    with logging_in(keyhole, "tracker", "--no-browser") as typed:
+        if path == "/token":
+            visit(server.agree(typed.until(LINK)))
+        code, said = typed.end()
+    assert code == 2
+    assert "it answered 302" in said
+    assert not any("elsewhere" in asked for asked in server.paths())
+    assert not is_kept(keyhole)
+
+
+@pytest.mark.attack
+def test_a_code_of_another_login_cannot_be_brought_in(keyhole: Keyhole, server: AuthServer) -> None:
+    """Code injection: even with the right `state`, a code of an attacker's account was not made
+    for this verifier (RFC 7636). A code that was sent to another port is of no use there, either:
+    whoever listens there has no verifier."""
+    keyhole.policy(server.policy(keyhole.project))
+    with (
+        logging_in(keyhole, "tracker", "--no-browser") as theirs,
+        logging_in(keyhole, "tracker", "--no-browser") as ours,
+    ):
+        stolen = dict(parse_qsl(urlsplit(server.agree(theirs.until(LINK))).query))["code"]
+        assert "200 OK" in visit(server.agree(ours.until(LINK), code=stolen))
+        code, said = ours.end()
+    assert code == 2
+    assert "the code or token is no longer good" in said
+    assert not is_kept(keyhole)
+    client = next(iter(server.clients))
+    link = f"{ISSUER_URL}/authorize?response_type=code&client_id={client}&state=s"
+    with pytest.raises(AssertionError):  # the issuer's own rule: no port but the registered one
+        server.agree(f"{link}&code_challenge_method=S256&redirect_uri=http://127.0.0.1:1/callback")
+
+
+@pytest.mark.attack
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -586,7 +623,7 @@ def test_what_is_missing_in_the_policy_is_said_with_what_to_write(
     unknown = keyhole("login", "trakcer", "--no-browser", "--trust")
     assert "it has logins for tracker" in unknown.err
     untrusted = keyhole("login", "tracker", "--no-browser")
-    assert "not accepted, so nobody was asked" in untrusted.err
+    assert "not accepted, so no login was begun" in untrusted.err
     assert not server.asked
     assert ISSUER not in keyhole("login").err
 
@@ -621,9 +658,12 @@ CLIENTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    ("name", "typed_name"),
+    [("claude", "claude"), ("codex", "codex"), ("codex", "chatgpt"), ("google", "google")],
+)
 def test_a_clients_login_is_made_where_the_client_has_none(
-    keyhole: Keyhole, authority: trustme.CA, name: str
+    keyhole: Keyhole, authority: trustme.CA, name: str, typed_name: str
 ) -> None:
     """The facts of the clients' packages, against a stand-in: the file is one that the vault
     reads, and what else is in it stays."""
@@ -637,7 +677,7 @@ def test_a_clients_login_is_made_where_the_client_has_none(
     path.write_text('{"kept": "as it is"}')
     path.chmod(0o600)
     try:
-        with logging_in(keyhole, name, "--no-browser") as typed:
+        with logging_in(keyhole, typed_name, "--no-browser") as typed:
             link = typed.until(re.compile(rf"https://{re.escape(link_at)}\?\S+"))
             fields = dict(parse_qsl(urlsplit(link).query))
             back = f"{fields['redirect_uri']}?code=abc&state={fields['state']}"

@@ -747,3 +747,25 @@ def test_why_judges_a_body_and_says_the_word_that_opens_it(keyhole: Keyhole) -> 
     missing = keyhole("why", url, "--data", "@nowhere.json")
     assert (missing.code, "nowhere.json: No such file" in missing.err) == (2, True)
     assert keyhole("why", "api.anthropic.com", "--data", body).code == 2
+
+
+def test_why_prints_all_that_a_new_service_needs_and_nothing_that_does_not_help(
+    keyhole: Keyhole,
+) -> None:
+    keyhole.policy("")
+    push = "git push https://github.com/acme/app agent/x"
+    found = json.loads(keyhole("why", "--json", *push.split()).out)["fix"].splitlines()
+    assert found[0] == "[services.github]"
+    assert found[1].startswith("secret = ")
+    assert found[2:] == ['repos = ["acme/app"]', 'push = ["agent/x"]']
+    # What is printed is enough: with it the target is allowed.
+    keyhole.policy("\n".join(found))
+    assert keyhole("why", *push.split()).code == 0
+    # A service of which only the name is there.
+    keyhole.policy("\n".join(found[:2]))
+    said = keyhole("why", *push.split()).out
+    assert '[services.github]:\n    repos = ["acme/app"]\n    push = ["agent/x"]\n' in said
+    # A page of the forge's web site: no rule of the service allows it.
+    said = keyhole("why", "https://github.com/acme/app").out
+    assert "denied" in said
+    assert "to allow it" not in said

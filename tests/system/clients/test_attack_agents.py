@@ -111,6 +111,47 @@ def test_a_real_agent_works_by_name_and_never_holds_a_key(
         assert (project.directory / "made.txt").read_text() == "made inside\n"
 
 
+def test_cline_searches_the_web_once_the_policy_says_so(
+    new_project: Callable[[], Project], prefix: Path, provider: Provider
+) -> None:
+    """Control: with the policy of `keyhole init` it works and asks for no search."""
+    project = new_project()
+    search = '"type": "web_search_'
+    before = len(provider.log.read_text())
+    work_by_name("cline", project, f"{prefix}/bin", provider)
+    assert search not in provider.log.read_text()[before:]
+    policy = (project.directory / "keyhole.toml").read_text()
+    secret = 'secret = "store:anthropic"\n'
+    assert secret in policy
+    project.write("keyhole.toml", policy.replace(secret, f'{secret}features = ["web-search"]\n'))
+    ran = project("run", "--trust", "cline", "say hi", env={"PATH": f"{prefix}/bin:{SEARCH}"})
+    assert ran.code == 0, ran
+    assert ANSWER in ran.out
+    assert search in provider.log.read_text()[before:]
+
+
+def test_each_message_of_codexs_websocket_is_judged(
+    new_project: Callable[[], Project], prefix: Path, provider: Provider
+) -> None:
+    """I3: a message that asks for a search is refused and does not arrive, nor does the request by
+    which Codex asks again. Control: it works by messages that ask for none."""
+    project = new_project()
+    work_by_name("codex", project, f"{prefix}/bin", provider)
+    log = provider.log.read_text()
+    assert '"path": "/v1/responses"' in log
+    assert '"message": true' in log
+    # A model whose tools stand in the message itself, which Codex names for any that it lacks.
+    asking = ("-m", "gpt-5.4", "-c", 'web_search="live"', "exec", "--skip-git-repo-check", "hi")
+    ran = project("run", "--trust", "codex", *asking, env={"PATH": f"{prefix}/bin:{SEARCH}"})
+    assert ran.code != 0, ran
+    for method in ("WEBSOCKET", "POST"):
+        said = f"denied {method} https://api.openai.com/v1/responses (it asks for web-search"
+        assert said in ran.err
+    assert provider.log.read_text() == log
+    refused = {e["details"]["method"] for e in project.events() if e["reason"] == "feature-closed"}
+    assert refused == {"WEBSOCKET", "POST"}
+
+
 def test_claude_goes_on_with_its_conversation_in_a_later_run(
     new_project: Callable[[], Project], prefix: Path, provider: Provider
 ) -> None:

@@ -53,11 +53,12 @@ ask() { curl -sS -A load/1 -o /dev/null "https://$1" || true; }
 round() { ask billing.example/v1/x; ask api.anthropic.com/v1/models; ask api.openai.com/v1/models;
           ask billing.example/denied; ask nowhere.example/; }
 round; round
-for _ in 1 2 3 4; do (while :; do round; done) & done
+for _ in 1 2 3 4; do (while :; do round; sleep 0.1; done) & done
 echo ready
 wait
 """
-"""What is allowed and echoes its credential, what is refused, and what does not exist."""
+"""What is allowed and echoes its credential, what is refused, and what does not exist. The pause
+leaves the processor to what searches."""
 
 _numbers = itertools.count(1000)
 
@@ -122,7 +123,7 @@ def test_no_process_has_a_secret_in_its_environment_arguments_or_files(loaded: L
     """I1: the gateway's own included; the store's file is where one is kept."""
     pids = [loaded.process.pid, *family(loaded.process.pid)]
     assert len(pids) > 4
-    assert [place for pid in pids for place in loaded.search.in_proc(pid)] == []
+    assert loaded.search.in_proc(*pids) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the memory of these processes")

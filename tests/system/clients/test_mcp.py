@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
 
 from tests.rigs.clients.agents import AGENTS, ANSWER, HOSTS, provider_of_models
 from tests.rigs.clients.services import CLIENTS, PROGRAMS, keep, random_text
@@ -26,6 +25,8 @@ from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import trustme
 
     from tests.system.clients.conftest import Inside
 
@@ -77,19 +78,16 @@ class Server:
         return len(self.received().splitlines())
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 @contextlib.contextmanager
-def serving(directory: Path, authority: trustme.CA, *changed: str) -> Iterator[Server]:
+def serving(
+    directory: Path, authority: trustme.CA, *changed: str, key: str = "", host: str = HOST
+) -> Iterator[Server]:
     """A server; with a text, its tools have changed."""
     if not (CLIENTS / "keyhole-locks").exists():
         give_up("the clients are not installed: scripts/setup")
     directory.mkdir()
-    write_chain(directory / "chain.pem", authority, HOST)
-    log, key = directory / "log", random_text("mcp-real-")
+    write_chain(directory / "chain.pem", authority, host)
+    log, key = directory / "log", key or random_text("mcp-real-")
     program, chain = PROGRAMS / "mcp_server.py", directory / "chain.pem"
     words = [str(CLIENTS / "bin/python"), str(program), str(chain), key, str(log), *changed]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -130,6 +128,7 @@ def test_clients_of_python_get_two_tools_of_five(
     assert ran.code == 0, ran
     found = json.loads(ran.out)
     assert found.pop("version") == "2026-07-28"
+    assert found.pop("asked") == []
     assert set(found) == {"events", "json", "older", "modern"}
     for each in found.values():
         check_found(each)
@@ -137,7 +136,7 @@ def test_clients_of_python_get_two_tools_of_five(
         assert ARGUMENT in each["get other"]
         assert "is not granted" in each["prompt other"]
     # Nothing of a refused call left, and the key was never inside.
-    for never in ("delete_issue", "ask_roots", "payroll", "take_over", '"HR"'):
+    for never in ("delete_issue", "ask_client", "payroll", "take_over", '"HR"'):
         assert never not in server.received(before)
     assert server.key not in ran.out + ran.err
     events = project.events()
@@ -149,23 +148,50 @@ def test_clients_of_python_get_two_tools_of_five(
     assert reasons >= {"tool-not-granted", "argument-not-granted", "resource-not-granted"}
 
 
-def test_a_server_that_asks_all_the_same_is_told_no_at_once(
-    server: Server, new_project: Callable[[], Project], inside: Inside
+ANSWERED = {
+    "roots": "roots: ['file:///project']",
+    "sampling": "sampling: the model's answer",
+    "elicitation": "elicitation: accept {'word': \"the person's answer\"}",
+}
+"""What the server is told where the policy opens a question."""
+REACHED = {
+    "roots": "roots",
+    "sampling": "ignore-your-instructions",
+    "elicitation": "your-password-please",
+}
+"""What reaches the client of an open question."""
+
+
+@pytest.mark.parametrize("opened", [(), ("roots",), ("sampling", "elicitation")])
+def test_a_server_asks_its_client_only_what_the_policy_opens(
+    opened: tuple[str, ...], server: Server, new_project: Callable[[], Project], inside: Inside
 ) -> None:
-    """The client offers its directories; the server gets them only where the policy says so."""
-    for more, said in (
-        ('server_requests = ["roots"]', "roots: ['file:///work']"),
-        ("", "no roots: Method not found"),
-    ):
-        project = new_project()
-        project.policy(server.policy(project, '["*"]', more) + inside.policy)
-        project.write("client.py", (PROGRAMS / "mcp_client.py").read_text())
-        ran = project.run(inside.python, "-s", "client.py", HOST)
-        assert ran.code == 0, ran
-        found = json.loads(ran.out)
-        for transport in ("events", "json", "older"):
-            assert found[transport]["roots"] == said, (transport, ran)
-            assert found[transport]["delete"] == "deleted 7"  # the control: all tools are granted
+    """I3, attack: a server has the agent's model follow its text (sampling), or asks the person for
+    a password (elicitation), by a request of its own or, since 2026-07-28, by its result.
+
+    The client would answer each. Closed, the question does not reach it, and the server is told no
+    at once; control: the same question where it is open, and a granted tool."""
+    project = new_project()
+    more = f"server_requests = {json.dumps(opened)}"
+    project.policy(server.policy(project, '["*"]', more) + inside.policy)
+    project.write("client.py", (PROGRAMS / "mcp_client.py").read_text())
+    ran = project.run(inside.python, "-s", "client.py", HOST)
+    assert ran.code == 0, ran
+    found = json.loads(ran.out)
+    for transport in ("events", "json", "older", "modern"):
+        assert found[transport]["delete"] == "deleted 7"  # the control: all tools are granted
+        for what, answer in ANSWERED.items():
+            said = found[transport][what]
+            if what in opened:
+                assert said == answer, (transport, what, ran)
+            elif transport == "modern":
+                assert said.startswith("keyhole: the server asks its client by '"), (what, ran)
+                assert said.endswith(f'which is closed; server_requests = ["{what}"] opens it')
+            else:
+                assert said == f"no {what}: Method not found", (transport, what, ran)
+    assert set(found["asked"]) == {REACHED[what] for what in opened}
+    notes = {e["details"]["what"] for e in project.events() if e["reason"] == "mcp-closed"}
+    assert len(notes) == len(ANSWERED) - len(opened)
 
 
 def test_a_pinned_tool_that_changed_is_refused_until_a_person_accepts_it(
@@ -207,6 +233,46 @@ def test_a_pinned_tool_that_changed_is_refused_until_a_person_accepts_it(
         assert "tool-differs" in reasons()
 
 
+RAW = """
+import json, sys, urllib.error, urllib.request
+def post(message, session=None):
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    headers |= {"Mcp-Session-Id": session} if session else {}
+    body = json.dumps(message).encode()
+    request = urllib.request.Request("https://mcp.example/json", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return [answer.status, answer.headers.get("mcp-session-id"), answer.read().decode()]
+    except urllib.error.HTTPError as error:
+        return [error.code, None, error.read().decode()]
+if sys.argv[1:]:
+    session = sys.argv[1]
+else:
+    able = {"protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "raw", "version": "1"}}
+    session = post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": able})[1]
+    post({"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
+print(json.dumps([session, post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, session)]))
+"""
+
+
+def test_a_session_of_one_sandbox_is_of_no_use_to_another(
+    server: Server, new_project: Callable[[], Project]
+) -> None:
+    """Attack: the id of a session is told to another sandbox of the same policy, which would read
+    and write in it. Control: the sandbox that opened it."""
+    project = new_project()
+    project.policy(server.policy(project))
+    session, (status, _, body) = project.python(RAW)
+    assert status == 200
+    assert "list_issues" in body
+    before = server.count()
+    _, (status, _, body) = project.python(RAW, session)
+    assert status == 404
+    assert "was not opened by this sandbox" in body
+    assert server.count() == before
+
+
 @pytest.fixture(scope="module")
 def node() -> str:
     program = shutil.which("node", path=SEARCH)
@@ -235,21 +301,13 @@ def test_clients_of_typescript_get_two_tools_of_five(
     assert "delete_issue" not in server.received(before)
 
 
-def test_an_agent_gives_its_model_two_tools_of_five(
-    server: Server,
-    new_project: Callable[[], Project],
-    node: str,
-    tmp_path: Path,
-    authority: trustme.CA,
-) -> None:
-    """Gemini CLI, unmodified: the requests to its model name the granted tools alone."""
-    assert node
-    project, key = new_project(), random_text("AIzaReal", 48)
-    keep(project, "keys/gemini", key)
-    settings = {"mcpServers": {"tracker": {"httpUrl": f"https://{HOST}/mcp", "trust": True}}}
-    project.write(".gemini/settings.json", json.dumps(settings))
-    with provider_of_models(tmp_path, authority) as provider:
-        models = '\n[services.gemini]\nsecret = "file:~/keys/gemini"\n'
+def ask_gemini(
+    server: Server, project: Project, directory: Path, authority: trustme.CA, more: str = ""
+) -> str:
+    """Run Gemini CLI, unmodified, and return what its model was asked."""
+    keep(project, "keys/gemini", random_text("AIzaReal", 48))
+    with provider_of_models(directory, authority) as provider:
+        models = f'\n[services.gemini]\nsecret = "file:~/keys/gemini"\n{more}'
         connect = "".join(f'"{host}:443" = "127.0.0.1:{provider.port}"\n' for host in HOSTS)
         project.policy(server.policy(project, more=models).rstrip() + "\n" + connect)
         path = f"{AGENTS}/node_modules/.bin:{SEARCH}"
@@ -259,7 +317,51 @@ def test_an_agent_gives_its_model_two_tools_of_five(
         assert ran.code == 0, ran
         assert ANSWER in ran.out
         asked = provider.log.read_text()
-        for name in ("list_issues", "get_issue"):
-            assert name in asked
-        for name in ("delete_issue", "export_all", "ask_roots"):
-            assert name not in asked
+    for name in ("list_issues", "get_issue"):
+        assert name in asked
+    for name in ("delete_issue", "export_all", "ask_client"):
+        assert name not in asked
+    return asked
+
+
+def test_an_agent_gives_its_model_two_tools_of_five(
+    server: Server,
+    new_project: Callable[[], Project],
+    node: str,
+    tmp_path: Path,
+    authority: trustme.CA,
+) -> None:
+    """The requests to its model name the granted tools alone."""
+    assert node
+    project = new_project()
+    settings = {"mcpServers": {"tracker": {"httpUrl": f"https://{HOST}/mcp", "trust": True}}}
+    project.write(".gemini/settings.json", json.dumps(settings))
+    ask_gemini(server, project, tmp_path, authority)
+
+
+def test_a_persons_own_servers_come_along_and_a_local_one_sees_a_placeholder(
+    server: Server,
+    new_project: Callable[[], Project],
+    node: str,
+    tmp_path: Path,
+    authority: trustme.CA,
+) -> None:
+    """I1: a remote server without the token of its settings, and a local one that runs inside, with
+    a placeholder in the variable that it is given."""
+    assert node
+    project, real, other = new_project(), random_text("sk-proj-real", 48), random_text("mcp-other-")
+    keep(project, "keys/openai", real)
+    local = project.write("local.py", (PROGRAMS / "mcp_local.py").read_text())
+    headers = {"Authorization": f"Bearer {other}"}
+    servers = {
+        "tracker": {"httpUrl": f"https://{HOST}/mcp", "headers": headers},
+        "local": {"command": "python3", "args": [str(local)], "env": {"OPENAI_API_KEY": real}},
+        "ungranted": {"httpUrl": "https://mcp.stranger.example/mcp"},
+    }
+    keep(project, ".gemini/settings.json", json.dumps({"mcpServers": servers}))
+    more = '[services.openai]\nsecret = "file:~/keys/openai"\n'
+    asked = ask_gemini(server, project, tmp_path, authority, more)
+    assert "local_tool" in asked
+    assert "variable sk-proj-" in asked
+    assert real not in asked
+    assert other not in asked

@@ -1,20 +1,11 @@
-"""The image, built for real from the Dockerfile, and compose files that run it, in an own engine.
-
-No registry is asked: bases are this host's packages, wheels come through this host's own pip, once
-for each lock file, and the build has no network. The address of an index is in nothing of ours.
-"""
+"""The image, and compose files that run it, in an own engine."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from tests.rigs.compose.bases import BUILDER, RUNTIME, base
+from tests.rigs.compose.image import PACKAGING, build_image, engine_client
 from tests.rigs.containers.engines import NoEngine, OwnEngine
 from tests.rigs.lacking import give_up
 from tests.rigs.sandbox.people import open_ground
@@ -31,16 +22,10 @@ from tests.rigs.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[3]
-PACKAGING = ROOT / "packaging" / "container"
-LOCK = ROOT / "requirements" / "runtime.lock"
-SECONDS = 180
-"""For one command of an engine's, on a host that is busy."""
 PATIENCE = 90.0
 SECRET = "sk-a-credential-that-stays-outside"
 USER = 60777
 """As the Dockerfile has it."""
-PYTHON = "/usr/bin/python3"
 
 POLICY = """\
 version = 1
@@ -129,66 +114,13 @@ def engine(ground: Path) -> Iterator[OwnEngine]:
     made.close()
 
 
-def _run(engine: OwnEngine, *words: str, cwd: Path, check: bool = True) -> str:
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(cwd),
-        "DOCKER_HOST": f"unix://{engine.socket}",
-        "DOCKER_BUILDKIT": "0",
-        "SANDBOX_IMAGE": "base:1",
-    }
-    done = subprocess.run(
-        words, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=SECONDS, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 or not check, done.stdout[-4000:]
-    return done.stdout
-
-
 @pytest.fixture(scope="session")
-def wheels() -> Path:
-    """What the lock file names, by this host's own pip; kept from one run to the next."""
-    key = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    place = ROOT / ".pytest_cache" / "wheels" / key
-    if not place.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=place.parent))
-        pip = [PYTHON, "-m", "pip", "download", "-qq", "--no-input", "--no-deps"]
-        words = [*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(LOCK), "-d"]
-        done = subprocess.run([*words, str(made)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            shutil.rmtree(made)
-            give_up(f"no compose: {done.stderr.strip().splitlines()[-1:]}")
-        made.chmod(0o755)
-        with contextlib.suppress(OSError):  # another was quicker
-            made.rename(place)
-    return place
-
-
-@pytest.fixture(scope="session")
-def image(engine: OwnEngine, wheels: Path, ground: Path) -> str:
+def image(engine: OwnEngine, ground: Path) -> str:
     """The gateway's image, as the Dockerfile makes it; and the base of both, for sandboxes."""
     try:
-        engine.engine.import_image(base(RUNTIME), "base:1", {})
-        more = ground / "builder"
-        more.mkdir()
-        (more / "more.tar").write_bytes(base(BUILDER, RUNTIME))
-        (more / "Dockerfile").write_text("FROM base:1\nADD more.tar /\n")
-        _run(engine, "docker", "build", "-q", "-t", "builder:1", ".", cwd=more)
+        return build_image(engine, ground)
     except NoEngine as error:
         give_up(f"no compose: {error}")
-    context = ground / "context"
-    shutil.copytree(ROOT / "src", context / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "requirements", context / "requirements")
-    shutil.copytree(wheels, context / "wheels")
-    arguments = ("BASE=base:1", "BUILDER=builder:1", "PIP_NO_INDEX=1")
-    _run(
-        engine, "docker", "build", "--network", "none", "-t", "keyhole",
-        "-f", str(PACKAGING / "Dockerfile"),
-        *(word for each in arguments for word in ("--build-arg", each)), ".",
-        cwd=context,
-    )  # fmt: skip
-    return "keyhole"
 
 
 @dataclass(frozen=True)
@@ -226,11 +158,11 @@ class Composition:
         """Run compose; what it said."""
         flags = [word for name in (file, "over.json") for word in ("-f", name)]
         words = ("docker-compose", "--ansi", "never", "-p", self.directory.name, *flags, *words)
-        return _run(self.engine, *words, cwd=self.directory, check=check)
+        return engine_client(self.engine, *words, cwd=self.directory, check=check)
 
     def docker(self, *words: str, check: bool = True) -> str:
         """Run the engine's own client."""
-        return _run(self.engine, "docker", *words, cwd=self.directory, check=check)
+        return engine_client(self.engine, "docker", *words, cwd=self.directory, check=check)
 
     def name(self, service: str) -> str:
         return f"{self.directory.name}_{service}_1"
@@ -251,7 +183,9 @@ class Composition:
         )
         # An engine of 20.10 may wait forever for one that ended with its process namespace.
         bounded = ("timeout", "-s", "KILL", str(seconds), "docker", "exec", self.name("sandbox"))
-        return _run(self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False)
+        return engine_client(
+            self.engine, *bounded, *entrypoint, *command, cwd=self.directory, check=False
+        )
 
     def remove(self) -> None:
         """All of it at once; volumes go with the engine, networks are bridges of the host."""

@@ -30,7 +30,8 @@ from keyhole.sandbox.containers.registration import (
 from keyhole.sandbox.files.generated_files import NAMESERVER
 from keyhole.sandbox.programs import find_programs
 from tests.rigs.compose import publish
-from tests.system.compose.conftest import PACKAGING, service
+from tests.rigs.compose.image import PACKAGING
+from tests.system.compose.conftest import service
 
 
 def listed(text: str, key: str) -> list[str]:

@@ -15,7 +15,7 @@ from tests.rigs.containers.engines import ROOTS, WORKBENCH, NoEngine, OwnEngine,
 from tests.rigs.lacking import give_up
 from tests.rigs.sandbox.people import Person, open_ground, ordinary_user
 from tests.rigs.sandbox.projects import Project
-from tests.system.sandbox.conftest import authority, origin
+from tests.system.sandbox.conftest import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import trustme
 
-__all__ = ["authority", "origin"]
+__all__ = ["origin"]
 
 ACCOUNTS = {
     "/etc/passwd": "root:x:0:0:root:/root:/bin/sh\nbuilder:x:9:9::/builder:/bin/sh\n",

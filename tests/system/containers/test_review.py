@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
+
+from keyhole.app.run.held_changes import change_store
+from keyhole.system.processes import has_ended
+from tests.rigs.sandbox.projects import line_of
+from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,3 +76,26 @@ def test_a_container_with_a_name_holds_its_changes_from_one_start_to_the_next(
     assert (project.directory / "a").read_text() == "one\n"
     assert project("apply").code == 0
     assert (project.directory / "a").read_text() == "one\ntwo\n"
+
+
+def test_changes_of_a_killed_container_wait_until_nothing_in_it_lives(
+    new_project: Callable[..., Boxed],
+) -> None:
+    """I11: its holder is recorded, with which every process of the container ends."""
+    project = new_project(more='changes = "review"')
+    project.write("a", "one\n")
+    store = change_store(project.home / "state/keyhole/changes", project.directory / "keyhole.toml")
+    script = "echo two >>a; echo ready; exec sleep 60"
+    with project.running("sh", "-c", script) as process:
+        assert line_of(process.stdout) == "ready"
+        *_, holder = (store.directory / "sandbox").read_text().splitlines()
+        first = os.pidfd_open(int(holder.split()[0]))
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE)
+        with store.holding("a test", collects=False):
+            assert has_ended(first, 0)
+        os.close(first)
+    assert project("apply").code == 0
+    assert (project.directory / "a").read_text() == "one\ntwo\n"
+    # The engine keeps the stopped container of a killed run until then.
+    assert project("prune").code == 0

@@ -110,6 +110,7 @@ asked -X PUT "$lab/projects/acme%2Fwidgets/merge_requests/1/merge"
 asked --json '{"body": "seen\\n/merge"}' "$lab/projects/acme%2Fwidgets/merge_requests/1/notes"
 asked --json '{"labels": "x"}' "$lab/projects/acme%2Fwidgets/issues"
 asked --json "${made%?}, \\"target_project_id\\": 42}" "$lab/projects/acme%2Fwidgets/merge_requests"
+asked -H 'Content-Type:' -d "$made" "$lab/projects/acme%2Fwidgets/merge_requests"
 asked -X POST -H 'X-HTTP-Method-Override: PUT' "$lab/projects/acme%2Fwidgets"
 asked -X POST https://lab.example/api/graphql
 asked "$tea/repos/acme/vault"
@@ -225,7 +226,7 @@ def test_requests_to_gitlab_and_gitea_are_confined(said: Said) -> None:
     allowed, refused = said.ended["ask"]["out"].strip().split("\n")
     assert allowed.split() == ["200", "200", "200", "201", "201", "200", "200"]
     assert set(refused.split()) <= {"403", "404"}
-    assert len(refused.split()) == 14
+    assert len(refused.split()) == 15
     project, repository = "/api/v4/projects/acme%2Fwidgets", "/api/v1/repos/acme/widgets"
     assert said.lines(LAB) == [
         f"GET {project}/pipelines?per_page=5",

@@ -50,6 +50,9 @@ ERRANDS = {
     "vault-issues": "gh issue list -R acme/vault",
     "vault-comment": "gh issue comment 1 -R acme/vault --body b",
     "search": f"gh pr list {W} --search 'repo:acme/vault'",
+    "search-here": "gh search issues crash --repo acme/widgets --json title",
+    "search-there": "gh search issues crash --repo acme/vault --json title",
+    "search-all": "gh search prs crash --json title",
     "mine": "gh api graphql -f query='{viewer{repositories(first:9){nodes{nameWithOwner}}}}'",
     "get": "curl -sS 'https://api.github.com/graphql?query=%7Bviewer%7Bemail%7D%7D'",
     "gzip": 'echo \'{"query":"{viewer{email}}"}\' | gzip | curl -sS --data-binary @- '
@@ -158,14 +161,16 @@ def test_gh_opens_a_pull_request_from_a_branch_that_was_pushed(said: Said) -> No
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("approve", "'APPROVE' does not exist in 'PullRequestReviewEvent'"),
-        ("label", "keyhole: the field Mutation.addLabelsToLabelable is closed"),
-        ("other-branch", "keyhole: createPullRequest(headRefName:) main is not a branch that"),
+        ("approve", "a value that is closed, or not of its type: "),
+        ("label", "keyhole: the mutation addLabelsToLabelable is closed at every level of 'api'"),
+        ("other-branch", "keyhole: 'main' is not a branch that 'push' grants"),
         ("merge", 'keyhole: mergePullRequest needs api = "merge"'),
         ("vault", "Could not resolve to a Repository with the name 'acme/vault'"),
         ("vault-issues", "Could not resolve to a Repository with the name 'acme/vault'"),
         ("vault-comment", "Could not resolve to a Repository with the name 'acme/vault'"),
         ("search", "keyhole: the search names a repository that is not granted"),
+        ("search-there", "HTTP 404: not found"),
+        ("search-all", "keyhole: a search needs repo:OWNER/NAME of a granted repository"),
         ("mine", "keyhole: the field User.repositories is closed"),
     ],
 )
@@ -174,6 +179,11 @@ def test_the_rest_is_refused_in_one_clear_line(said: Said, name: str, words: str
     assert said.ended[name]["code"] != 0
     assert words in said.printed(name)
     assert SECRET not in said.printed(name)
+
+
+def test_gh_searches_within_the_repository(said: Said) -> None:
+    """I3: what the forge answers beside it is left out."""
+    assert json.loads(said.ended["search-here"]["out"]) == [{"title": "it crashes"}]
 
 
 @pytest.mark.parametrize("name", ["get", "gzip", "plain", "form", "batch"])

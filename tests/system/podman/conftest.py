@@ -15,12 +15,12 @@ from tests.rigs.containers.rootless import RootlessPodman
 from tests.rigs.lacking import give_up
 from tests.rigs.sandbox.people import Person, ordinary_user
 from tests.rigs.sandbox.projects import Project
-from tests.system.containers.conftest import ACCOUNTS, authority, ground
+from tests.system.containers.conftest import ACCOUNTS, ground
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["authority", "ground"]
+__all__ = ["ground"]
 
 
 @pytest.fixture(scope="session")

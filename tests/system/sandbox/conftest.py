@@ -6,7 +6,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-import trustme
 
 from tests.rigs.gateway.origins import tls_for
 from tests.rigs.sandbox.origin import GitAndWeb
@@ -17,6 +16,8 @@ from tests.unit.sandbox.files.conftest import world
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import trustme
 
 __all__ = ["world"]
 
@@ -61,12 +62,6 @@ def plain(new_project: Callable[..., Project]) -> Project:
     made = new_project()
     assert made.run("true").code == 0
     return made
-
-
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    """Who signs the origin's certificate."""
-    return trustme.CA()
 
 
 @pytest.fixture(scope="session")

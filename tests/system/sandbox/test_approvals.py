@@ -142,6 +142,7 @@ def test_always_is_written_into_the_policy_and_accepted(unnamed: Callable[..., P
         assert said.code == 0, said
         assert '+allow = ["origin.example"]' in said.out
         assert result(run) == (0, "hello /page")
+    assert json.loads(project("findings", "--json").out) == []  # it is the person's own change
     text = (project.directory / "keyhole.toml").read_text()
     assert '[egress]\nallow = ["origin.example"]' in text
     assert "# Mine." in text

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.rigs.sandbox.projects import Project
 
-pytestmark = pytest.mark.outside
+pytestmark = [pytest.mark.outside, pytest.mark.by_turns]
 
 KEY = "k3y-0123456789abcdefghijklm"
 CURL = "curl -sS --max-time 80 -o /dev/null -w '%{http_code} '"
@@ -79,7 +79,9 @@ def question(project: Project, state: str = "pending") -> dict[str, Any]:
     found: list[dict[str, Any]] = []
 
     def look() -> bool:
-        found[:] = json.loads(project("asks", "--json").out)
+        told = project("asks", "--json")
+        assert told.code == 0, told
+        found[:] = json.loads(told.out)
         return [each["state"] for each in found] == [state]
 
     until(look, pause=0.1)
@@ -137,6 +139,7 @@ def test_always_is_found_in_the_policy_beside_what_was_there(
     assert again.out == "200 200 "
 
 
+@pytest.mark.by_turns("root")
 def test_a_request_is_answered_on_the_screen_and_in_the_page(
     asking: Callable[..., Project],
 ) -> None:

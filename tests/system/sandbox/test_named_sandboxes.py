@@ -79,7 +79,11 @@ def test_a_sandbox_is_made_entered_stopped_killed_started_and_destroyed(plain: P
         os.kill(listed(plain, "box")["pid"], signal.SIGKILL)
         until_nobody_is_in(done.lines[1])
         until(lambda: listed(plain, "box")["state"] == "stopped")
+        removed = plain("home", "reset", "--yes", "box")
+        assert (removed.code, removed.out.endswith("of the sandbox box\n")) == (0, True), removed
+        assert "no kept home of that id or name" in plain("home", "reset", "--yes", "box").err
         assert plain("start", "box").code == 0
+        assert plain("exec", "box", "--", "ls", f"{plain.home}/kept").code != 0
         gone = plain("destroy", "box")
         assert (gone.code, gone.lines[-1]) == (0, "box is gone, with its home")
         assert json.loads(plain("home", "--json").out) == []

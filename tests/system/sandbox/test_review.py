@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from keyhole.app.run.held_changes import change_store
+from keyhole.sandbox.bwrap.helper import FAULT
+from keyhole.sandbox.bwrap.overlay_trial import NO_OVERLAY
+from keyhole.system.processes import has_ended
 from tests.rigs.sandbox.origin import git
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.sandbox.screens import Screen
@@ -269,10 +274,62 @@ def test_while_a_sandbox_runs_its_changes_are_shown_and_not_applied(project: Pro
             assert "in use by session" in refused.err
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
-    deadline = time.monotonic() + PATIENCE
-    while project("apply").code != 0:
-        assert time.monotonic() < deadline
+    assert project("apply").code == 0
     assert files(project)["a"] == "inside\n"
+
+
+@pytest.mark.parametrize("fault", ["", NO_OVERLAY], ids=["overlay", "copy"])
+def test_changes_of_a_killed_run_wait_until_nothing_of_its_sandbox_lives(
+    project: Project, fault: str
+) -> None:
+    """I11: the lock is free as soon as the run is gone, while code inside may still write.
+
+    Control: the lock itself is free while the sandbox still lives, in one of ten tries at least.
+    """
+    script = "for n in $(seq 100); do sleep 60 & done; echo ready; while :; do echo x >> a; done"
+    store = change_store(project.home / "state/keyhole/changes", project.directory / "keyhole.toml")
+
+    def kill_and_hold() -> bool:
+        """Hold the changes as soon as they are free. Returns whether the sandbox lived by then."""
+        with project.running("sh", "-c", script, env={FAULT: fault}) as process:
+            assert line_of(process.stdout) == "ready"
+            first = os.pidfd_open(first_process(process.pid))
+            with open(store.directory / "lock") as lock:
+                process.send_signal(signal.SIGKILL)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                lived = not has_ended(first, 0)
+            with store.holding("a test", collects=False):
+                assert has_ended(first, 0)
+            os.close(first)
+        return lived
+
+    assert any(kill_and_hold() for _ in range(10))
+    assert project("apply").code == 0
+
+
+def first_process(run: int) -> int:
+    """The first process of the sandbox of a `keyhole run`."""
+    return next(
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and _parents(name, 2)[-1] == run and _inner_number(name) == "1"
+    )
+
+
+def _parents(pid: str, count: int) -> list[int]:
+    found = [int(pid)]
+    for _ in range(count):
+        try:
+            with open(f"/proc/{found[-1]}/stat") as file:
+                found.append(int(file.read().rpartition(")")[2].split()[1]))
+        except OSError:
+            return [0]
+    return found
+
+
+def _inner_number(pid: str) -> str:
+    with open(f"/proc/{pid}/status") as file:
+        return next(line for line in file if line.startswith("NSpid:")).split()[-1]
 
 
 @pytest.mark.attack

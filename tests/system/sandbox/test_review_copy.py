@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.rigs.sandbox.projects import line_of
-from tests.rigs.waiting import PATIENCE, until
+from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +71,8 @@ def test_a_killed_run_leaves_its_copy_to_the_next_command(
         assert project("apply").code == 2
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
-    changed = partial(project, "changes", "--json")
-    until(lambda: [each["change"] for each in json.loads(changed().out)] == ["changed"])
+    shown = json.loads(project("changes", "--json").out)
+    assert [each["change"] for each in shown] == ["changed"]
     assert project("apply").code == 0
     assert (project.directory / "a").read_text() == "inside\n"
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from keyhole.cli.early_start import MAX_LOOKED_AT, _mentions_services
+from keyhole.cli.early_start import MAX_LOOKED_AT, _mentions_inspection
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_policy_with_a_service_is_known_by_its_text(tmp_path: Path) -> None:
+def test_a_policy_with_a_service_or_a_preset_is_known_by_its_text(tmp_path: Path) -> None:
     policy = tmp_path / "keyhole.toml"
     policy.write_text("version = 1\n")
-    assert not _mentions_services(policy)
-    policy.write_text("version = 1\n[services.anthropic]\n")
-    assert _mentions_services(policy)
+    assert not _mentions_inspection(policy)
+    for text in ("[services.anthropic]\n", '[egress]\npresets = ["node"]\n'):
+        policy.write_text(f"version = 1\n{text}")
+        assert _mentions_inspection(policy)
 
 
 def test_nothing_that_lies_in_its_place_stops_or_blocks_a_run(tmp_path: Path) -> None:
@@ -26,4 +27,4 @@ def test_nothing_that_lies_in_its_place_stops_or_blocks_a_run(tmp_path: Path) ->
     loop.symlink_to(loop)
     huge.write_bytes(b"#" * MAX_LOOKED_AT + b"[services]")
     for path in (pipe, loop, tmp_path, tmp_path / "missing", huge):
-        assert not _mentions_services(path)
+        assert not _mentions_inspection(path)

@@ -16,16 +16,13 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keyhole.app.containers.door_receiver_client import ExpectedSandbox
 from keyhole.app.containers.sandbox_files import SandboxFilesWriter
-from keyhole.app.processes.child import stay_with_parent
-from keyhole.app.processes.sandbox_channel import MAX_MESSAGE, SandboxChannel
 from keyhole.app.run.daemon_gateway import AttachedSession
+from keyhole.app.session.door_process import MAX_WORDS, run_door_process
 from keyhole.app.session.end_reason import EndReason
-from keyhole.app.session.session_register import SUPERVISOR
 from keyhole.control.client import ControlClient
 from keyhole.model.errors import KeyholeError, ResourceUnusable, SetupFailed
 from keyhole.sandbox.containers.interface_watch import InterfaceWatch
@@ -36,12 +33,12 @@ from keyhole.sandbox.containers.registration import (
     refuse_other_network,
 )
 from keyhole.sandbox.handover import SETUP_SECONDS, TOOK_TOO_LONG
-from keyhole.system.syscalls import name_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from keyhole.app.containers.sandbox_files import SandboxFiles
+    from keyhole.app.processes.sandbox_channel import SandboxChannel
     from keyhole.app.setup.host_paths import HostPaths
 
 NO_DOOR = "no door is registered"
@@ -49,10 +46,6 @@ REVOKED = "its session was closed; it stays so until the door is restarted"
 PAUSE_SECONDS = 1.0
 """Pause after a door that was refused, so that a holder which is restarted at once does not
 loop."""
-
-
-MAX_WORDS = 1000
-"""Characters of a message, which fit into a response of the control socket."""
 
 
 class DoorReceiver:
@@ -170,36 +163,12 @@ class DoorReceiver:
 
 
 def main() -> None:
-    """Run as `python -c … LINE`; the first message is its `ExpectedSandbox`."""
-    if not stay_with_parent():
-        return
-    # If this gateway dies, the next one ends only processes of this name.
-    name_process(SUPERVISOR)
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    sock.set_inheritable(False)
-    told = sock.recv(MAX_MESSAGE)
-    if told:
-        asyncio.run(_main(sock, *ExpectedSandbox.read(told)))
+    """Run by the gateway; the first message is its `ExpectedSandbox`."""
+    run_door_process(_serve, "no door can be taken")
 
 
-async def _main(sock: socket.socket, expected: ExpectedSandbox, places: HostPaths) -> None:
-    gone, opened = asyncio.Event(), asyncio.Event()
-
-    def heard(message: dict[str, Any]) -> None:
-        if "open" in message:
-            opened.set()
-
-    line = SandboxChannel(asyncio.get_running_loop(), sock, heard, gone.set)
-    serving = asyncio.ensure_future(DoorReceiver(expected, places, line).serve(opened))
-    left = asyncio.ensure_future(gone.wait())
-    await asyncio.wait((serving, left), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        try:
-            serving.result()
-        except (OSError, ResourceUnusable) as error:
-            line.say(say=f"no door can be taken: {error}")
-    serving.cancel()
-    await asyncio.gather(serving, left, return_exceptions=True)
+async def _serve(told: bytes, line: SandboxChannel, opened: asyncio.Event) -> None:
+    await DoorReceiver(*ExpectedSandbox.read(told), line).serve(opened)
 
 
 if __name__ == "__main__":

@@ -51,15 +51,14 @@ class ExpectedSandbox(Struct, frozen=True):
     def written(self, places: HostPaths) -> bytes:
         """The message to the door receiver, which is sent first and once."""
         own = {"door": self.door, "directory": self.directory, "policy": self.policy}
-        where = {name: getattr(places, name) for name in ("home", "config", "state", "runtime")}
-        return json.dumps({name: str(path) for name, path in (own | where).items()}).encode()
+        return json.dumps({name: str(path) for name, path in own.items()} | places.told()).encode()
 
     @classmethod
     def read(cls, data: bytes) -> tuple[ExpectedSandbox, HostPaths]:
         """The inverse of `written`."""
-        told = {name: Path(text) for name, text in json.loads(data).items()}
-        places = HostPaths(told["home"], told["config"], told["state"], told["runtime"])
-        return cls(told["door"], told["directory"], told["policy"]), places
+        told = json.loads(data)
+        own = cls(*(Path(told[name]) for name in ("door", "directory", "policy")))
+        return own, HostPaths.read(told)
 
 
 class DoorReceiverClient:

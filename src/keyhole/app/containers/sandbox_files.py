@@ -26,7 +26,12 @@ from keyhole.app.setup.client_setup import (
     inspects_tls,
 )
 from keyhole.app.setup.git_settings import SYSTEM, GitHostSettings, git_settings
-from keyhole.app.setup.launch_preparation import RunRequest, preset_files, preset_variables
+from keyhole.app.setup.launch_preparation import (
+    PODS_ALONE,
+    RunRequest,
+    preset_files,
+    preset_variables,
+)
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import open_policy, with_presets
 from keyhole.app.setup.root_reader import open_roots, sandbox_bundle
@@ -99,9 +104,14 @@ class SandboxFilesWriter:
                 f"{visible(str(file.path))} is not what was accepted when the gateway was started;"
                 " start it again"
             )
+        if file.loaded.policy.sandbox.inbound:
+            raise Refused(PODS_ALONE)
         if file.loaded.policy.sandbox.changes is ChangesMode.REVIEW:
             # The compose file mounts the project: nothing here could hold its changes (I11).
-            raise Refused('sandbox.changes = "review": a sandbox by compose has no review')
+            raise Refused(
+                'sandbox.changes = "review": a sandbox by compose has no review',
+                "`keyhole new` makes a container that has one",
+            )
         joined = with_presets(file, env, places)
         intent = RunRequest(examined, joined, places, env, (LABEL,), file.directory)
         stand_ins = SessionPlaceholders(joined.policy, secrets.token_bytes)

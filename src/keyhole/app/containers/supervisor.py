@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.launch_preparation import PreparedLaunch
     from keyhole.app.setup.policy_file import PolicyFile, PolicyWithPresets
     from keyhole.sandbox.interface import RunningSandbox, SandboxRuntime
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 IDLE = (*holder_image.program_command("keyhole.sandbox.containers.idle"),)
 """The command of a container that was given none."""
@@ -79,7 +79,7 @@ class StartListener(Struct, frozen=True):
     """Prints a line for the person, and for the log."""
     note: Callable[[str], None]
     """Writes a line to the log alone."""
-    ask: Ask | None
+    ask: PassphrasePrompt | None
     """Prompts for the store's passphrase, until the sandbox is ready."""
 
 
@@ -106,38 +106,9 @@ def _supervise(
     env: Mapping[str, str],
     watched: StartListener,
 ) -> int:
-    # 1. Authorise: exactly these bytes were accepted when the sandbox was started (I11).
-    file = open_policy(Path(record.policy), places, FileCatalogue())
-    examined = examine_policy(file, places.home, env.get("PATH", ""))
-    accepted = AcceptanceStore(places.trust).find(file.path)
-    if accepted is None or accepted.digest != examined.digest:
-        raise Refused("the policy was changed meanwhile, and not accepted")
-    if file.loaded.policy.services or file.loaded.policy.presets:
-        guard_memory()
-    # 2. Validate, by the same steps as a run.
-    env = dict(env)
-    if record.contained:
-        env |= {ADDRESS[record.runtime]: f"unix://{record.engine}"}
-    joined = with_presets(file, env, places)
-    own = joined.policy.sandbox
-    sandbox = replace(
-        own,
-        runtime=RuntimeName(record.runtime),
-        image=record.image or None,
-        changes=ChangesMode(record.changes) if record.changes else own.changes,
-    )
-    joined = replace(joined, policy=replace(joined.policy, sandbox=sandbox))
-    intent = RunRequest(
-        examined,
-        joined,
-        places,
-        env,
-        record.command or (IDLE if record.contained else IDLE_ON_HOST),
-        Path(record.directory),
-        name=record.name,
-        home_volume=record.volume,
-        agent=None if record.contained else _agent_of(record, joined, file, places, env),
-    )
+    # 1. and 2. Authorise, and validate by the same steps as a run.
+    intent = _accepted_request(record, places, env)
+    joined, file = intent.joined, intent.examined.file
     gateway_run = choose_gateway(intent, alone=False, asked=lambda: watched.ask)
     prepared = gateway_run.prepared
     told = (*gateway_run.prepared.notices, *gateway_run.warnings, *gateway_run.addresses)
@@ -149,8 +120,14 @@ def _supervise(
     held = _hold_changes(record, gateway_run.session, prepared, places)
     if held is not None and (line := held.begin(places.audit)):
         watched.say(line)
+    store = AcceptanceStore(places.trust)
+    run_findings = RunFindings(
+        places.findings, file.directory, prepared, gateway_run.session, store
+    )
+    if reminder := run_findings.begin():
+        watched.say(reminder)
     trial = WallTrial(joined.policy, places.tried)
-    made = _runtime_of(prepared, trial, gateway_run.session, held)
+    made = _runtime_of(prepared, trial, gateway_run.session, held or run_findings)
     ran: list[bool] = []
 
     def runs() -> None:
@@ -175,9 +152,6 @@ def _supervise(
         started, lambda ending: named.note_closed(str(ending)), made.attach
     )
     post = gateway_run.post(watched.say)
-    run_findings = RunFindings(places.findings, file.directory, prepared, gateway_run.session)
-    if reminder := run_findings.begin():
-        watched.say(reminder)
     run = Run(
         joined.policy,
         gateway_run.session,
@@ -211,6 +185,45 @@ def _supervise(
     return outcome.code
 
 
+def _accepted_request(
+    record: SandboxRecord, places: HostPaths, env: Mapping[str, str]
+) -> RunRequest:
+    """The run that a record describes, under its policy. Raises Refused if that was not accepted as
+    it is now."""
+    # 1. Authorise: exactly these bytes were accepted when the sandbox was started (I11).
+    file = open_policy(Path(record.policy), places, FileCatalogue())
+    examined = examine_policy(file, places.home, env.get("PATH", ""))
+    accepted = AcceptanceStore(places.trust).find(file.path)
+    if accepted is None or accepted.digest != examined.digest:
+        raise Refused("the policy was changed meanwhile, and not accepted")
+    if file.loaded.policy.services or file.loaded.policy.presets:
+        guard_memory()
+    # 2. Validate: the record's runtime, image and mode of changes replace the policy's own.
+    env = dict(env)
+    if record.contained:
+        env |= {ADDRESS[record.runtime]: f"unix://{record.engine}"}
+    joined = with_presets(file, env, places)
+    own = joined.policy.sandbox
+    sandbox = replace(
+        own,
+        runtime=RuntimeName(record.runtime),
+        image=record.image or None,
+        changes=ChangesMode(record.changes) if record.changes else own.changes,
+    )
+    joined = replace(joined, policy=replace(joined.policy, sandbox=sandbox))
+    return RunRequest(
+        examined,
+        joined,
+        places,
+        env,
+        record.command or (IDLE if record.contained else IDLE_ON_HOST),
+        Path(record.directory),
+        name=record.name,
+        home_volume=record.volume,
+        agent=None if record.contained else _agent_of(record, joined, file, places, env),
+    )
+
+
 class _MadeRuntime(Struct, frozen=True):
     """The runtime of a named sandbox."""
 
@@ -232,11 +245,9 @@ def _hold_changes(
 
 
 def _runtime_of(
-    prepared: PreparedLaunch, trial: WallTrial, session: str, held: HeldChanges | None
+    prepared: PreparedLaunch, trial: WallTrial, session: str, after: HeldChanges | RunFindings
 ) -> _MadeRuntime:
-    launch = prepared.launch(interactive=True, lasting=True)
-    if held is not None:
-        launch = held.fit(launch)
+    launch = after.fit(prepared.launch(interactive=True, lasting=True))
     target = prepared.container_target
     if target is None:
         terminal = UnattendedTerminal()

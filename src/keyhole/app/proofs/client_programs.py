@@ -19,10 +19,10 @@ ABSENT = 77
 NOTHING = "keyhole-doctor"
 """A package that no index has."""
 
-JAVA_FILE = "Ask.java"
+JAVA_FILE = "Fetch.java"
 
 JAVA = """\
-class Ask {
+class Fetch {
     public static void main(String[] words) throws Exception {
         for (String word : words) {
             try {

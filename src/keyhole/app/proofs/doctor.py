@@ -5,7 +5,6 @@ It tries every wall from inside, then which clients of this host trust a session
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
@@ -35,6 +34,7 @@ from keyhole.model.errors import KeyholeError
 from keyhole.sandbox import identity, probe, programs
 from keyhole.sandbox.bwrap.helper import FAULT
 from keyhole.sandbox.containers.container_target import describe
+from keyhole.system.event_loop import run_on_loop
 from keyhole.system.packages import find_missing, how_to_install, install_line
 
 if TYPE_CHECKING:
@@ -136,13 +136,14 @@ def _walls(
     prepared = prepare_launch(intent, survey_sandbox(intent))
     launch = prepared.launch(interactive=False, fault=env.get(FAULT, ""))
     if prepared.container_target is not None:
-        walls = asyncio.run(probe_container(prepared.container_target, launch, joined.policy))
+        target = prepared.container_target
+        walls = run_on_loop(lambda: probe_container(target, launch, joined.policy))
         if all(wall.held for wall in walls):
-            remember_container(prepared.container_target, launch, places.tried)
-        return walls, asyncio.run(check_container_limits(prepared.container_target, launch))
+            remember_container(target, launch, places.tried)
+        return walls, run_on_loop(lambda: check_container_limits(target, launch))
     program = build_filter()
-    walls = asyncio.run(probe_walls(launch, joined.policy, program))
-    return walls, asyncio.run(check_limits(launch, program))
+    walls = run_on_loop(lambda: probe_walls(launch, joined.policy, program))
+    return walls, run_on_loop(lambda: check_limits(launch, program))
 
 
 def _clients(choice: RuntimeChoice, tried: Path) -> list[DoctorResult]:

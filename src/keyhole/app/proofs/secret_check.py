@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from keyhole.inject.catalogue import Catalogue
     from keyhole.model.host import HostPattern
     from keyhole.policy.policy import Policy, Service, ServiceHost
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 PATIENCE = 30
 """Seconds for the client: name, connection, TLS and the first line of an answer."""
@@ -135,7 +135,7 @@ def check_secret(
     places: HostPaths,
     env: Mapping[str, str],
     directory: Path,
-    ask: Ask | None,
+    ask: PassphrasePrompt | None,
 ) -> ProbeResult:
     """Send the request; `directory` is empty and for the trial alone.
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from keyhole.app.processes.sandbox_channel import SandboxChannel
-from keyhole.app.run.run_gateway import RemoteGateway
+from keyhole.app.run.run_gateway import SharedGateway, SharedGatewayRun
 from keyhole.app.session.session_register import SUPERVISOR
 from keyhole.app.setup.client_setup import inspects_tls
 from keyhole.app.setup.launch_preparation import (
@@ -34,41 +31,27 @@ from keyhole.system.syscalls import name_process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keyhole.app.session.end_reason import EndReason
     from keyhole.app.setup.client_setup import SessionPlaceholders
     from keyhole.audit.log import AuditLog
     from keyhole.control.values import OpenedSession
-    from keyhole.sandbox.launch import Launch
 
 GATEWAY_ENDED = "the gateway has ended: nothing inside reaches anything any more"
 
 _DOOR = ("tcp", "udp", "tcp6")
 
 
-class DaemonRun(Struct, frozen=True):
+class DaemonRun(SharedGatewayRun, frozen=True):
     """A prepared sandbox, and its session at the gateway of `keyhole up`."""
 
     prepared: PreparedLaunch
     opened: OpenedSession
     client: ControlClient
     ttl: float
-    simple: bool = False
-    """Whether the helper may go on early. Here it waits until the gateway has the door."""
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """None: a run that publishes ports has a gateway of its own."""
-        return ()
 
     @property
     def session(self) -> str:
         """The session's id."""
         return self.opened.id
-
-    @property
-    def shared(self) -> bool:
-        """Whether a gateway that serves other runs too has it."""
-        return True
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -125,9 +108,11 @@ def open_session(
     writable: tuple[str, ...],
     *,
     all_secrets: bool = False,
+    authority: str = "",
 ) -> OpenedSession:
     """Ask the gateway to prepare a session for this process, which is refused when `all_secrets`
-    are wanted and one cannot be read. Raises NoGateway or Refused."""
+    are wanted and one cannot be read. `authority` is a CA that was kept for its sandbox. Raises
+    NoGateway or Refused."""
     opening = SessionRequest(
         policy=str(intent.examined.file.path),
         trusted=intent.examined.digest,
@@ -140,6 +125,7 @@ def open_session(
         writable=writable,
         quiet=intent.agent.quiet if intent.agent else (),
         all_secrets=all_secrets,
+        authority=authority,
     )
     try:
         return client.open_session(opening)
@@ -151,8 +137,10 @@ def open_session(
         raise Refused(str(failed)) from None
 
 
-class AttachedSession(RemoteGateway):
+class AttachedSession(SharedGateway):
     """A session of a gateway in another process."""
+
+    gone = GATEWAY_ENDED
 
     def __init__(
         self,
@@ -165,10 +153,6 @@ class AttachedSession(RemoteGateway):
         super().__init__(ttl, report, warn)
         self._client = client
         self._opened = opened
-        self._sock: socket.socket | None = None
-
-    def begin(self, launch: Launch) -> None:
-        """Do nothing: the gateway has its log open."""
 
     def admit(self, door: list[socket.socket]) -> None:
         """Hand the door over and keep nothing of it."""
@@ -185,23 +169,3 @@ class AttachedSession(RemoteGateway):
             for each in door:
                 each.close()
         self._sock = ours
-
-    async def open(self, ended: Callable[[EndReason], None]) -> None:
-        """The door is served already; read messages from the channel."""
-        if self._sock is None:
-            raise RuntimeError("the door is handed over first")
-        loop = self._attend(ended)
-        self._line = SandboxChannel(
-            loop, self._sock, self._heard, lambda: self._lost(GATEWAY_ENDED)
-        )
-
-    def note(self, what: str, **details: str | int) -> None:
-        """Ask the gateway to record it."""
-        if self._line is not None:
-            self._line.say(note=what, **details)
-
-    async def close(self, code: int) -> str:
-        """Report how the sandbox ended, and wait for the last digest."""
-        if self._line is None and self._sock is not None:
-            self._sock.close()
-        return await self._finish(code) or ""

@@ -38,8 +38,7 @@ from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.run.data_plane_link import MAX_SAID
 from keyhole.app.run.port_claims import is_claimed
 from keyhole.app.session.command_answer import read_printed_answer
-from keyhole.app.session.control_views import budget_views, grant_view
-from keyhole.app.session.decision_reporter import WatchReporter
+from keyhole.app.session.control_views import ask_report, budget_views, grant_view
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.lazy_audit_log import LazyAuditLog
 from keyhole.app.session.live_session import GatewayContext, LiveSession
@@ -54,6 +53,7 @@ from keyhole.model.host import HostPattern
 from keyhole.policy.asks import Answer
 from keyhole.system.faults import describe_loop_fault
 from keyhole.system.resolver import SystemResolver
+from keyhole.system.serving_memory import prepare_memory
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,6 +76,7 @@ STUCK = "data-plane-stuck"
 def serve(sockets: PlaneSockets, opened: OpenedPlane, paths: PlanePaths) -> None:
     """Serve the session until the other process ends this one. Raises Refused or OSError."""
     _raise_descriptor_limit()
+    prepare_memory()
     loop = uvloop.new_event_loop()
     kept = RunDataPlane(loop, sockets, opened, paths)
     if STUCK in opened.fault.split(","):
@@ -115,7 +116,6 @@ class RunDataPlane:
             limits=opened.limits,
             is_own_port=partial(is_claimed, paths.ports),
         )
-        reporter = WatchReporter(lambda kind, value: self._line.say(**{kind: value}), loop.time)
         context = GatewayContext(
             loop,
             self._gateway,
@@ -123,8 +123,7 @@ class RunDataPlane:
             self._make_judge,
             paths.quarantine,
             sign=self._sign,
-            announce=reporter.asked,
-            decided=reporter.decided,
+            announce=lambda session, notice: self._line.say(asked=ask_report(session, notice)),
             spend=lambda _, service, spent: self._line.say(spent={service: spent}),
             consult=self._consult,
             tools=self._tell_tool,
@@ -132,7 +131,7 @@ class RunDataPlane:
         door = Door.of(sockets.door, sockets.inner_ports)
         self._live: LiveSession = LiveSession(context, prepared, door, self._say, self._closed)
         if opened.watched:
-            self._live.watch(answers=True, decisions=False)
+            self._live.watch(answers=True)
         loop.set_exception_handler(self._failed)
         self._link.sock.setblocking(False)
         loop.add_reader(self._link.sock, self._readable)
@@ -165,8 +164,8 @@ class RunDataPlane:
                 self._line.say(looked=number, **self._figures())
             case AnswerAsk(number, ask, answer, seconds, by, via):
                 self._answer(number, AskAnswer(ask, Answer(answer), seconds, by, via))
-            case WatchSession(answers, decisions):
-                self._live.watch(answers=answers, decisions=decisions)
+            case WatchSession(answers):
+                self._live.watch(answers=answers)
             case CommandAnswered(number, printed, why):
                 settle(self._consulted, number, printed, why)
             case CloseDoor(ending, by):

@@ -32,6 +32,7 @@ from keyhole.model.text import visible
 from keyhole.sandbox.bwrap.further_command import start_further_command
 from keyhole.sandbox.handover import StandardStreams
 from keyhole.sandbox.sandbox_init import ExecConfig
+from keyhole.system.event_loop import wait_readable
 from keyhole.system.processes import has_ended, kill_process
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class ExecEndpoint:
     async def _start(self, connection: socket.socket, peer: Peer) -> StartedCommand | None:
         """Start what the request asks for; None when it attached a terminal."""
         async with asyncio.timeout(REQUEST_SECONDS):
-            await _readable(connection.fileno())
+            await wait_readable(connection.fileno())
         word, descriptors, _, _ = socket.recv_fds(connection, len(ATTACH), ASK_DESCRIPTORS)
         try:
             if word == ATTACH:
@@ -209,7 +210,7 @@ class ExecEndpoint:
     async def _attend(self, connection: socket.socket, started: StartedCommand) -> None:
         """Wait until the caller is gone, and end its command."""
         try:
-            await _readable(connection.fileno())
+            await wait_readable(connection.fileno())
         finally:
             if not has_ended(started.pidfd):
                 with contextlib.suppress(ProcessLookupError):
@@ -217,7 +218,7 @@ class ExecEndpoint:
                         signal.pidfd_send_signal(started.pidfd, number)
         try:
             async with asyncio.timeout(HANGUP_SECONDS):
-                await _readable(started.pidfd)
+                await wait_readable(started.pidfd)
         except TimeoutError:
             kill_process(started.pidfd)
 
@@ -239,13 +240,3 @@ def check_streams(descriptors: Sequence[int], *, interactive: bool) -> None:
 def _refuse(connection: socket.socket, why: str) -> None:
     with contextlib.suppress(OSError):
         connection.send(json.dumps({"refused": visible(why)[:1000]}).encode("ascii"))
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)

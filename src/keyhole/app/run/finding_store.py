@@ -4,8 +4,9 @@ A file for each project, in the state directory, which no sandbox can write or s
 away by itself when the file is again as it was before the run, or is gone. Dismissing one remembers
 the file's content, so that a later change is reported again.
 
-A run stores its snapshot from the start beside that, locked. If the run is killed before it could
-compare, the next reader compares.
+A run stores its snapshot from the start beside that, locked, and the record of its sandbox's first
+process. If the run is killed before it could compare, the next reader compares, once nothing of the
+sandbox lives.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from keyhole.sandbox.files.comparison import (
 from keyhole.sandbox.files.digests import FileStamp, digest_of
 from keyhole.sandbox.files.executable_finder import FindingFold, FindingGroup
 from keyhole.sandbox.files.mount_plan import ComparisonScope
+from keyhole.sandbox.first_process import ENDING_SECONDS, has_sandbox_ended, prepare_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -173,15 +175,16 @@ class FindingStore:
     def begin(self, project: Path | str, session: str, before: Snapshot) -> int:
         """Store the snapshot from a run's start. Returns the file's descriptor, which is locked
         until the run ends."""
-        path = self._directory / f"{_key(str(project))}.{session}.run"
+        path = self._run_file(project, session)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         text = json.dumps(_snapshot_table(before)).encode()
         with self._locked():
             descriptor = os.open(path, flags, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for other in self._unheld("*.run", keep=MAX_PROJECTS):
-                other.unlink(missing_ok=True)
+                _remove_run(other)
         try:
+            prepare_record(_sandbox_of(path))
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 file.write(text)
         except BaseException:
@@ -191,8 +194,12 @@ class FindingStore:
 
     def end(self, project: Path | str, session: str, descriptor: int) -> None:
         """The run has compared: remove its snapshot."""
-        (self._directory / f"{_key(str(project))}.{session}.run").unlink(missing_ok=True)
+        _remove_run(self._run_file(project, session))
         os.close(descriptor)
+
+    def sandbox_record(self, project: Path | str, session: str) -> str:
+        """The file in which the first process of a run's sandbox is to be recorded."""
+        return str(_sandbox_of(self._run_file(project, session)))
 
     def interrupted(self, project: Path | str) -> list[tuple[str, Comparison]]:
         """Compare for runs that were killed: each session with its result."""
@@ -200,6 +207,8 @@ class FindingStore:
             dead = self._unheld(f"{_key(str(project))}.*.run")
         found = []
         for path in dead:
+            if not has_sandbox_ended(_sandbox_of(path), ENDING_SECONDS):
+                continue  # code inside still writes: a later reader compares
             comparison = self._compare(path)
             if comparison is not None:
                 found.append((path.name.split(".")[1], comparison))
@@ -208,7 +217,10 @@ class FindingStore:
     def forget(self, project: Path | str, sessions: Iterable[str]) -> None:
         """Remove the snapshots of these runs, whose findings are stored."""
         for session in sessions:
-            (self._directory / f"{_key(str(project))}.{session}.run").unlink(missing_ok=True)
+            _remove_run(self._run_file(project, session))
+
+    def _run_file(self, project: Path | str, session: str) -> Path:
+        return self._directory / f"{_key(str(project))}.{session}.run"
 
     def _unheld(self, pattern: str, keep: int = 0) -> list[Path]:
         """Files of runs that no longer live, except the `keep` youngest."""
@@ -248,6 +260,16 @@ class FindingStore:
         files = sorted(self._directory.glob("*.json"), key=_written)
         for path in files[:-MAX_PROJECTS]:
             path.unlink(missing_ok=True)
+
+
+def _sandbox_of(run: Path) -> Path:
+    """The record of a run's sandbox."""
+    return run.with_suffix(".sandbox")
+
+
+def _remove_run(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _sandbox_of(path).unlink(missing_ok=True)
 
 
 def _written(path: Path) -> float:

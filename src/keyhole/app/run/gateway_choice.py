@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from keyhole.app.run.data_plane_process import RunDataPlaneProcess
     from keyhole.app.run.own_gateway_setup import OwnGatewayRun
     from keyhole.app.setup.launch_preparation import RunRequest
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 
 def choose_gateway(
     intent: RunRequest,
     *,
     alone: bool,
-    asked: Callable[[], Ask | None],
+    asked: Callable[[], PassphrasePrompt | None],
     plane: RunDataPlaneProcess | None = None,
 ) -> DaemonRun | OwnGatewayRun:
     """Choose and prepare one. `asked` prompts for the store's passphrase, where secrets are read

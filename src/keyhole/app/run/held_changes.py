@@ -120,9 +120,12 @@ class HeldChanges:
         hidden = set(inside) - self._store.shown_covers(self._views, inside)
         files = tuple(entry for entry in launch.files if _stays(entry, hidden))
         if self._copies:
-            return replace(launch, views=(), files=tuple(map(self._from_copy, files)))
+            files = tuple(map(self._from_copy, files))
+        launch = replace(launch, files=files, record=self._store.prepare_sandbox_record())
+        if self._copies:
+            return replace(launch, views=())
         views = tuple(ReviewView(view.path, view.directory) for view in self._views)
-        return replace(launch, views=views, files=files)
+        return replace(launch, views=views)
 
     def _from_copy(self, entry: Entry) -> Entry:
         """Whatever lies in a reviewed tree is bound from its copy, never from the tree itself."""
@@ -138,6 +141,8 @@ class HeldChanges:
         none."""
         try:
             if self._lock is not None:
+                # A run that failed may leave its sandbox ending.
+                self._store.refuse_living_sandbox(self._holder)
                 self._store.collect()
             count = len(self._store.changes(marks=False))
         except (KeyholeError, OSError) as error:

@@ -184,7 +184,7 @@ class OwnGateway(RemoteGateway):
         self._watch_news: list[dict[str, Any]] = []
         """Reports about questions that came before the endpoint serves."""
         self.hear_news: Callable[[dict[str, Any]], None] = self._keep_news
-        """Takes the data plane's reports about questions and decisions."""
+        """Takes the data plane's reports about questions."""
         self.over = asyncio.Event()
         """The sandbox has ended."""
 
@@ -376,13 +376,12 @@ class OwnGateway(RemoteGateway):
             GRANT_SECONDS,
         )
 
-    def watch(self, *, answers: bool, decisions: bool) -> None:
-        """A person watches, or no longer."""
-        self._plane.tell(pack_message(WatchSession(answers, decisions)))
+    def watch(self, *, answers: bool) -> None:
+        """A person is there to answer questions, or no longer."""
+        self._plane.tell(pack_message(WatchSession(answers)))
 
     def follow_news(self, hear: Callable[[dict[str, Any]], None]) -> None:
-        """Pass the data plane's reports about questions and decisions on, also those that came
-        before."""
+        """Pass the data plane's reports about questions on, also those that came before."""
         self.hear_news = hear
         kept, self._watch_news = self._watch_news, []
         for each in kept:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from keyhole.app.run.own_gateway import OwnGateway
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.audit.log import AuditLog
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 
 class OwnGatewayRun(Struct, frozen=True):
@@ -113,7 +113,7 @@ class OwnGatewayRun(Struct, frozen=True):
 def prepare_own_gateway(
     intent: RunRequest,
     session: str,
-    ask: Ask | None = None,
+    ask: PassphrasePrompt | None = None,
     plane: RunDataPlaneProcess | None = None,
 ) -> OwnGatewayRun:
     """Survey, read the secrets, have the certificates made, and prepare the sandbox with them.
@@ -143,7 +143,7 @@ def _prepare_own_gateway(
     intent: RunRequest,
     site: SurveyedSandbox,
     session: str,
-    ask: Ask | None,
+    ask: PassphrasePrompt | None,
     plane: RunDataPlaneProcess,
 ) -> OwnGatewayRun:
     policy, examined, places = intent.joined.policy, intent.examined, intent.places
@@ -176,7 +176,9 @@ def _with_ports(run: OwnGatewayRun) -> OwnGatewayRun:
     return replace(run, published=PublishedListeners.open(wanted, run.places.ports))
 
 
-def _read(intent: RunRequest, site: SurveyedSandbox, ask: Ask | None) -> SessionSources:
+def _read(
+    intent: RunRequest, site: SurveyedSandbox, ask: PassphrasePrompt | None
+) -> SessionSources:
     from keyhole.app.setup.provision_reader import ProvisionReader, ProvisionRequest
 
     writable = tuple(map(Path, site.plan.writable))

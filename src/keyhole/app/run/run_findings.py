@@ -6,20 +6,23 @@ Used by `keyhole run` and by the supervisor of a named sandbox.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from keyhole.app.run.finding_store import INTERRUPTED, FindingStore
+from keyhole.app.setup.policy_file import read_bounded
+from keyhole.model.errors import Refused
 from keyhole.model.text import visible
 from keyhole.sandbox.files.comparison import MAX_LINES, Comparison, Finding, finding_lines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from keyhole.app.run.finding_store import ProjectFindings
     from keyhole.app.setup.launch_preparation import PreparedLaunch
+    from keyhole.app.setup.policy_acceptance import AcceptanceStore
     from keyhole.sandbox.files.comparison import Snapshot
+    from keyhole.sandbox.launch import Launch
 
 UNCOMPARED, UNSEEN = "not-compared", "it could not be looked through"
 SHOWS = "`keyhole findings` shows them"
@@ -29,8 +32,14 @@ class RunFindings:
     """Compares one run's files, and stores the result for its project."""
 
     def __init__(
-        self, directory: Path, project: Path, prepared: PreparedLaunch, session: str
+        self,
+        directory: Path,
+        project: Path,
+        prepared: PreparedLaunch,
+        session: str,
+        accepted: AcceptanceStore,
     ) -> None:
+        self._accepted = accepted
         self._store = FindingStore(directory)
         self._project = project
         self._prepared = prepared
@@ -57,6 +66,12 @@ class RunFindings:
             self._failed(error)
         return line
 
+    def fit(self, launch: Launch) -> Launch:
+        """The launch, whose first process is recorded if this run is to be compared."""
+        if self._held is None:
+            return launch
+        return replace(launch, record=self._store.sandbox_record(self._project, self._session))
+
     def look(self) -> tuple[Finding, ...]:
         """Called after it has ended. Returns its new findings, bounded, for the audit log."""
         if not self._direct:
@@ -66,13 +81,25 @@ class RunFindings:
         try:
             with self._store.changing(self._project) as held:
                 book = replace(held[0].renewed(after), scope=self._prepared.plan.scope)
-                news = tuple(filter(book.tells, comparison.findings))
+                told = filter(book.tells, comparison.findings)
+                news = tuple(each for each in told if not self._is_accepted(each))
                 held[0] = book.with_findings(news, self._session)
             self._comparison = replace(comparison, findings=news)
         except OSError as error:
             self._failed(error)
         unsure = [Finding(path, UNCOMPARED, UNSEEN) for path in comparison.uncompared]
         return (*self._comparison.findings[:MAX_LINES], *unsure[:MAX_LINES])
+
+    def _is_accepted(self, finding: Finding) -> bool:
+        """Whether it is a policy whose present text the person accepted: "always", `allow --save`
+        or the page wrote it meanwhile, and no program of the sandbox can accept a text."""
+        known = self._accepted.find(Path(finding.path))
+        if known is None:
+            return False
+        try:
+            return read_bounded(Path(finding.path)) == known.text.encode()
+        except (Refused, OSError):
+            return False
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -1,21 +1,24 @@
 """The interface of a run's gateway: a data plane of its own, or a gateway that already runs.
 
 `run.py` holds the sandbox and uses only `RunGateway`. In both cases another process serves the door
-(I12), and sends messages for the user over a channel: `RemoteGateway` is the common part.
+(I12), and sends messages for the user over a channel: `RemoteGateway` is the common part, and
+`SharedGateway` that of gateways which serve other runs too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from msgspec import Struct
+
+from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.session.end_reason import EndReason
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from keyhole.app.processes.sandbox_channel import SandboxChannel
     from keyhole.sandbox.launch import Launch
 
 FINISH_SECONDS = 2.0
@@ -110,3 +113,53 @@ class RemoteGateway:
         loop = asyncio.get_running_loop()
         left = max(0.0, self._opened_at + self._ttl - loop.time())
         self._timer = loop.call_later(left, self._ended, EndReason.EXPIRED)
+
+
+class SharedGatewayRun(Struct, frozen=True):
+    """A run at a gateway that serves other runs too."""
+
+    @property
+    def simple(self) -> bool:
+        """Whether the helper may go on early. Here it waits until the gateway has the door."""
+        return False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """None: a run that publishes ports has a gateway of its own."""
+        return ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether its gateway serves other runs, too."""
+        return True
+
+
+class SharedGateway(RemoteGateway):
+    """A gateway that serves other runs too. It has a log of its own, and a channel to it, `_sock`,
+    is made when the door is handed over."""
+
+    gone: ClassVar[str]
+    """Shown when the process at the other end of the channel has ended."""
+
+    _sock: socket.socket | None = None
+
+    def begin(self, launch: Launch) -> None:
+        """Do nothing: the gateway has its log open."""
+
+    async def open(self, ended: Callable[[EndReason], None]) -> None:
+        """The door is served already; read messages from the channel."""
+        if self._sock is None:
+            raise RuntimeError("the door is handed over first")
+        loop = self._attend(ended)
+        self._line = SandboxChannel(loop, self._sock, self._heard, lambda: self._lost(self.gone))
+
+    def note(self, what: str, **details: str | int) -> None:
+        """Ask the gateway to record it."""
+        if self._line is not None:
+            self._line.say(note=what, **details)
+
+    async def close(self, code: int) -> str:
+        """Report how the sandbox ended, and wait for the last digest."""
+        if self._line is None and self._sock is not None:
+            self._sock.close()
+        return await self._finish(code) or ""

@@ -11,11 +11,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from msgspec.structs import replace
-
 from keyhole import __version__
 from keyhole.app.run.source_follower import stored_secrets_in
-from keyhole.app.session.ask_board import ASK_REPORT, DECISION_REPORT, AskBoard
+from keyhole.app.session.ask_board import ASK_REPORT, AskBoard
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
 from keyhole.control import values
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.app.run.own_gateway import OwnGateway
-    from keyhole.app.session.ask_board import AskReport
     from keyhole.control.event_feed import EventFeed
     from keyhole.control.peer import Peer, RefusedPeer
     from keyhole.control.prometheus import Family
@@ -158,7 +155,7 @@ class RunOperations:
         self._known(session)
         try:
             said = await self._gateway.answer(ask, answer, peer.pid)
-            view: values.AskView = ASK_VIEW.read(said.get("ask"), "ask")  # type: ignore[assignment]
+            view = ASK_VIEW.read(said.get("ask"), "ask")
         except Refused as error:
             raise Refused(_line(str(error))) from None
         return view
@@ -175,8 +172,7 @@ class RunOperations:
         self._board.feeds.close()
 
     def _watchers_changed(self) -> None:
-        feeds = self._board.feeds
-        self._gateway.watch(answers=feeds.answered, decisions=feeds.decisions)
+        self._gateway.watch(answers=self._board.feeds.answered)
 
     def _heard(self, message: dict[str, Any]) -> None:
         """The data plane's reports, as far as they can be believed: of this session."""
@@ -184,14 +180,9 @@ class RunOperations:
         try:
             match message:
                 case {"asked": said}:
-                    asked: AskReport = ASK_REPORT.read(said, "asked")  # type: ignore[assignment]
+                    asked = ASK_REPORT.read(said, "asked")
                     if asked.ask.session == session:
                         board.heard(asked)
-                case {"decided": said}:
-                    report = DECISION_REPORT.read(said, "decided")
-                    board.decided(replace(report, session=session))  # type: ignore[type-var,arg-type]
-                case {"unsent": int(count)}:
-                    board.left_out(_count(count))
         except Unparsable:
             return
 

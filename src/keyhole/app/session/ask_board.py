@@ -13,13 +13,12 @@ from msgspec import Struct
 
 from keyhole.control.event_feed import EventFeeds, now_ms
 from keyhole.control.open_asks import OpenAsks
-from keyhole.control.operation_table import ASK_VIEW, DECISION_VIEW, MAX_ASKS, WATCH_EVENT
+from keyhole.control.operation_table import ASK_VIEW, MAX_ASKS, WATCH_EVENT
 from keyhole.control.shapes import FieldShape, RecordShape
 from keyhole.control.values import (
     AskList,
     AskStanding,
     AskView,
-    DecisionView,
     WatchEvent,
     WatchKind,
 )
@@ -51,19 +50,6 @@ ASK_REPORT = RecordShape(
     AskReport,
     {"ask": FieldShape(ASK_VIEW, "which")}
     | {name: WATCH_EVENT.fields[name] for name in ("reason", "answer", "by", "via")},
-)
-
-
-class DecisionReport(Struct, frozen=True):
-    """A data plane's message: a line of the audit log."""
-
-    session: str
-    decision: DecisionView
-
-
-DECISION_REPORT = RecordShape(
-    DecisionReport,
-    {"session": ASK_VIEW.fields["session"], "decision": FieldShape(DECISION_VIEW, "the line")},
 )
 
 
@@ -109,15 +95,6 @@ class AskBoard:
                 kind, now_ms(), ask.session, ask, reason, report.answer, report.by, report.via
             )
         )
-
-    def decided(self, report: DecisionReport) -> None:
-        """A data plane reports a line of the audit log."""
-        event = WatchEvent(WatchKind.DECISION, now_ms(), report.session, decision=report.decision)
-        self.feeds.publish(event)
-
-    def left_out(self, count: int) -> None:
-        """A data plane has not reported so many lines."""
-        self.feeds.publish(WatchEvent(WatchKind.LEFT_OUT, now_ms(), left_out=count))
 
     def opened(self, session: str, label: str) -> None:
         """A session has begun."""

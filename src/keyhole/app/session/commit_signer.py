@@ -20,7 +20,7 @@ from msgspec import Struct
 from keyhole.app.setup.signing_key import (
     MAX_KEY,
     find_key,
-    read_bounded,
+    read_short_file,
     refuse_writable_keyring,
 )
 from keyhole.model.errors import Refused
@@ -137,7 +137,7 @@ class CommitSigner:
                 ended = self._children.run(words, self._env, MAX_KEY)
                 if ended.stopped or ended.status:
                     raise Refused(NOT_SIGNED[signing.name])
-                signature = read_bounded(file.with_suffix(signing.suffix))
+                signature = read_short_file(file.with_suffix(signing.suffix))
             except OSError:
                 raise Refused(NOT_SIGNED[signing.name]) from None
         begin, end = signing.frame

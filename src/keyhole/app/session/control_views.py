@@ -1,17 +1,16 @@
-"""Grants, budgets, questions and decisions of a session as a person sees them."""
+"""Grants, budgets and questions of a session as a person sees them."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+from keyhole.app.session.ask_board import ASK_REPORT, AskReport
 from keyhole.control.operation_table import MAX_OF_SESSION
 from keyhole.control.values import (
     AskStanding,
     AskView,
     BudgetView,
-    DecisionDetail,
-    DecisionView,
     GrantView,
 )
 from keyhole.model.host import DEFAULT_PORT
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.gateway.asking import AskNotice
-    from keyhole.model.event import Event
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant as Granted
 
@@ -68,16 +66,12 @@ def ask_view(session: str, notice: AskNotice) -> AskView:
     )
 
 
-def decision_view(event: Event) -> DecisionView:
-    """A line of the audit log as a person sees it."""
-    return DecisionView(
-        event.kind,
-        event.verdict.name.lower(),
-        str(event.reason),
-        _shown(event.rule),
-        _shown(event.host),
-        tuple(DecisionDetail(name, _shown(str(value))) for name, value in event.details[:32]),
+def ask_report(session: str, notice: AskNotice) -> object:
+    """A data plane's message about a question, as a value of JSON."""
+    report = AskReport(
+        ask_view(session, notice), notice.reason, notice.answer, notice.by, notice.via
     )
+    return ASK_REPORT.write(report, "asked")
 
 
 def _shown(text: str) -> str:

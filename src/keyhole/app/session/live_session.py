@@ -22,7 +22,6 @@ from keyhole.gateway.session import Session
 from keyhole.gateway.tasks import Tasks
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
-from keyhole.model.event import EventKind
 from keyhole.model.host import Host
 from keyhole.model.text import in_order
 from keyhole.policy.rulebook import Rulebook
@@ -78,8 +77,6 @@ class GatewayContext(Struct, frozen=True):
     """Has a session's commit signed outside the data plane. Raises Refused."""
     announce: Callable[[str, AskNotice], None] | None = None
     """Told of a session's questions; None: nobody is ever asked."""
-    decided: Callable[[str, Event], None] | None = None
-    """Told of a session's decisions while a person watches."""
     spend: Callable[[str, str, int], None] | None = None
     """Told what a session's service has cost so far."""
     consult: Callable[[str, AskView], Awaitable[dict[str, Any]]] | None = None
@@ -268,9 +265,9 @@ class LiveSession:
 
     # ── asked of a person ─────────────────────────────────────────────────────────────────────────
 
-    def watch(self, *, answers: bool, decisions: bool) -> None:
-        """A person watches, or no longer: to answer questions, to see decisions."""
-        self._watched = decisions
+    def watch(self, *, answers: bool) -> None:
+        """A person is there to answer questions, or no longer."""
+        self._watched = answers
         asking = self._handle.asking
         if asking is not None and self.ending is None:
             asking.watch(watched=answers)
@@ -316,9 +313,6 @@ class LiveSession:
     def record(self, event: Event) -> None:
         """Record an event."""
         self._context.log.record(self._prepared.id, event)
-        asked = event.kind is EventKind.ASK  # reported as a question
-        if self._watched and self._context.decided is not None and not asked:
-            self._context.decided(self._prepared.id, event)
         if self._context.observe is not None:
             self._context.observe(event)
 

@@ -75,11 +75,13 @@ def prepare_session(
     provision: Provision,
     stand_ins: Mapping[str, tuple[str, ...]],
     quiet: tuple[str, ...] = (),
+    kept: str = "",
 ) -> PreparedSession:
-    """Prepare a session, with a CA of its own if its policy has something to inspect."""
+    """Prepare a session, with a CA of its own if its policy has something to inspect: the one that
+    was `kept` for its sandbox, or a new one. Raises Unparsable."""
     if provision.roots is None:
         return PreparedSession(session, provision, quiet=quiet)
     from keyhole.app.session.session_trust import open_session_trust
 
-    trust = open_session_trust(provision.policy, provision.roots, session)
+    trust = open_session_trust(provision.policy, provision.roots, session, kept)
     return PreparedSession(session, provision, trust, stand_ins, quiet)

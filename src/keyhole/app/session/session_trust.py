@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.certs.authority import CA_LIFETIME, Authority
+from keyhole.certs.kept_authority import open_kept_authority
 
 if TYPE_CHECKING:
     from keyhole.app.setup.trusted_roots import TrustedRoots
@@ -28,7 +29,15 @@ class SessionTrust(Struct, frozen=True):
     roots: TrustedRoots
 
 
-def open_session_trust(policy: Policy, roots: TrustedRoots, session: str) -> SessionTrust:
-    """Make a session's CA."""
-    life = max(CA_LIFETIME, timedelta(seconds=policy.limits.ttl) + SLACK)
-    return SessionTrust(Authority.create(session, life), roots)
+def open_session_trust(
+    policy: Policy, roots: TrustedRoots, session: str, kept: str = ""
+) -> SessionTrust:
+    """Make a session's CA, or take the one that was kept for its sandbox. Raises Unparsable."""
+    if kept:
+        return SessionTrust(open_kept_authority(kept.encode("ascii")), roots)
+    return SessionTrust(Authority.create(session, ca_lifetime(policy)), roots)
+
+
+def ca_lifetime(policy: Policy) -> timedelta:
+    """How long the CA of a session under this policy must be valid."""
+    return max(CA_LIFETIME, timedelta(seconds=policy.limits.ttl) + SLACK)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from keyhole.app.setup.mcp_proposals import is_granted
 from keyhole.host.agent_files import copy_files, settings_text
 from keyhole.host.agent_programs import find_agent
 from keyhole.inject.agent_settings import (
@@ -20,8 +21,11 @@ from keyhole.inject.agent_settings import (
     merge_settings,
     read_settings,
     select_settings,
+    switch_settings,
+    value_at,
     write_settings,
 )
+from keyhole.inject.carried_servers import CarriedServers, carry_servers
 from keyhole.inject.stub_files import StubFile
 from keyhole.model.text import visible
 from keyhole.sandbox.files.credential_files import holds_credential
@@ -105,7 +109,9 @@ def prepare_agent(
     refuses = _refusal(host, secrets)
     copied = copy_files(profile.copies, host, refuses)
     access = _access(profile, policy)
-    files = _settings(profile, host, names, refuses, access.fixed if access else {})
+    carried = _servers(profile, host, names, refuses, policy)
+    fixed = _fixed(profile, access, policy)
+    files = _settings(profile, host, names, refuses, fixed, carried.kept)
     files += [
         StubFile(
             each.path,
@@ -115,6 +121,10 @@ def prepare_agent(
         for each in copied.files
     ]
     notes = [] if access else _unserved(profile)
+    if carried.left:
+        # They have no service, or a credential in their settings.
+        stay = f"MCP servers that stay on the host: {_named(carried.left)}"
+        notes.append(f"{stay}; `keyhole init --print` proposes services")
     if copied.refused:
         notes.append(f"left out, credentials: {_several(copied.refused)}")
     if copied.crowded:
@@ -160,21 +170,67 @@ def _settings(
     host: HostEnvironment,
     names: Mapping[str, str],
     refuses: Refuses,
-    first: Mapping[str, Any],
+    fixed: list[dict[str, Any]],
+    servers: Mapping[str, Any],
 ) -> list[StubFile]:
-    """The settings files; `first` are values for the first of them."""
+    """The settings files; `fixed` are Keyhole's values for each, `servers` are those that come
+    along."""
     made = []
-    for number, each in enumerate(profile.settings):
+    for each, values in zip(profile.settings, fixed, strict=True):
         # A file that no key is taken from is not opened: it may hold the agent's credentials.
         text = settings_text(each.path, host, refuses) if each.keys else ""
         own = read_settings(text, each.format)
         chosen = select_settings(own, each.keys, _is_credential)
-        fixed = each.fixed if number else merge_settings(each.fixed, first)
-        filled = fill_in(fixed, names)
+        if servers and profile.servers and profile.servers.path == each.path:
+            chosen = merge_settings(chosen, {profile.servers.keys[0]: servers})
+        filled = fill_in(values, names)
         if table := merge_settings(chosen, filled):
             text = write_settings(table, each.format)
             made.append(StubFile(each.path, text, fixed=filled, format=each.format))
     return made
+
+
+def _fixed(
+    profile: AgentProfile, access: AgentAccess | None, policy: Policy
+) -> list[dict[str, Any]]:
+    """The values that Keyhole writes into each settings file, as the policy's service has it."""
+    service = access.service if access else ""
+    used = [each for each in policy.services if service in (each.name, each.template)]
+    opened = frozenset(feature for each in used for feature in each.features)
+    made = [
+        merge_settings(each.fixed, switch_settings(each.switches, opened))
+        for each in profile.settings
+    ]
+    if access and made:
+        made[0] = merge_settings(made[0], access.fixed)
+    return made
+
+
+def _servers(
+    profile: AgentProfile,
+    host: HostEnvironment,
+    names: Mapping[str, str],
+    refuses: Refuses,
+    policy: Policy,
+) -> CarriedServers:
+    """The MCP servers of the agent's own settings that can be used inside."""
+    place = profile.servers
+    if place is None:
+        return CarriedServers({}, ())
+    own = next(each for each in profile.settings if each.path == place.path)
+    found = read_settings(settings_text(own.path, host, refuses), own.format)
+    tables = (value_at(found, key, names) for key in place.keys)
+    given = frozenset(name for service in policy.services for name in service.env)
+    carried = [
+        carry_servers(
+            table, lambda url: is_granted(url, policy), given, place.reference, _is_credential
+        )
+        for table in tables
+    ]
+    kept: dict[str, Any] = {}
+    for each in carried:
+        kept |= each.kept
+    return CarriedServers(kept, tuple(name for each in carried for name in each.left))
 
 
 def _is_credential(name: str, text: str) -> bool:
@@ -231,7 +287,10 @@ def _unserved(profile: AgentProfile) -> list[str]:
     ]
 
 
+def _named(names: tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(map(visible, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
 def _several(paths: tuple[str, ...]) -> str:
-    shown = ", ".join(visible(f"~/{path}") for path in paths[:_NAMED])
-    more = len(paths) - _NAMED
-    return shown + (f" and {more} more" if more > 0 else "")
+    return _named(tuple(f"~/{path}" for path in paths))

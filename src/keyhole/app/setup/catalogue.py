@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import keyhole.inject
-from keyhole.inject.catalogue import ServiceTemplate, parse_template
+from keyhole.inject.catalogue import ServiceTemplate, extended, parse_template
 from keyhole.inject.model_api import ModelApi, parse_model_api
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class FileCatalogue(Mapping[str, ServiceTemplate]):
         if name not in self._loaded:
             if name not in self:
                 raise KeyError(name)
-            self._loaded[name] = parse_template(name, self._text(name), self._apis)
+            text = self._text(name)
+            base = self._text(other) if (other := extended(text)) else ""
+            self._loaded[name] = parse_template(name, text, self._apis, base)
         return self._loaded[name]
 
     def near(self, policy: Policy) -> tuple[ServiceTemplate, ...]:

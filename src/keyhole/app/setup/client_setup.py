@@ -161,11 +161,18 @@ def inspects_tls(policy: Policy) -> bool:
 class SessionPlaceholders:
     """The placeholders of a session, one for each service, under all the names that clients use.
 
-    Made once for each session; `noise` returns so many random bytes.
+    Made once for each session; `noise` returns so many random bytes. `given` are variables that
+    the sandbox has already: a pod's environment is older than the policy that it is claimed under.
     """
 
-    def __init__(self, policy: Policy, noise: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        noise: Callable[[int], bytes],
+        given: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._noise = noise
+        self._given = given
         self.environment: dict[str, str] = {}
         self.by_service: dict[str, str] = {}
         self.by_template: dict[str, str] = {}
@@ -193,6 +200,7 @@ class SessionPlaceholders:
         shared = [name for name in service.env if name not in own]
         usual = self._value(shared, service.placeholder or UNSHAPED)
         found = {n: self._value([n], own[n]) if n in own else usual for n in service.env}
+        found |= {name: self._given[name] for name in found if name in self._given}
         self.by_service[service.name] = usual
         self.by_variable[service.name] = MappingProxyType(found)
         if service.template:
@@ -212,8 +220,9 @@ class SessionPlaceholders:
 
         A client that signs with it would otherwise be right for one of the services alone.
         """
+        given = (self._given[name] for name in names if name in self._given)
         known = (self._shaped[name, shape] for name in names if (name, shape) in self._shaped)
-        value = next(known, None) or self._make(shape)
+        value = next(given, None) or next(known, None) or self._make(shape)
         self._shaped |= dict.fromkeys(((name, shape) for name in names), value)
         return value
 

@@ -155,7 +155,10 @@ def git_settings(policy: Policy, plan: MountPlan, host: GitHostSettings) -> GitS
     signing: list[Line] = []
     if policy.sandbox.sign:
         if not host.interpreter:
-            raise Refused("sandbox.sign: commits of a sandbox by compose are not signed")
+            raise Refused(
+                "sandbox.sign: commits of a sandbox by compose are not signed",
+                "`keyhole new` makes a container in which they are",
+            )
         writable = tuple(map(Path, plan.writable))
         openpgp = openpgp_key(policy)
         if openpgp:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 POLICY_NAME = "keyhole.toml"
 
@@ -22,6 +26,15 @@ class HostPaths(Struct, frozen=True):
     state: Path
     runtime: Path
     """The control socket's, see `control.socket_directory`; gone with the login."""
+
+    def told(self) -> dict[str, str]:
+        """The directories as texts, for another process of Keyhole."""
+        return {name: str(getattr(self, name)) for name in self.__struct_fields__}
+
+    @classmethod
+    def read(cls, told: Mapping[str, str]) -> HostPaths:
+        """The inverse of `told`; other members are left alone."""
+        return cls(*(Path(told[name]) for name in cls.__struct_fields__))
 
     @property
     def control_socket(self) -> Path:

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 SHELL = "/bin/sh"
 
+PODS_ALONE = "sandbox.inbound: only a pod of Kubernetes has peers; see sandbox.publish"
+
 UNNAMED_USER = "sandbox"
 """The name inside of the user of an idmapped project, which has no name on the host."""
 
@@ -115,11 +117,22 @@ class RunRequest(Struct, frozen=True):
     """Shows the progress of a pull, if the engine lacks the image; None: it is not pulled."""
 
 
+MAX_LABEL = 64
+"""Characters of a label, which is a column of a table."""
+
+
 def label_of(intent: RunRequest) -> str:
-    """The run's name in a list: its name or its program, never the arguments."""
-    program = intent.name or intent.command[0]
-    name = program.rpartition("/")[2] or program
-    return "".join(c if " " <= c <= "~" else "?" for c in name)[:64]
+    """The run's name in a list: its name or its program, never the arguments. A pod's name has its
+    namespace before it; of a long one, the beginning and the end are shown."""
+    name = intent.name
+    if not name:
+        program = intent.command[0]
+        name = program.rpartition("/")[2] or program
+    shown = "".join(c if " " <= c <= "~" else "?" for c in name)
+    if len(shown) <= MAX_LABEL:
+        return shown
+    half = MAX_LABEL // 2
+    return f"{shown[:half]}~{shown[1 - half :]}"
 
 
 class SurveyedSandbox(Struct, frozen=True):
@@ -160,6 +173,8 @@ def survey_sandbox(intent: RunRequest) -> SurveyedSandbox:
     Raises Refused, ResourceUnusable.
     """
     policy = intent.joined.policy
+    if policy.sandbox.inbound:
+        raise Refused(PODS_ALONE)
     container_target = None
     if policy.sandbox.runtime is not RuntimeName.BWRAP:
         from keyhole.sandbox.containers.container_target import find_container_target

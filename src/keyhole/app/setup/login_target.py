@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.model.errors import Refused
 from keyhole.model.https_url import HttpsUrl
 from keyhole.model.secret import LOGINS, SecretScheme
@@ -53,7 +54,7 @@ def login_wish(service: Service, client_secret: Secret | None) -> LoginWish:
         raise Refused(
             f'which host of {service.rule} is asked? Write login.url = "https://HOST/…" there'
         )
-    url = login.url or HttpsUrl.parse(f"https://{exact[0]}/")
+    url = login.url or _known_endpoint(service) or HttpsUrl.parse(f"https://{exact[0]}/")
     return LoginWish(
         service.name,
         service.credential_hosts,
@@ -64,6 +65,14 @@ def login_wish(service: Service, client_secret: Secret | None) -> LoginWish:
         client_secret=client_secret,
         scopes=login.scopes,
     )
+
+
+def _known_endpoint(service: Service) -> HttpsUrl | None:
+    """Where the catalogue says that the server is, unless the policy has hosts of its own."""
+    if service.template is None or service.chose_hosts:
+        return None
+    server = FileCatalogue()[service.template].mcp
+    return server.endpoint if server else None
 
 
 def _has_login(service: Service) -> bool:

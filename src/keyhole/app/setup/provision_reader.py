@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from keyhole.policy.learning_mode import LearningMode
     from keyhole.policy.policy import Policy
     from keyhole.vault.interface import FetchedSecret, SecretUnavailable
-    from keyhole.vault.store_source import Ask
+    from keyhole.vault.store_source import PassphrasePrompt
 
 NOT_ACCEPTED = "it is not accepted; `keyhole policy trust` asks for that"
 
@@ -78,7 +78,7 @@ class ProvisionReader(Struct, frozen=True):
     places: HostPaths
     env: Mapping[str, str]
     catalogue: FileCatalogue
-    ask: Ask | None
+    ask: PassphrasePrompt | None
     """Asks for the store's passphrase."""
     failures: RenewalFailures = field(default_factory=RenewalFailures)
     """Failures to renew logins, so that many sessions do not each ask a dead endpoint."""

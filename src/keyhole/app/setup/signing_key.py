@@ -128,7 +128,7 @@ def _refuse_written(path: Path, writable: Sequence[Path], what: str) -> None:
 def read_public_key(path: Path) -> str:
     """The key's type and value, as git's `user.signingkey` takes them. Raises Refused."""
     try:
-        words = read_bounded(path).decode("ascii").split()
+        words = read_short_file(path).decode("ascii").split()
     except (OSError, ValueError):
         words = []
     if len(words) < 2 or not all(word.isprintable() for word in words[:2]):
@@ -139,7 +139,7 @@ def read_public_key(path: Path) -> str:
     return f"{words[0]} {words[1]}"
 
 
-def read_bounded(path: Path) -> bytes:
+def read_short_file(path: Path) -> bytes:
     """The content of a short file. Raises OSError."""
     with open(path, "rb") as file:
         data = file.read(MAX_KEY + 1)

@@ -9,7 +9,12 @@ from keyhole.sandbox.bwrap.gathered_entries import TREE, gathered_entries
 from keyhole.sandbox.bwrap.kept_entries import kept_entries
 from keyhole.sandbox.bwrap.staging import GATHERED
 from keyhole.sandbox.files.mount_plan import Bind, KeptTree, SeedFile, Symlink, Tmpfs
-from keyhole.sandbox.launch import FILTER_DESCRIPTOR, FIRST_SEED_DESCRIPTOR, MEMORY_TREES
+from keyhole.sandbox.launch import (
+    FILTER_DESCRIPTOR,
+    FIRST_SEED_DESCRIPTOR,
+    MEMORY_TREES,
+    RECORD_DESCRIPTOR,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +39,8 @@ def bwrap_arguments(launch: Launch, staged: Mapping[int, str]) -> list[str]:
     """Arguments for `--args`: walls, files in order, environment. `staged` is by step number."""
     found = [*WALLS, "--cap-drop", "ALL", "--hostname", launch.hostname]
     found += ["--seccomp", str(FILTER_DESCRIPTOR)]
+    if launch.record:
+        found += ["--info-fd", str(RECORD_DESCRIPTOR)]
     found += ["--proc", "/proc", "--dev", "/dev"]
     for target, size in MEMORY_TREES:
         found += ["--perms", "1777", "--size", str(size), "--tmpfs", target]

@@ -27,6 +27,7 @@ from keyhole.sandbox.handover import (
     StandardStreams,
 )
 from keyhole.sandbox.homes.size_watch import watch_size
+from keyhole.system.event_loop import wait_readable
 from keyhole.system.processes import has_ended
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class RunningBubblewrap:
         """The command's exit code, as in a shell; by then no process is left inside."""
         pidfd = os.pidfd_open(self.pid)
         try:
-            await _readable(pidfd)
+            await wait_readable(pidfd)
             if self._init_end >= 0:
-                await _readable(self._init_end)
+                await wait_readable(self._init_end)
         finally:
             os.close(pidfd)
         code = self._helper.wait()
@@ -180,18 +181,18 @@ async def _send(control: socket.socket, data: bytes) -> None:
 
 
 async def _receive_door(helper: Helper) -> list[socket.socket]:
-    await _readable(helper.control.fileno())
+    await wait_readable(helper.control.fileno())
     helper.refusal()  # comes before the door
     reader = DoorReader()
     while not reader.complete:
-        await _readable(helper.control.fileno())
+        await wait_readable(helper.control.fileno())
         reader.read(helper.control)
     return reader.sockets()
 
 
 async def _await_walls(report_end: int, control: socket.socket) -> None:
     """Read the report of the first process inside; no report is a failure."""
-    await _readable(report_end)
+    await wait_readable(report_end)
     report = os.read(report_end, MAX_REPORT)
     if report == b"ok":
         return
@@ -204,13 +205,3 @@ async def _await_walls(report_end: int, control: socket.socket) -> None:
     except (OSError, ValueError):
         said = ""
     raise SetupFailed(said or "bubblewrap ended before the sandbox was made")
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from keyhole.model.errors import Refused
 from keyhole.sandbox.sandbox_init import EXEC_WORD, GO, NO_PROCESS, READY
+from keyhole.system.event_loop import wait_readable
 from keyhole.system.processes import has_ended, kill_process
 
 if TYPE_CHECKING:
@@ -102,16 +103,11 @@ def _send(commands: socket.socket, given: Sequence[int]) -> None:
 
 async def _reached(gate: socket.socket) -> int:
     """Wait until the new process is at the gate; returns its number."""
-    loop = asyncio.get_running_loop()
-    arrived = asyncio.Event()
-    loop.add_reader(gate, arrived.set)
     try:
         async with asyncio.timeout(GATE_SECONDS):
-            await arrived.wait()
+            await wait_readable(gate.fileno())
     except TimeoutError:
         raise Refused(f"it did not start within {GATE_SECONDS:g} s") from None
-    finally:
-        loop.remove_reader(gate)
     room = socket.CMSG_SPACE(_CREDENTIALS.size)
     word, ancillary, _, _ = gate.recvmsg(max(len(READY), len(NO_PROCESS)), room)
     if word == NO_PROCESS:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import keyhole
 from keyhole.confine import cgroup
 from keyhole.model.errors import SetupFailed
+from keyhole.sandbox.first_process import note_process
 from keyhole.sandbox.handover import SETUP_SECONDS, TOOK_TOO_LONG, DoorReader
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Helper:
     def tell(self, launch: Launch, streams: StandardStreams) -> None:
         """Send the launch, by descriptor: it may be larger than a socket's buffer."""
         self.told = True
+        if launch.record:
+            note_process(launch.record, self.pid)
         bounds = launch.bounds
         self.group = cgroup.limit_child(self.pid, bounds.memory, bounds.processes, cpus=bounds.cpus)
         memory = os.memfd_create("keyhole-launch", os.MFD_CLOEXEC)

@@ -37,6 +37,7 @@ from keyhole.sandbox.files.mount_plan import (
     entry_bytes,
     mount_targets,
 )
+from keyhole.sandbox.first_process import open_record
 from keyhole.sandbox.launch import (
     ARGUMENTS_DESCRIPTOR,
     COMMANDS_DESCRIPTOR,
@@ -46,6 +47,7 @@ from keyhole.sandbox.launch import (
     HALT,
     INSIDE_DESCRIPTOR,
     MAX_SEEDS,
+    RECORD_DESCRIPTOR,
     STATUS_DESCRIPTOR,
     Launch,
 )
@@ -85,6 +87,8 @@ def main() -> int:
             syscalls.die_with_parent(parent)  # a change of identity may forget it
             _make_network(step)
         kept = {STATUS_DESCRIPTOR: status, COMMANDS_DESCRIPTOR: commands}
+        if launch.record:
+            kept[RECORD_DESCRIPTOR] = open_record(launch.record)
         _enter(control, kept, launch, parent, step)
     except (OSError, RuntimeError) as error:
         _tell(control, str(error))

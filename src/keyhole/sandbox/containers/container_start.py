@@ -30,6 +30,7 @@ from keyhole.sandbox.containers.idmapped_mounts import mount_idmapped, unmount_i
 from keyhole.sandbox.containers.interface_watch import InterfaceWatch
 from keyhole.sandbox.containers.mount_sources import write_mount_sources
 from keyhole.sandbox.containers.registration import check_peer, receive_door
+from keyhole.sandbox.first_process import note_process
 from keyhole.sandbox.handover import SETUP_SECONDS, TOOK_TOO_LONG
 from keyhole.sandbox.interface import SandboxNotice
 from keyhole.system.processes import has_ended
@@ -271,6 +272,9 @@ class ContainerStarter:
         control = self._control = await self._registered(holding, holder)
         grouped = not self._traits.rootless
         await asyncio.to_thread(check_peer, control, engine, holder, grouped=grouped)
+        if self.launch.record:
+            # The sandbox shares the holder's process namespace, and ends with it.
+            note_process(self.launch.record, (await asyncio.to_thread(engine.state, holder)).pid)
         # 3. The gateway gets the door.
         handed = await receive_door(control)
         self._links = handed.links

@@ -26,7 +26,7 @@ const look = async (client, transport) => {
     prompts: (await client.listPrompts()).prompts.map(each => each.name),
     list: await attempt(client.callTool({ name: 'list_issues', arguments: {} })),
     delete: await attempt(client.callTool({ name: 'delete_issue', arguments: { number: 7 } })),
-    roots: await attempt(client.callTool({ name: 'ask_roots', arguments: {} })),
+    roots: await attempt(client.callTool({ name: 'ask_client', arguments: { what: 'roots' } })),
     read: await attempt(client.readResource({ uri: 'docs://guide/start' })),
     'read other': await attempt(client.readResource({ uri: 'docs://internal/payroll' })),
   };

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 BASE = f"https://{sys.argv[1]}"
+QUESTIONS = ("roots", "sampling", "elicitation")
+"""What the server may ask of this client, which answers each."""
+
+asked: list[str] = []
+"""What has reached it of such questions."""
 
 
 def said(error: BaseException) -> str:
@@ -47,7 +52,7 @@ async def look(session: Any) -> dict[str, object]:  # noqa: ANN401 - of either g
         "get": await attempt(call("get_issue", {"number": 7, "team": "ENG"})),
         "get other": await attempt(call("get_issue", {"number": 7, "team": "HR"})),
         "delete": await attempt(call("delete_issue", {"number": 7})),
-        "roots": await attempt(call("ask_roots", {})),
+        **{what: await attempt(call("ask_client", {"what": what})) for what in QUESTIONS},
         "read": await attempt(read("docs://guide/start")),
         "read other": await attempt(read("docs://internal/payroll")),
         "prompt other": await attempt(session.get_prompt("take_over", {})),
@@ -55,13 +60,32 @@ async def look(session: Any) -> dict[str, object]:  # noqa: ANN401 - of either g
 
 
 async def list_roots(_context: object) -> types.ListRootsResult:
-    return types.ListRootsResult(roots=[types.Root(uri="file:///work")])
+    asked.append("roots")
+    return types.ListRootsResult(roots=[types.Root(uri="file:///project")])
+
+
+async def sample(_context: object, params: Any) -> types.CreateMessageResult:  # noqa: ANN401
+    asked.append(params.messages[0].content.text)
+    text = types.TextContent(text="the model's answer")
+    return types.CreateMessageResult(role="assistant", model="m", content=text)
+
+
+async def elicit(_context: object, params: Any) -> types.ElicitResult:  # noqa: ANN401
+    asked.append(params.message)
+    return types.ElicitResult(action="accept", content={"word": "the person's answer"})
+
+
+ANSWERS = {
+    "list_roots_callback": list_roots,
+    "sampling_callback": sample,
+    "elicitation_callback": elicit,
+}
 
 
 async def with_session(transport: Any) -> dict[str, object]:  # noqa: ANN401
     async with (
         transport as (read, write),
-        ClientSession(read, write, list_roots_callback=list_roots) as session,
+        ClientSession(read, write, **ANSWERS) as session,
     ):
         await session.initialize()
         return await look(session)
@@ -77,10 +101,10 @@ async def main() -> None:
         "json": await with_session(streamable_http_client(f"{BASE}/json")),
         "older": await with_session(sse_client(f"{BASE}/sse")),
     }
-    async with Client(f"{BASE}/mcp") as client:
+    async with Client(f"{BASE}/mcp", **ANSWERS) as client:
         found["modern"] = await look(client)
         found["version"] = str(client.protocol_version)
-    print(json.dumps(found))  # noqa: T201
+    print(json.dumps(found | {"asked": asked}))  # noqa: T201
 
 
 asyncio.run(main())

@@ -1,7 +1,8 @@
 """A provider of models on loopback that answers every agent: `provider.py CHAIN LOG ANSWER`.
 
-CHAIN is a certificate with its key, LOG where each request is written down with its credential. It
-says its port on standard output. To Claude Code it first answers that a command is to be run.
+CHAIN is a certificate with its key, LOG where each request and each message of a WebSocket is
+written down with its credential. It says its port on standard output. To Claude Code it first
+answers that a command is to be run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import AcceptConnection, CloseConnection, TextMessage
+
 CHAIN, LOG, ANSWER = sys.argv[1:4]
 COMMAND = "echo made inside > made.txt"
 CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key")
+
+
+def parsed(data: bytes | str) -> dict[str, Any]:
+    """A JSON object; an empty one where it is not one."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def events(*found: dict[str, Any]) -> bytes:
@@ -51,8 +65,8 @@ def anthropic(asked: dict[str, Any]) -> bytes:
     )
 
 
-def openai_responses() -> bytes:
-    """A response, in events."""
+def openai_responses() -> tuple[dict[str, Any], ...]:
+    """The events of a response."""
     text = {"type": "output_text", "text": ANSWER, "annotations": []}
     item = {
         "type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": [text]
@@ -63,7 +77,7 @@ def openai_responses() -> bytes:
         "output_tokens_details": {"reasoning_tokens": 0},
     }  # fmt: skip
     response = {"id": "r1", "object": "response", "status": "completed", "output": [item]}
-    return events(
+    return (
         {"type": "response.created", "response": {"id": "r1"}},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": response | {"usage": usage}},
@@ -123,16 +137,14 @@ class Provider(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         asked = self._asked()
-        given = next((self.headers[name] for name in CREDENTIALS if self.headers[name]), "")
-        with Path(LOG).open("a") as file:
-            said = {"path": path, "credential": given, "tools": asked.get("tools")}
-            file.write(json.dumps(said) + "\n")
         if self.headers["upgrade"]:
-            self._answer(426, "text/plain", b"")
-        elif path.endswith("/v1/messages"):
+            self._converse(path)
+            return
+        self._note(path, asked)
+        if path.endswith("/v1/messages"):
             self._answer(200, "text/event-stream", anthropic(asked))
         elif path.endswith("/responses"):
-            self._answer(200, "text/event-stream", openai_responses())
+            self._answer(200, "text/event-stream", events(*openai_responses()))
         elif path.endswith("/chat/completions"):
             self._answer(200, "text/event-stream", openai_chat())
         elif path.endswith(("GenerateContent", ":generateContent")):
@@ -147,13 +159,38 @@ class Provider(BaseHTTPRequestHandler):
     do_POST = do_GET
     do_HEAD = do_GET
 
+    def _note(self, path: str, asked: dict[str, Any], *, message: bool = False) -> None:
+        given = next((self.headers[name] for name in CREDENTIALS if self.headers[name]), "")
+        said = {"path": path, "credential": given, "tools": asked.get("tools"), "message": message}
+        with Path(LOG).open("a") as file:
+            file.write(json.dumps(said) + "\n")
+
+    def _converse(self, path: str) -> None:
+        """Answer each message of a WebSocket with a response, as OpenAI does."""
+        self.close_connection = True
+        peer = Connection(ConnectionType.SERVER)
+        fields = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        switch = WSConnection(ConnectionType.SERVER)
+        switch.initiate_upgrade_connection(fields, self.path)
+        self.wfile.write(switch.send(AcceptConnection()))
+        said = ""
+        while data := self.connection.recv(65536):
+            peer.receive_data(data)
+            for event in peer.events():
+                if isinstance(event, CloseConnection):
+                    self.wfile.write(peer.send(event.response()))
+                    return
+                if not isinstance(event, TextMessage):
+                    continue
+                said += event.data
+                if event.message_finished:
+                    self._note(path, parsed(said), message=True)
+                    said = ""
+                    for each in openai_responses():
+                        self.wfile.write(peer.send(TextMessage(json.dumps(each))))
+
     def _asked(self) -> dict[str, Any]:
-        data = self.rfile.read(int(self.headers["content-length"] or 0))
-        try:
-            found = json.loads(data)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return parsed(self.rfile.read(int(self.headers["content-length"] or 0)))
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+import urllib.parse
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -325,6 +326,74 @@ def bedrock(service: Service) -> None:
         service.wfile.write(b"0\r\n\r\n")
 
 
+def queues(service: Service) -> None:
+    """SQS, whose operation is in a field of the head."""
+    wrong = signed(service, "sqs")
+    asked = service.headers.get("X-Amz-Target", "").rpartition(".")[2]
+    answers = {"ListQueues": {"QueueUrls": ["https://q"]}, "SendMessage": {"MessageId": "1"}}
+    service.say({"message": wrong} if wrong else answers.get(asked, {}), 403 if wrong else 200)
+
+
+def topics(service: Service) -> None:
+    """SNS, whose operation is in a form."""
+    wrong = signed(service, "sns")
+    asked = urllib.parse.parse_qs(service.body.decode())["Action"][0]
+    inner = {"ListTopics": "<Topics/>", "Publish": "<MessageId>1</MessageId>"}.get(asked, "")
+    body = (
+        f'<{asked}Response xmlns="http://sns.amazonaws.com/doc/2010-03-31/"><{asked}Result>{inner}'
+        f"</{asked}Result><ResponseMetadata><RequestId>1</RequestId></ResponseMetadata>"
+        f"</{asked}Response>"
+    )
+    service.answer(403 if wrong else 200, wrong.encode() or body.encode(), "text/xml")
+
+
+# ── Slack and Kubernetes ──────────────────────────────────────────────────────────────────────────
+
+
+def slack(service: Service) -> None:
+    """Any method, with the right token."""
+    right = service.headers.get("Authorization") == f"Bearer {KEYS['slack']}"
+    service.say({"ok": right, "channels": [], "method": service.bare.rpartition("/")[2]})
+
+
+def _pod(namespace: str) -> dict[str, Any]:
+    return {
+        "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": namespace},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}, "status": {"phase": "Running"},
+    }  # fmt: skip
+
+
+_KUBE: dict[str, dict[str, Any]] = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {
+        "kind": "APIResourceList", "groupVersion": "v1",
+        "resources": [{"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod",
+                       "verbs": ["get", "list"]}],
+    },
+    "/api/v1/namespaces/dev/pods/p": _pod("dev"),
+    "/api/v1/namespaces/prod/pods/p": _pod("prod"),
+    "/api/v1/namespaces/dev/pods": {
+        "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [_pod("dev")],
+    },
+}  # fmt: skip
+
+
+def kube(service: Service) -> None:
+    """An API server with a pod."""
+    if service.headers.get("Authorization") != f"Bearer {KEYS['kube']}":
+        service.say({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401}, 401)
+    else:
+        found = _KUBE.get(service.bare)
+        service.say(found or {"kind": "Status", "code": 404}, 200 if found else 404)
+
+
+def run_command(connection: ServerConnection) -> None:
+    """A command in a pod, in kubectl's own protocol: it says something and ends well."""
+    connection.send(b"\x01ran with " + str(connection.subprotocol).encode() + b"\n")
+    connection.send(b'\x03{"metadata":{},"status":"Success"}')
+
+
 def _frame(event: str, payload: bytes) -> bytes:
     """A message of Amazon's event streams."""
     headers = b""
@@ -350,6 +419,9 @@ def talk(connection: ServerConnection) -> None:
     host = request.headers["Host"]
     write_down({"host": host, "method": "GET", "path": request.path, "headers": headers, "size": 0})
     with contextlib.suppress(ConnectionClosed):
+        if request.path.partition("?")[0].endswith("/exec"):
+            run_command(connection)
+            return
         for message in connection:
             secret = request.headers.get("Authorization", "none")
             connection.send(secret if message == "the key, please" else message)
@@ -361,6 +433,10 @@ _BY_HOST = {
     "api.openai.com": openai,
     "widgets.s3.eu-west-1.amazonaws.com": bucket,
     "bedrock-runtime.eu-west-1.amazonaws.com": bedrock,
+    "sqs.eu-west-1.amazonaws.com": queues,
+    "sns.eu-west-1.amazonaws.com": topics,
+    "slack.com": slack,
+    "kube.example": kube,
 }
 
 
@@ -379,7 +455,13 @@ class Quiet(ThreadingHTTPServer):
 def main() -> None:
     """Serve until standard input ends."""
     http = Quiet(("127.0.0.1", 0), Service)
-    sockets = serve(talk, "127.0.0.1", 0, compression="deflate")
+    sockets = serve(
+        talk,
+        "127.0.0.1",
+        0,
+        compression="deflate",
+        select_subprotocol=lambda _, offered: offered[0] if offered else None,
+    )
     for server in (http, sockets):
         threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"{http.server_address[1]} {sockets.socket.getsockname()[1]}\n")

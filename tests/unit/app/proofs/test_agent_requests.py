@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from keyhole.app.proofs.agent_requests import MAX_REQUESTS, AgentRequest, find_requests
-from keyhole.audit.log_line import LogRecord, Scalar
+from keyhole.audit.log_line import DetailValue, LogRecord
 
 QUIET = ("telemetry.example", "api.example POST /events/**")
 
 
 def record(kind: str, host: str, reason: str, method: str = "", path: str = "") -> LogRecord:
-    details: dict[str, Scalar] = {"method": method, "path": path} if method else {}
+    details: dict[str, DetailValue] = {"method": method, "path": path} if method else {}
     verdict = "allow" if reason in ("rule", "type-not-answered") else "deny"
     return LogRecord(1, "", 0.0, "s", kind, verdict, reason, "", host, "", details, 0)
 

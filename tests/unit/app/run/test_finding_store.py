@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,10 @@ from msgspec import Struct
 from keyhole.app.run import finding_store
 from keyhole.app.run.finding_store import FindingStore, ProjectFindings
 from keyhole.app.run.run_findings import RunFindings, refresh_findings, summarise_open_findings
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.host_paths import HostPaths
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
+from keyhole.app.setup.policy_file import open_policy
 from keyhole.sandbox.files.comparison import (
     Comparison,
     Finding,
@@ -20,6 +25,7 @@ from keyhole.sandbox.files.comparison import (
 )
 from keyhole.sandbox.files.mount_plan import ComparisonScope, MountPlan
 from keyhole.sandbox.files.triggers import SEARCHED
+from keyhole.sandbox.first_process import note_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +50,7 @@ class World:
         self.project.mkdir()
         self.directory = top / "state/findings"
         self.store = FindingStore(self.directory)
+        self.accepted = AcceptanceStore(top / "state/trust")
         self.watched: tuple[tuple[str, str], ...] = ()
         self._runs = 0
 
@@ -51,7 +58,8 @@ class World:
         self._runs += 1
         plan = MountPlan((), (str(self.project),), self.watched)
         ready = Ready(plan, take_snapshot(plan.scope))
-        return RunFindings(self.directory, self.project, ready, f"{self._runs:012x}")  # type: ignore[arg-type]
+        session = f"{self._runs:012x}"
+        return RunFindings(self.directory, self.project, ready, session, self.accepted)  # type: ignore[arg-type]
 
     def run(self, **files: str | None) -> list[str]:
         """A run that writes these files, or removes them: what it tells."""
@@ -165,6 +173,24 @@ def test_a_run_that_was_killed_is_compared_by_whoever_comes_next(world: World) -
     assert len(list(world.directory.glob("*.run"))) == 1
     running.done()
     assert not list(world.directory.glob("*.run"))
+
+
+def test_a_killed_run_is_compared_when_nothing_of_its_sandbox_lives(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I11: until then, code inside may still write. Control: after its end, it is compared."""
+    monkeypatch.setattr("keyhole.app.run.finding_store.ENDING_SECONDS", 0)
+    killed = world.begin()
+    killed.begin()
+    (record,) = world.directory.glob("*.sandbox")
+    with subprocess.Popen(["/bin/sleep", "60"]) as sandbox:
+        note_process(str(record), sandbox.pid)
+        killed.close()
+        assert world.open() == []
+        world.write(envrc="evil")
+        sandbox.kill()
+    assert world.open() == [".envrc"]
+    assert not list(world.directory.glob("*.sandbox"))
 
 
 def test_a_run_that_broke_off_is_compared_again(world: World) -> None:
@@ -307,3 +333,20 @@ def test_files_of_the_store_are_the_persons_alone(world: World) -> None:
     run_findings.begin()
     assert world.directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in world.directory.iterdir()} == {0o600}
+
+
+def test_a_policy_that_the_person_accepted_meanwhile_is_no_finding(tmp_path: Path) -> None:
+    """I11: "always" writes and accepts it. Control: another text is told, accepted as it was."""
+    world = World(tmp_path)
+    policy = world.project / "keyhole.toml"
+    policy.write_text("version = 1\n")
+    own, other = world.begin(), world.begin()
+    for each in (own, other):
+        each.begin()
+    policy.write_text("version = 1\n# more\n")
+    paths = HostPaths(tmp_path, tmp_path, tmp_path, tmp_path)
+    examined = examine_policy(open_policy(policy, paths, FileCatalogue()), tmp_path, "")
+    world.accepted.accept(examined)
+    assert own.look() == ()
+    policy.write_text("version = 1\n# and something that nobody looked at\n")
+    assert [each.path for each in other.look()] == [str(policy)]

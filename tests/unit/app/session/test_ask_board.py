@@ -8,18 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from keyhole.app.session import ask_board
-from keyhole.app.session.ask_board import AskBoard, AskReport, DecisionReport
+from keyhole.app.session.ask_board import AskBoard, AskReport
 from keyhole.app.session.command_answer import read_command_answer, read_printed_answer
-from keyhole.app.session.control_views import decision_view
-from keyhole.app.session.decision_reporter import PER_SECOND, WatchReporter
 from keyhole.control.values import AskStanding, EventQuery
-from keyhole.model.decision import Verdict
 from keyhole.model.errors import Refused
-from keyhole.model.event import Event, EventKind
 from keyhole.policy.asks import Answer
 from tests.rigs.control.rig import ASK, KNOWN
-
-EVENT = Event(EventKind.REQUEST, Verdict.DENY, "no-rule", "default", "h\x1b.example", (("n", 1),))
 
 LATER = 2**32
 """An expiry that is never reached."""
@@ -41,16 +35,13 @@ def test_questions_come_lapse_and_are_settled() -> None:
     assert late.take(1) == b""  # a lapsed one is listed, and nothing waits for it
     board.heard(AskReport(ASK, "approved", "once", 7, "approve"))
     assert names(board) == []
-    board.decided(DecisionReport(KNOWN, decision_view(EVENT)))
-    board.left_out(3)
     board.opened(KNOWN, "x")
     board.closed(KNOWN, "x")
     lines = [json.loads(line) for line in feed.take(1 << 20).splitlines()]
     assert [line["event"] for line in lines] == [
-        "session", "ask", "settled", "settled", "decision", "left-out", "session", "session"
+        "session", "ask", "settled", "settled", "session", "session"
     ]  # fmt: skip
     assert (lines[3]["answer"], lines[3]["by"], lines[3]["via"]) == ("once", 7, "approve")
-    assert lines[4]["decision"]["host"] == "h\\x1b.example"
 
 
 def test_what_a_data_plane_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,21 +68,6 @@ def test_one_sandbox_hides_no_other() -> None:
     assert board.pending().asks[0] == waits
     board.heard(AskReport(replace(lapsed, id="ffffff", expires=0), "unanswered"))
     assert len(names(board)) == 201  # the last one can no longer be answered
-
-
-def test_decisions_are_reported_at_a_rate() -> None:
-    sent: list[tuple[str, object]] = []
-    now = [0.0]
-    reporter = WatchReporter(lambda kind, value: sent.append((kind, value)), lambda: now[0])
-    for _ in range(PER_SECOND + 5):
-        reporter.decided(KNOWN, EVENT)
-    assert len(sent) == PER_SECOND
-    now[0] = 1.0
-    reporter.decided(KNOWN, EVENT)
-    assert sent[PER_SECOND] == ("unsent", 5)
-    reporter.decided("no session", EVENT)  # cannot be written: counted, not raised
-    reporter.decided(KNOWN, EVENT)
-    assert ("unsent", 1) in sent
 
 
 @pytest.mark.parametrize(

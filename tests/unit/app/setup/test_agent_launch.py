@@ -239,10 +239,31 @@ def test_the_service_of_the_policy_decides_how_the_agent_logs_in(tmp_path: Path)
         assert ("GOOGLE_GENAI_USE_GCA" in made.environment) is code_assist
 
 
-def test_nothing_comes_along_of_a_settings_file_that_holds_keys(tmp_path: Path) -> None:
+def cline_at_home(tmp_path: Path) -> HostEnvironment:
     host = home_of(tmp_path)
     program(host.home / "brew/Cellar/cline/1/bin/cline", "")
     (host.home / ".local/bin/cline").symlink_to(host.home / "brew/Cellar/cline/1/bin/cline")
+    return host
+
+
+def test_an_agent_asks_for_web_search_only_where_its_service_opens_it(tmp_path: Path) -> None:
+    """It asks with every request, so it would not work where that is closed."""
+    host = cline_at_home(tmp_path)
+    opens = 'features = ["web-search"]\n'
+    for services, on in (
+        ("", False),
+        ("[services.anthropic]\n", False),
+        (f"[services.anthropic]\n{opens}", True),
+        (f'[services.mine]\nuse = "anthropic"\n{opens}', True),
+        (f"[services.anthropic]\n[services.openrouter]\n{opens}", False),
+    ):
+        launch = prepared(host, "cline", services=services)
+        made = content(launch, ".cline/data/settings/global-settings.json")
+        assert made["tools"] == {"web_search": {"enabled": on}}, services
+
+
+def test_nothing_comes_along_of_a_settings_file_that_holds_keys(tmp_path: Path) -> None:
+    host = cline_at_home(tmp_path)
     path = ".cline/data/settings/providers.json"
     theirs = {"settings": {"provider": "anthropic", "apiKey": TOKEN, "baseUrl": "https://else"}}
     own = {"version": 9, "lastUsedProvider": "x", "providers": {"anthropic": theirs, "x": theirs}}
@@ -296,3 +317,41 @@ def test_the_survey_names_what_is_installed_and_ready(tmp_path: Path) -> None:
     claude = again["claude"].access
     assert claude is not None
     assert str(claude.secret) == "login:claude"
+
+
+def test_servers_that_the_policy_grants_come_along_without_a_credential(tmp_path: Path) -> None:
+    """I1: user and project servers of Claude Code, and Codex's; a token is in none of the files."""
+    host = home_of(tmp_path)
+    linear = {"type": "http", "url": "https://mcp.linear.app/mcp", "headers": {"X-Key": TOKEN}}
+    other = {"type": "http", "url": "https://mcp.other.example/mcp"}
+    local = {"command": "npx", "args": ["a"], "env": {"OPENAI_API_KEY": TOKEN}}
+    leaking = {"command": "npx", "args": ["--token", TOKEN]}
+    here = {str(host.home / "project"): {"mcpServers": {"local": local, "leaking": leaking}}}
+    own = {"mcpServers": {"linear": linear, "other": other}, "projects": here}
+    write(host.home / ".claude.json", json.dumps(own))
+    codex = f'[mcp_servers.linear]\nurl = "{linear["url"]}"\nhttp_headers = {{ K = "{TOKEN}" }}\n'
+    write(host.home / ".codex/config.toml", codex)
+    granting = '[services.linear-mcp]\ntools = ["get_*"]\n[services.openai]\nsecret = "store:x"\n'
+    claude = prepared(host, "claude", services=granting)
+    assert claude is not None
+    (file,) = [each for each in claude.files if each.path == ".claude.json"]
+    assert json.loads(file.content)["mcpServers"] == {
+        "linear": {"type": "http", "url": "https://mcp.linear.app/mcp"},
+        "local": {
+            "command": "npx",
+            "args": ["a"],
+            "env": {"OPENAI_API_KEY": "${OPENAI_API_KEY}"},
+        },
+    }
+    stay = "MCP servers that stay on the host: other, leaking;"
+    assert [note for note in claude.notes if note.startswith(stay)]
+    for_codex = prepared(host, "codex", services=granting)
+    assert for_codex is not None
+    (file,) = [each for each in for_codex.files if each.path == ".codex/config.toml"]
+    assert tomllib.loads(file.content)["mcp_servers"] == {"linear": {"url": linear["url"]}}
+    assert not [each for each in (*claude.files, *for_codex.files) if TOKEN in each.content]
+    # Without a service, none comes along.
+    bare = prepared(host, "codex")
+    assert bare is not None
+    (file,) = [each for each in bare.files if each.path == ".codex/config.toml"]
+    assert "mcp_servers" not in tomllib.loads(file.content)

@@ -106,6 +106,16 @@ def test_each_session_has_placeholders_of_its_own_in_the_shape_of_the_token() ->
     assert one.placeholders != other.placeholders
 
 
+def test_a_variable_that_the_sandbox_has_already_keeps_its_value() -> None:
+    """A pod's environment is older than the policy that it is claimed under."""
+    policy = loaded(MODEL).policy
+    given = {"MODEL_KEY": "mk-of-the-template", "OTHER": "x"}
+    made = SessionPlaceholders(policy, noise().randbytes, given)
+    assert made.environment == {"MODEL_KEY": "mk-of-the-template"}
+    assert made.texts()["model"] == ("mk-of-the-template",)
+    assert SessionPlaceholders(policy, noise().randbytes).environment != made.environment
+
+
 def test_a_service_without_a_secret_has_no_placeholder() -> None:
     """I3. Control: with one it has."""
     without = kit("[services.model]\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from keyhole.app.setup.launch_preparation import SHELL, shell_inside
+from keyhole.app.setup.launch_preparation import MAX_LABEL, SHELL, label_of, shell_inside
 from keyhole.sandbox.files.mount_plan import Bind, MountKind
 
 if TYPE_CHECKING:
@@ -37,3 +38,29 @@ def test_the_shell_is_the_persons_own_where_it_exists_inside(tmp_path: Path) -> 
 @pytest.mark.parametrize("own", ["", "zsh", "/opt/z\nsh"])
 def test_a_shell_that_is_no_path_is_not_taken(own: str) -> None:
     assert shell_inside(own, ()) == SHELL
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "label"),
+    [
+        ("", "/usr/bin/make", "make"),
+        ("", "/", "/"),
+        ("", "m\nake", "m?ake"),
+        ("box", "/bin/sh", "box"),
+        ("team/agent", "pod", "team/agent"),
+        ("other/agent", "pod", "other/agent"),
+    ],
+)
+def test_a_label_is_a_name_with_its_namespace_or_a_program(
+    name: str, program: str, label: str
+) -> None:
+    intent: Any = SimpleNamespace(name=name, command=(program, "--secret"))
+    assert label_of(intent) == label
+
+
+def test_a_long_label_keeps_its_beginning_and_its_end() -> None:
+    intent: Any = SimpleNamespace(name=f"team/{'x' * 80}-4f7b9", command=("pod",))
+    label = label_of(intent)
+    assert len(label) == MAX_LABEL
+    assert label.startswith("team/")
+    assert label.endswith("-4f7b9")
