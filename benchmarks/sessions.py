@@ -8,7 +8,6 @@ control socket is, too.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import threading
@@ -17,11 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import trustme
-
-from benchmarks.players import duties
 from benchmarks.players.daemon import Daemon
 from benchmarks.players.peer import Peer, cores, memory
+from benchmarks.players.surroundings import surround
 from benchmarks.rounds import Row, interleave, sample
 
 if TYPE_CHECKING:
@@ -52,19 +49,7 @@ def measure() -> list[Row]:
     proxy_core, other_core = cores()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, ExitStack() as stack:
         desk = Path(directory)
-        roots = trustme.CA()
-        roots.issue_cert(duties.HOST).private_key_and_cert_chain_pem.write_to_path(
-            desk / "origin.pem"
-        )
-        authority = roots.cert_pem.bytes().decode()
-        origin = stack.enter_context(
-            Peer("benchmarks.players.httporigin", str(desk / "origin.pem"), core=other_core)
-        )
-        port = origin.ask("port")
-        before = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
-        tenants = stack.enter_context(
-            Peer("benchmarks.players.tenants", core=other_core, before=before)
-        )
+        port, authority, tenants = surround(stack, desk, other_core, other_core)
         one, many = (
             stack.enter_context(Daemon(desk / name, proxy_core, port, authority))
             for name in ("one", "many")
@@ -119,31 +104,39 @@ def load(
     connections: int,
     used: Callable[[Daemon], float] = lambda daemon: daemon.used()[0],
 ) -> tuple[float, float]:
-    """The gateway's CPU-seconds for a request, and requests a second.
+    """The gateway's CPU-seconds for a request, and requests a second."""
+    rates, (busy,) = put_under_load(tenants, numbers, connections, lambda: [used(daemon)])
+    return busy / sum(rates), sum(rates)
+
+
+def put_under_load(
+    tenants: Peer, numbers: list[int], connections: int, used: Callable[[], list[float]]
+) -> tuple[list[float], list[float]]:
+    """Requests a second of each session, and CPU-seconds a second of each that `used` looks at.
 
     The window is the client's; the processor is looked at when it begins and ends, as far as can be
     told from outside: connections are being opened before.
     """
-    served: list[float] = []
+    served: list[tuple[float, float, list[int]]] = []
 
     def ask() -> None:
-        served.extend(
+        served.append(
             tenants.ask(
                 "load", numbers=numbers, connections=connections, warm=WARM_UP, window=WINDOW
             )
         )
 
-    samples: list[tuple[float, float]] = []
+    samples: list[tuple[float, list[float]]] = []
     thread = threading.Thread(target=ask)
     thread.start()
     while thread.is_alive():
-        samples.append((time.monotonic(), used(daemon)))
+        samples.append((time.monotonic(), used()))
         thread.join(0.05)
-    answered, begun, ended = served
+    begun, ended, answered = served[0]
     inside = [(at, taken) for at, taken in samples if begun <= at <= ended]
     (first, before), (last, after) = inside[0], inside[-1]
-    rate = answered / (ended - begun)
-    return (after - before) / (rate * (last - first)), rate
+    busy = [(now - then) / (last - first) for then, now in zip(before, after, strict=True)]
+    return [each / (ended - begun) for each in answered], busy
 
 
 def _control(tenants: Peer, many: Daemon, active: list[int]) -> list[Row]:

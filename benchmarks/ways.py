@@ -92,7 +92,7 @@ def _by_gateway(
     gateway = stack.enter_context(
         Peer("benchmarks.players.gateway", core=proxy_core, checkout=checkout)
     )
-    client, door = _inside(stack, other_core, player)
+    client, door = enter(stack, other_core, player)
     ca = gateway.ask("intercept", door, port=port, authority=authority, secret=secret)
     close(door)
     address = client.ask("resolve", name=duties.HOST)
@@ -142,7 +142,7 @@ class Rig:
         if is_missing(mitmproxy.missing()):
             return None
         proxy_core, other_core = cores()
-        client, door = _inside(self.stack, other_core, self.player)
+        client, door = enter(self.stack, other_core, self.player)
         self._aim_at_peer(client)
         own, trust, http2 = self._own("mitmproxy"), self.desk / "roots.pem", self.player == HTTP2
         peer = mitmproxy.running(own, door[0], port, trust, proxy_core, http2=http2)
@@ -195,14 +195,15 @@ def ways() -> Iterator[tuple[Peer, dict[str, Way]]]:
         yield origin, found
 
 
-def _inside(stack: ExitStack, core: int, player: str) -> tuple[Peer, list[int]]:
+def enter(stack: ExitStack, core: int, player: str) -> tuple[Peer, list[int]]:
+    """A client in a namespace of its own, and the sockets of its door."""
     client = stack.enter_context(empty_namespace(player, core))
     return client, client.fetch("door")[1]
 
 
-def leaf(authority: trustme.CA, path: Path) -> None:
+def leaf(authority: trustme.CA, path: Path, name: str = duties.HOST) -> None:
     """Write a certificate for the intercepted name, with its key."""
-    authority.issue_cert(duties.HOST).private_key_and_cert_chain_pem.write_to_path(path)
+    authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(path)
 
 
 def is_missing(why: str | None) -> bool:

@@ -10,17 +10,14 @@ the control process for a request.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import trustme
-
-from benchmarks.players import duties
 from benchmarks.players.daemon import Daemon
 from benchmarks.players.peer import Peer, cores
+from benchmarks.players.surroundings import surround
 from benchmarks.rounds import Row, interleave, sample
 from benchmarks.sessions import ACTIVE, ROUNDS, SESSIONS, load
 
@@ -70,19 +67,7 @@ def measure() -> list[Row]:
     one_core, other_core = cores()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory, ExitStack() as stack:
         desk = Path(directory)
-        roots = trustme.CA()
-        roots.issue_cert(duties.HOST).private_key_and_cert_chain_pem.write_to_path(
-            desk / "origin.pem"
-        )
-        authority = roots.cert_pem.bytes().decode()
-        origin = stack.enter_context(
-            Peer("benchmarks.players.httporigin", str(desk / "origin.pem"), core=one_core)
-        )
-        port = origin.ask("port")
-        before = [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
-        tenants = stack.enter_context(
-            Peer("benchmarks.players.tenants", core=other_core, before=before)
-        )
+        port, authority, tenants = surround(stack, desk, one_core, other_core)
         gateways = {
             count: stack.enter_context(Daemon(desk / str(count), None, port, authority, count))
             for count in (1, 2)

@@ -49,7 +49,9 @@ class Daemon:
         self.client = ControlClient(places.runtime)
         self._opening = _accepted(directory, places, port, authority, more)
         self._lines: list[socket.socket] = []
-        env = {
+        self.audit = places.audit
+        """Where its events are written."""
+        env = self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
             "XDG_STATE_HOME": str(directory / "state"),

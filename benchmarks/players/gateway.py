@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks.players import duties
+from benchmarks.players import duties, modelbodies
 from benchmarks.players.client import NAMES
 from benchmarks.players.peer import answer, receive
 from benchmarks.players.project import launch_of
 from keyhole.app.session.interception import SessionTrust, build_interception
+from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.trusted_roots import TrustedRoots
 from keyhole.audit.log import AuditLog, LogBounds
 from keyhole.certs.authority import Authority
@@ -35,6 +36,7 @@ from keyhole.policy.rulebook import Rulebook
 from keyhole.sandbox.bwrap.bwrap_start import RunningBubblewrap, start_sandbox
 from keyhole.sandbox.handover import StandardStreams
 from keyhole.system.resolver import SystemResolver
+from keyhole.system.serving_memory import prepare_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,15 +87,34 @@ class Host:
         none is written into requests or searched for in answers.
         """
         allow = ", ".join(f'"{rule}"' for rule in duties.RULES)
+        service = f"allow = [{allow}]\n{INJECTION if secret else ''}"
+        return self._intercept(descriptors, port, authority, service, secret=secret)
+
+    def models(self, descriptors: list[int], port: int, authority: str) -> str:
+        """The same for a service of models, whose bodies are judged but at one path."""
+        service = f'use = "anthropic"\nallow_also = ["POST {modelbodies.PASSED}"]\n'
+        return self._intercept(
+            descriptors, port, authority, f'{service}secret = "store:bench"', modelbodies.HOST
+        )
+
+    def _intercept(
+        self,
+        descriptors: list[int],
+        port: int,
+        authority: str,
+        service: str,
+        host: str = duties.HOST,
+        *,
+        secret: bool = True,
+    ) -> str:
         text = f"""
 [services.api]
-hosts = ["{duties.HOST}"]
-allow = [{allow}]
-{INJECTION if secret else ""}
+hosts = ["{host}"]
+{service}
 [limits]
 {LIMITS}{REQUEST_LIMITS}
 [upstream.connect]
-"{duties.HOST}:{duties.PORT}" = "127.0.0.1:{port}"
+"{host}:{duties.PORT}" = "127.0.0.1:{port}"
 """
         session_ca = Authority.create("bench")
         trust = SessionTrust(session_ca, TrustedRoots(system_bundle(), authority.encode()))
@@ -148,7 +169,7 @@ allow = [{allow}]
         interception: Callable[[Rulebook], Interception] | None = None,
     ) -> None:
         # Each session has parsed its own policy, as sessions of different projects have.
-        world = PolicyContext({}, lambda _: None, ())
+        world = PolicyContext(FileCatalogue(), lambda _: None, ())
         loaded = load(PolicyText("bench.toml", b"version = 1\n" + text.encode()), None, world)
         self._doors += 1
         name = f"session{self._doors}"
@@ -169,6 +190,10 @@ allow = [{allow}]
         self._gateway.open_door(Door.of(sockets, {}), session)
 
 
+def _verbs_of(host: Host) -> tuple[Callable[..., object], ...]:
+    return host.open, host.intercept, host.models, host.sandboxes, host.settle
+
+
 def _silent(line: str) -> None:
     """Nobody reads what a session of a measurement would tell a person."""
 
@@ -181,7 +206,7 @@ async def _serve(control: socket.socket) -> None:
         AuditLog(Path(directory) / "audit", bounds=WIDE) as log,
     ):
         host = Host(loop, log)
-        verbs = {f.__name__: f for f in (host.open, host.intercept, host.sandboxes, host.settle)}
+        verbs = {f.__name__: f for f in _verbs_of(host)}
         try:
             while True:
                 asked.clear()
@@ -209,6 +234,7 @@ async def _serve(control: socket.socket) -> None:
 
 def main() -> None:
     """Serve doors until the asker is gone."""
+    prepare_memory()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

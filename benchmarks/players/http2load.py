@@ -61,7 +61,7 @@ class Http2Client(Client):
         super().__init__()
         self._talks: list[Talk] = []
 
-    def aim(self, host: str, port: int, authority: str) -> None:
+    def aim(self, host: str, port: int, authority: str, name: str = duties.HOST) -> None:
         """Go there from now on, and trust that authority alone."""
         super().aim(host, port, authority)
         self._trust.set_alpn_protocols(["h2"])

@@ -21,7 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.players import duties
+from benchmarks.players import duties, modelbodies
 from benchmarks.players.client import door, resolve
 from benchmarks.players.httporigin import BULK
 from benchmarks.players.peer import serve
@@ -115,6 +115,7 @@ class Client:
     def __init__(self) -> None:
         self._trust = ssl.create_default_context()
         self._where = ("127.0.0.1", duties.PORT)
+        self._name = duties.HOST
         self._load: subprocess.Popen[str] | None = None
         self._held: list[ssl.SSLSocket] = []
         self._directory = tempfile.TemporaryDirectory()
@@ -125,8 +126,9 @@ class Client:
         empty_network.make_everything_local()
         empty_network.load_ruleset(str(find_programs().nft))
 
-    def aim(self, host: str, port: int, authority: str) -> None:
-        """Go there from now on, and trust that authority alone."""
+    def aim(self, host: str, port: int, authority: str, name: str = duties.HOST) -> None:
+        """Go there from now on, and trust that authority alone, for that name."""
+        self._name = name
         self._where = (host, port)
         self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._trust.load_verify_locations(cadata=authority)
@@ -211,6 +213,33 @@ class Client:
         self.release()
         return took
 
+    def post(self, target: str, shape: str, size: int, count: int) -> float:
+        """Seconds for so many requests with a body, one after the other on one connection."""
+        body = modelbodies.made(shape, size)
+        lines = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+        request = modelbodies.addressed(duties.steady(target, "POST", *lines)) + body
+        sock = self._model_connection()
+        start = time.perf_counter()
+        for _ in range(count):
+            _ask(sock, request)
+        return time.perf_counter() - start
+
+    def pace(self, count: int, interval: float) -> list[float]:
+        """Seconds of so many small requests to a model's service, one in each interval."""
+        took, sock = [], self._model_connection()
+        request = modelbodies.addressed(duties.steady(modelbodies.SMALL))
+        for _ in range(count):
+            start = time.perf_counter()
+            _ask(sock, request)
+            took.append(time.perf_counter() - start)
+            time.sleep(interval)
+        return took
+
+    def _model_connection(self) -> ssl.SSLSocket:
+        if not self._held:
+            self._held.append(self._connect())
+        return self._held[0]
+
     def events(self, count: int) -> float:
         """The median of seconds from an event's leaving the origin to its arrival."""
         delays: list[int] = []
@@ -245,7 +274,7 @@ class Client:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.connect(self._where)
-        return self._trust.wrap_socket(sock, server_hostname=duties.HOST)
+        return self._trust.wrap_socket(sock, server_hostname=self._name)
 
 
 def _read_head(sock: ssl.SSLSocket) -> tuple[bytes, bytes]:
@@ -297,6 +326,8 @@ def main() -> None:
         client.upload,
         client.fresh,
         client.requests,
+        client.post,
+        client.pace,
         client.events,
         client.hold,
         client.release,

@@ -14,7 +14,9 @@ import socket
 import ssl
 import sys
 import time
-from typing import cast
+from collections import Counter
+from functools import partial
+from typing import ClassVar, cast
 
 import dns.message
 import dns.query
@@ -35,8 +37,12 @@ _REQUEST = duties.steady(duties.SMALL)
 class Asking(asyncio.Protocol):
     """A connection that always has one request under way."""
 
-    answered = 0
+    answered: ClassVar[Counter[int]] = Counter()
+    """Answers by the number of the namespace."""
     stopped = False
+
+    def __init__(self, number: int) -> None:
+        self._number = number
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -51,7 +57,7 @@ class Asking(asyncio.Protocol):
             if not self._left.startswith(b"HTTP/1.1 200"):
                 raise RuntimeError(self._left.decode(errors="replace"))
             self._left = b""
-            Asking.answered += 1
+            Asking.answered[self._number] += 1
             if not Asking.stopped:
                 self._transport.write(_REQUEST)
 
@@ -87,10 +93,13 @@ class Tenants:
         made.load_verify_locations(cadata=authority)
         made.set_alpn_protocols(["http/1.1"])
 
-    def load(self, numbers: list[int], connections: int, warm: float, window: float) -> list[float]:
+    def load(
+        self, numbers: list[int], connections: int, warm: float, window: float
+    ) -> tuple[float, float, list[int]]:
         """Ask from each of these namespaces, over so many connections.
 
-        Gives how many answers came in the window, and the host's monotonic clock at its ends.
+        Gives the host's monotonic clock at both ends of the window, and how many answers came in it
+        for each namespace.
         """
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self._load(numbers, connections, warm, window))
@@ -104,7 +113,7 @@ class Tenants:
 
     async def _load(
         self, numbers: list[int], connections: int, warm: float, window: float
-    ) -> list[float]:
+    ) -> tuple[float, float, list[int]]:
         loop = asyncio.get_running_loop()
         Asking.stopped = False
         transports = []
@@ -113,18 +122,18 @@ class Tenants:
                 sock = self._connect(number)
                 context = self._trust[number]
                 transport, _ = await loop.create_connection(
-                    Asking, sock=sock, ssl=context, server_hostname=duties.HOST
+                    partial(Asking, number), sock=sock, ssl=context, server_hostname=duties.HOST
                 )
                 transports.append(transport)
         await asyncio.sleep(warm)
-        first, begun = Asking.answered, time.monotonic()
+        first, begun = Asking.answered.copy(), time.monotonic()
         await asyncio.sleep(window)
-        answered, ended = Asking.answered - first, time.monotonic()
+        last, ended = Asking.answered.copy(), time.monotonic()
         Asking.stopped = True
         for transport in transports:
             transport.abort()
         await asyncio.sleep(0.05)  # so that the loop sees them go
-        return [answered, begun, ended]
+        return begun, ended, [last[number] - first[number] for number in numbers]
 
     def _connect(
         self, number: int, host: str = duties.HOST, port: int = duties.PORT
