@@ -17,7 +17,7 @@ LOCK_FLAGS := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .DEFAULT_GOAL := help
-.PHONY: setup run test test-cluster cluster stress lint fmt bench attack docs site deb trial lock clean help
+.PHONY: setup run test test-cluster cluster manifests stress lint fmt bench attack docs pictures site deb trial lock clean help
 
 setup: ## make .venv from the locks and see to system packages; quiet when there is nothing to do
 	@scripts/setup
@@ -35,7 +35,14 @@ cluster: ## as root, with Go: a real Kubernetes in namespaces of its own, until 
 
 test-cluster: ## as root, with Go: the tests that need a real Kubernetes
 	@scripts/setup cluster
-	@$(CLEAN) GOFLAGS="$${GOFLAGS:-}" GOPROXY="$${GOPROXY:-}" $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster
+	@$(BIN)/python -m scripts.cluster build
+	@$(CLEAN) XDG_CACHE_HOME="$${XDG_CACHE_HOME:-}" $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster --ignore tests/cluster/installed
+	@# A cluster of their own, so a process of their own: each enters its node's network.
+	@$(CLEAN) XDG_CACHE_HOME="$${XDG_CACHE_HOME:-}" $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster/installed
+
+manifests: ## with Go: write the chart's roles, and packaging/kubernetes/keyhole.yaml from the chart
+	@scripts/setup run
+	@$(BIN)/python -m scripts.make_manifests
 
 stress: setup ## the suite twice in random order: beside load, and with a clock that began a minute ago
 	@$(CLEAN) scripts/stress
@@ -58,13 +65,18 @@ bench: ## measure, against peers that are installed apart, and write docs/perfor
 	AGAINST="$(AGAINST)" $(BIN)/python -m benchmarks --write docs/performance.md
 
 attack: setup ## the long-running attack battery; SOAK=30m and FUZZ=2h have a gateway soak, and each fuzzer run, for that long
-	@$(CLEAN) SOAK="$(SOAK)" FUZZ="$(FUZZ)" $(BIN)/python -m pytest -m attack
+	@if $(BIN)/python -m scripts.cluster lacking >/dev/null; then scripts/setup cluster && $(BIN)/python -m scripts.cluster build; fi
+	@$(CLEAN) SOAK="$(SOAK)" FUZZ="$(FUZZ)" XDG_CACHE_HOME="$${XDG_CACHE_HOME:-}" $(BIN)/python -m pytest -m attack
 
 docs: setup ## write the generated parts of the documents; follow tests that moved
 	$(BIN)/python scripts/make_docs.py
 	$(BIN)/python -m scripts.make_man
 	$(BIN)/python -m scripts.make_picture
 	$(BIN)/python scripts/follow_tests.py
+
+pictures: setup ## take the pictures of the documents again, by the tests that see them
+	@$(CLEAN) PICTURES=write $(BIN)/python -m pytest -q tests/system/watch/test_screen.py \
+		tests/system/web/test_approvals.py tests/system/web/test_page.py -k "question or click or always or drawn"
 
 site: ## build the documents as a site with a search in dist/site; a link that leads nowhere fails
 	@scripts/setup site

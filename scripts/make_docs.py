@@ -35,7 +35,7 @@ from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.audit import log as audit_log
 from keyhole.cli.parser import GROUPS, TopParser, build_parser
 from keyhole.cli.verb_help import describe_verbs
-from keyhole.gateway import bodies, gateway, refusal_reports
+from keyhole.gateway import body_memory, gateway, refusal_reports
 from keyhole.gateway.door import connection, handle, synthetic
 from keyhole.gateway.git import batch, lfs, quarantine
 from keyhole.gateway.http import patience
@@ -193,7 +193,9 @@ def bound_table() -> str:
         ("between two requests of a connection", _seconds(patience.KEEP_ALIVE), "cut"),
         ("TLS with an origin", _seconds(reach.HANDSHAKE_TIMEOUT), "502"),
         ("a body that must be whole to be signed", _size(sigv4.MAX_HASHED_BODY), "413"),
-        ("such bodies of a session at once", _size(bodies.MAX_GATHERED), "413"),
+        ("such bodies of a session at once", _size(body_memory.MAX_GATHERED), "413"),
+        ("such bodies of all sessions at once", _size(body_memory.MAX_OF_ALL), "`over-share`"),
+        ("long bodies of a session on disk at once", f"{quarantine.MAX_SPOOLS}", "`over-share`"),
         ("the list of a push's commands", _size(receive_pack.MAX_LIST), "400"),
         ("commands in it", f"{receive_pack.MAX_COMMANDS}", "400"),
         ("what a fetch asks for", _size(upload_pack.MAX_REQUEST), "413"),
@@ -209,7 +211,7 @@ def bound_table() -> str:
         ("pushes of a sandbox that wait for one", f"{judge_pool.PLACES.waiting}", "`over-share`"),
         ("waiting for one", _seconds(judge_pool.PLACE_WAIT), "`over-share`"),
         ("objects of a pushed pack", f"{pack.PackBounds().objects:,}", "refused"),
-        ("room that a push leaves on the disk", _size(quarantine.KEEP_FREE), "507"),
+        ("room that bodies leave on the disk", _size(quarantine.KEEP_FREE), "507"),
         ("addresses of large files in a session", f"{lfs.MAX_ADDRESSES:,}", "oldest forgotten"),
         ("life of such an address", _seconds(batch.MAX_LIFETIME), "asked for again"),
         ("a secret", _size(custody.MAX_SIZE), "the run is refused"),

@@ -44,6 +44,7 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/approvals.md": "Approvals",
         "docs/mcp.md": "MCP servers",
         "docs/models.md": "Models",
+        "docs/cloud.md": "Cloud and SaaS APIs",
         "docs/services.md": "Services",
         "docs/git.md": "Git",
         "docs/github.md": "GitHub",

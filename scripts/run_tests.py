@@ -1,11 +1,12 @@
-"""Runs every test but the attack battery, a folder for each processor at once and one more.
+"""Runs every test but the attack battery, a part for each processor at once and two more.
 
-Called by `make test`, for a person and for CI alike. A part is one folder of tests/unit or
-tests/system, or half of a large one, run by a pytest of its own: what its tests share is made once,
-and two parts have nothing in common but the host. Only the unit tests of the pure rooms are
-measured, since the tracer costs as much as the tests themselves, and of these not hypothesis's:
-they are a part of their own, and a line that chance alone has covered is not covered. Tests marked
-`alone` compare times, so they come last and run when nothing else does.
+Called by `make test`, for a person and for CI alike. A part is one folder of tests/system, or half
+of a large one, or of tests/unit; the unit tests of rooms that are not pure are one part. A pytest
+of its own runs each: what its tests share is made once, and two parts have nothing in common but
+the host. Only the unit tests of the pure rooms are measured, since the tracer costs as much as the
+tests themselves, and of these not hypothesis's: they are a part of their own, and a line that
+chance alone has covered is not covered. Tests marked `alone` compare times, so they come last and
+run when nothing else does.
 
 With `--random-order=SEED` the tests of each part are in an order that the number chooses; `make
 stress` uses it.
@@ -45,10 +46,15 @@ MEASURED = tuple(f"unit/{room}" for room in PURE)
 PROPERTIES = "properties"
 """The part with the pure rooms' tests that hypothesis feeds."""
 
+OTHER_ROOMS = "unit/others"
+"""The part with the unit tests of rooms that are not pure. Each is done in seconds, of which its
+pytest takes one or two to start."""
+
 LONGEST_FIRST = (
     "system/sandbox", "system/containers", "system/daemon", "system/cli", "system/clients",
-    "system/gateway", "system/bounded", "system/docs", "system/git", PROPERTIES, "system/compose",
-    "system/podman", "unit/inject", "unit/policy", "unit/wire", "unit/http", "system/judge",
+    "system/gateway", "system/docs", "system/compose", "system/git", OTHER_ROOMS, "system/bounded",
+    PROPERTIES, "unit/policy", "unit/inject", "system/podman", "system/web", "system/judge",
+    "unit/wire", "unit/http",
 )  # fmt: skip
 """So that none of them is left over when all others have ended; what is not named comes after."""
 
@@ -58,8 +64,9 @@ DEALT = ("system/sandbox",)
 MAX_LANES = 4
 """Parts at once. Each makes sandboxes, servers and accounts: more would hinder one another."""
 
-WAITING_LANES = 1
-"""Parts beyond one for each processor: tests wait for processes and time limits about as often."""
+WAITING_LANES = 2
+"""Parts beyond one for each processor. The long ones wait for processes and time limits about half
+of their time: those of the daemon take 440 seconds, and a processor for about 250 of them."""
 
 USUAL = "not attack and not alone"
 
@@ -127,18 +134,21 @@ def parts(tests: Path) -> tuple[list[Part], Part | None]:
     """Those that run side by side, and the one that runs after them; no test is in none."""
     folders = [path for storey in STOREYS for path in (tests / storey).iterdir()]
     found = {str(path.relative_to(tests)): path for path in folders if any(path.rglob("test_*.py"))}
-    pure = {name: found[name] for name in found if name in MEASURED}
+    pure = {name: found[name] for name in sorted(found) if name in MEASURED}
+    others = tuple(
+        found[name] for name in sorted(found) if name.startswith("unit/") and name not in pure
+    )
     together = [
-        part
-        for name, path in sorted(found.items())
-        for part in (
-            [Part(name, (path,), f"{USUAL} and not hypothesis", measured=True)]
-            if name in pure
-            else _dealt(name, path)
-        )
+        Part(name, (path,), f"{USUAL} and not hypothesis", measured=True)
+        for name, path in pure.items()
     ]
+    for name in sorted(found):
+        if name.startswith("system/"):
+            together += _dealt(name, found[name])
     if pure:
         together.append(Part(PROPERTIES, tuple(pure.values()), f"{USUAL} and hypothesis"))
+    if others:
+        together.append(Part(OTHER_ROOMS, others, USUAL))
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     together.sort(key=lambda part: order.get(part.name.partition("-")[0], len(order)))
     marked = [path for path in tests.rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")]

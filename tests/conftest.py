@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    import trustme
 
 # A busy machine is no fault of the code: examples have no deadline, the suite has.
 settings.register_profile("keyhole", deadline=None)
@@ -41,3 +45,11 @@ def _tried_by_both() -> bool:
     from tests.rigs.sandbox.people import PEOPLE
 
     return len(PEOPLE) > 1
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """The certificate authority of the origins, which the gateway under test trusts."""
+    import trustme  # most tests have no origin, and importing it takes a while
+
+    return trustme.CA()
