@@ -181,7 +181,11 @@ c._PROGRAM = c._PROGRAM.replace('run_guarded(', {broken!r} + '\\nrun_guarded(')
 """Changes a process beside a run or a gateway, by what it is started with."""
 
 FAIL = f"def fail(*_, **__): raise ValueError({QUOTED})\n"
-ASKS = ("run", "--trust", "--", "sh", "-c", "getent hosts ok.example; exit 7")
+# A resolver that gets no answer gives up soon.
+ASKS = (
+    "run", "--trust", "--",
+    "sh", "-c", "RES_OPTIONS='timeout:1 attempts:1' getent hosts ok.example; exit 7",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
