@@ -165,7 +165,8 @@ class _MergedSearch:
                     self._found.setdefault(path, ExecutedBy(entry.why))
             called = ""
             names = listing.dirs
-            if where.endswith(".git") or "/.git/" in f"/{where}/":
+            # Elsewhere such names may be anything, `site.git/logs` too.
+            if "/.git/" in f"/{where}/":
                 names = [name for name in names if name not in GIT_DATA]
             todo.extend(f"{where}/{name}" if where else name for name in names)
 

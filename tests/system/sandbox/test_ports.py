@@ -255,6 +255,29 @@ def test_a_port_that_a_sandbox_publishes_is_no_port_of_the_host(
     assert published.ask() == "200 inside /"
 
 
+def test_a_port_of_keyhole_itself_is_no_port_of_the_host_i2(other: Project) -> None:
+    """Neither that of `keyhole web`, nor that on which a gateway waits for other machines.
+    Control: a program of the host answers at a port in `test_a_port_of_the_host_is_used…`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert other("up", "--listen", f"127.0.0.1:{port}").code == 0
+    web = other.start("web", "--no-open")
+    try:
+        said = line_of(web.stdout)
+        ports = [port, int(said.partition("127.0.0.1:")[2].partition("/")[0])]
+        other.policy(f"[sandbox]\nhost_ports = {ports}")
+        for each in ports:
+            met = other.python(ASKS_HOST, str(each), f"127.0.0.1:{each}")
+            assert set(met) <= {"", "ConnectionResetError"}
+        events = json.loads(other("log", "--json", "--denied").out)
+        denied = [each for each in events if each["reason"] == "own-port"]
+        assert {each["details"]["port"] for each in denied} >= set(ports)
+    finally:
+        web.terminate()
+        web.communicate(timeout=PATIENCE)
+        other("down")
+
+
 FREEZING = """
 [sandbox]
 host_ports = [{port}]

@@ -120,6 +120,15 @@ def test_a_script_that_a_hook_of_the_persons_leads_to_is_marked(tmp_path: Path) 
     assert review.files()["scripts/other"] == "fine"
 
 
+def test_a_directory_that_is_only_called_like_a_repository_is_searched_i11(tmp_path: Path) -> None:
+    """Attack: git keeps data in `logs`, `refs` and `lfs`, which are not searched; here they are
+    directories of the project. Control: those of a repository."""
+    review = Review.of(tmp_path, GIT)
+    for place in ("site.git/logs", "site.git/lfs/deep", ".git/logs"):
+        review.write(f"{place}/.envrc", "evil")
+    assert marked(review) == {"site.git/logs/.envrc", "site.git/lfs/deep/.envrc"}
+
+
 def test_files_that_complete_a_repository_around_an_older_config_are_marked(
     tmp_path: Path,
 ) -> None:

@@ -16,10 +16,12 @@ from msgspec import Struct, to_builtins
 from keyhole.app.processes.child import start_child
 from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.remote.invitation import LIFETIME_SECONDS
+from keyhole.app.run.port_claims import PortClaim
 from keyhole.model.errors import Refused, SetupFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.values import SessionRequest
@@ -41,8 +43,10 @@ class ListenAddress(Struct, frozen=True):
 class RemoteReceiverClient:
     """The remote receiver, and the invitations that were requested."""
 
-    def __init__(self, sock: socket.socket, address: str) -> None:
+    def __init__(self, sock: socket.socket, address: str, claim: PortClaim) -> None:
         self._sock = sock
+        self._claim = claim
+        """Held until this process ends: no sandbox of this host reaches the port (host_ports)."""
         self.address = address
         """The address on which it listens, as `HOST:PORT`."""
         self._line: SandboxChannel | None = None
@@ -59,7 +63,7 @@ class RemoteReceiverClient:
             (family, *_, where), *_ = socket.getaddrinfo(
                 listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-            port = socket.create_server(where, family=family, backlog=BACKLOG)
+            port, claim = _listen(family, where, places.ports)
         except OSError as error:
             why = error.strerror or str(error)
             raise SetupFailed(f"--listen {listen.host}:{listen.port}: {why}") from None
@@ -69,7 +73,7 @@ class RemoteReceiverClient:
         start_child("keyhole.app.remote.receiver", (theirs, port), env)
         told = {"runtime": str(places.runtime), "lifetime": listen.lifetime}
         ours.send(json.dumps(told).encode())
-        return cls(ours, address)
+        return cls(ours, address, claim)
 
     def open(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
         """Begin to read its messages."""
@@ -116,3 +120,17 @@ class RemoteReceiverClient:
         if not code:
             raise Refused("the remote receiver does not respond; try again")
         return code
+
+
+def _listen(family: int, where: Any, register: Path) -> tuple[socket.socket, PortClaim]:  # noqa: ANN401 - an address of its family
+    """Listen on an address, whose port is then one of Keyhole's own. Raises OSError."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(where)
+        return sock, PortClaim.listen(register, sock, BACKLOG)
+    except BaseException:
+        sock.close()
+        raise

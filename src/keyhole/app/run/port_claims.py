@@ -1,13 +1,15 @@
 """The register of ports of this host that Keyhole listens on: a locked file for each.
 
-A run that publishes a port claims it before it listens. A data plane asks, before it passes a
-sandbox's connection to a port of the host, whether the port is claimed: it would lead into another
-sandbox. The kernel releases the locks of a killed run.
+A process of Keyhole's claims a port before it listens: a run that publishes it, `keyhole web`,
+`keyhole login`, `keyhole up --listen`. A data plane asks, before it passes a sandbox's connection
+to a port of the host, whether the port is claimed: it would lead into another sandbox, or to
+Keyhole itself. The kernel releases the locks of a process that was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from keyhole.control.socket_directory import open_directory
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
 
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -69,6 +72,20 @@ class PortClaim:
             os.close(lock)
             time.sleep(_PAUSE)
         return None
+
+    @classmethod
+    def listen(cls, register: Path, sock: socket.socket, backlog: int) -> PortClaim:
+        """Claim the port that a socket is bound to, then listen on it: a connection that reaches
+        it finds the claim. Raises ResourceUnusable and OSError."""
+        claim = cls.take(register, sock.getsockname()[1])
+        if claim is None:
+            raise OSError(errno.EADDRINUSE, "another sandbox publishes it")
+        try:
+            sock.listen(backlog)
+        except BaseException:
+            claim.release()
+            raise
+        return claim
 
     def release(self) -> None:
         """Remove the file, which is still locked, and then the lock. A second call does nothing."""

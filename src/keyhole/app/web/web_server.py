@@ -42,10 +42,9 @@ class WebServer:
     def __init__(self, paths: HostPaths, port: int, search_path: str, policy: str) -> None:
         """Raises Refused if the port cannot be had."""
         self._paths = paths
-        self._socket = _listen(port)
+        # Claimed: a sandbox whose policy names this port as the host's cannot reach it.
+        self._socket, self._claim = _listen(port, paths.ports)
         self.port: int = self._socket.getsockname()[1]
-        # Otherwise a sandbox whose policy names this port as the host's could reach it.
-        self._claim = PortClaim.take(paths.ports, self.port)
         self.access = WebAccess(self.port)
         self._api = WebApi(self.access, paths, LogStore(paths.audit), search_path, policy)
         self._redirect = RedirectFile(paths.runtime, "web")
@@ -88,8 +87,7 @@ class WebServer:
         """Give everything back."""
         self._redirect.remove()
         self._socket.close()
-        if self._claim is not None:
-            self._claim.release()
+        self._claim.release()
 
 
 class _EndingServer(uvicorn.Server):
@@ -104,14 +102,13 @@ class _EndingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(port: int, register: Path) -> tuple[socket.socket, PortClaim]:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", port))
-        sock.listen(MAX_CONNECTIONS)
+        return sock, PortClaim.listen(register, sock, MAX_CONNECTIONS)
     except OSError as error:
         sock.close()
         hint = "another program has it" if error.errno == errno.EADDRINUSE else error.strerror
         raise Refused(f"port {port} of loopback cannot be had: {hint}") from None
-    return sock

@@ -51,6 +51,28 @@ def test_what_cannot_be_read_counts_as_claimed(register: Path) -> None:
     assert is_claimed(register, 8123)
 
 
+def test_a_port_is_claimed_before_it_is_listened_on_i2(register: Path) -> None:
+    """A sandbox that connects all the time gets in at no moment at which there is no claim."""
+    claimed: list[bool] = []
+
+    class Watched(socket.socket):
+        def listen(self, *backlog: int) -> None:
+            claimed.append(is_claimed(register, self.getsockname()[1]))
+            super().listen(*backlog)
+
+    with Watched() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+        claim = PortClaim.listen(register, sock, 1)
+        assert claimed == [True]
+        socket.create_connection(("127.0.0.1", port)).close()
+        with Watched() as second, pytest.raises(OSError, match="another sandbox publishes it"):
+            second.bind(("127.0.0.2", port))
+            PortClaim.listen(register, second, 1)
+        claim.release()
+    assert not is_claimed(register, port)
+
+
 def test_a_published_port_is_claimed_and_taken_on_both_addresses(register: Path) -> None:
     made = PublishedListeners.open((PublishedPort(0, 3000), PublishedPort(0, 3001)), register)
     first, second = (each.outer for each in made.ports)
