@@ -3,7 +3,8 @@
 The directory of a transaction has the steps, a line for each that was done, and the entries that
 were replaced. A process that is killed at any point leaves enough for the next one to finish:
 a step is done only if the entry still has the stamp from before it, each file is written beside its
-place and renamed, and a step that was done but not noted is recognised by its result.
+place and exchanged with the entry there, and a step that was done but not noted is recognised by
+its result.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.changes.entry import Action, ApplyStep, EntryKind
+from keyhole.changes.exact_replacement import (
+    bring_back,
+    drop,
+    put_in_place,
+    settle_exchange,
+    stamp_at,
+    take_away,
+)
 from keyhole.changes.tree_directory import (
     TreeDirectory,
     copy_content,
@@ -36,6 +45,8 @@ SKIPPED = "-"
 """The result of a step that was not done, because the person's entry had changed."""
 _GONE = "gone"
 _MADE = "made"
+_BEGUN = "~"
+"""Before the stamp of a new entry, in a line that is written before it gets its place."""
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -60,6 +71,7 @@ class Transaction:
         self.steps = [ApplyStep(Action(row[0]), *row[1:]) for row in rows]
         self._resumed = True
         """Whether another process may have begun, and been killed."""
+        self._log = -1
         self._umask = os.umask(0o077)
         os.umask(self._umask)
 
@@ -91,23 +103,31 @@ class Transaction:
 
     def done(self) -> dict[int, str]:
         """The results of steps that were done or skipped, by number."""
-        return {int(number): result for number, result in self._lines("log")}
+        lines = self._lines("log")
+        return {int(number): result for number, result in lines if not result.startswith(_BEGUN)}
+
+    def _begun(self, name: str) -> dict[int, str]:
+        """The stamps of entries that were about to get their place, by number."""
+        lines = self._lines(name)
+        return {int(n): result[1:] for n, result in lines if result.startswith(_BEGUN)}
 
     # ── forward ───────────────────────────────────────────────────────────────────────────────────
 
     def go_forward(self) -> list[ApplyStep]:
         """Do every step that is not done yet. Returns those that were skipped. Raises OSError."""
-        results = self.done()
-        with self._appending("log") as log:
+        results, begun = self.done(), self._begun("log")
+        with self._appending("log"):
             for number, step in enumerate(self.steps):
                 if number not in results:
                     try:
+                        if self._resumed:
+                            self._settle(number, step, step.before, begun.get(number))
                         results[number] = self._do(number, step)
                     except OSError as error:
                         # The person knows this name, and not that of the file beside it.
                         error.filename = step.path
                         raise
-                    os.write(log, f"{number} {results[number]}\n".encode("ascii"))
+                    self._note(number, results[number])
         return [step for n, step in enumerate(self.steps) if results[n] == SKIPPED]
 
     def _do(self, number: int, step: ApplyStep) -> str:
@@ -137,12 +157,32 @@ class Transaction:
                 return _GONE
             case Action.UNLINK:
                 self._back_up(number, where, own, found)
-                os.unlink(own, dir_fd=where)
+                beside = self._beside(number)
+                if not take_away(where, own, beside, step.before):
+                    return SKIPPED
+                drop(where, beside)
                 return _GONE
             case _:
                 self._back_up(number, where, own, found)
-                self._write(number, step, where, own, found)
-                return stamp_of(lower.look(step.name))
+                return self._write(number, step, where, own, found)
+
+    def _settle(self, number: int, step: ApplyStep, before: str, begun: str | None) -> None:
+        """Finish what a killed process was at beside an entry, so that an entry which the person
+        saved at that moment has its name again. `before` is the stamp that it was to replace."""
+        pair = self._trees.get(step.tree)
+        if pair is None:
+            return
+        try:
+            where, own = pair.lower.place(step.name)
+        except OSError:
+            return  # its directory is gone
+        beside = self._beside(number)
+        if begun is not None:
+            settle_exchange(where, beside, own, before, begun)
+        elif before and stamp_at(where, own) == "" != stamp_at(where, beside) != before:
+            bring_back(where, beside, own)
+        else:
+            drop(where, beside)
 
     def _earlier_result(self, step: ApplyStep, found: os.stat_result | None) -> str:
         """The result of a step that an interrupted apply did and did not note; otherwise the person
@@ -170,22 +210,22 @@ class Transaction:
 
     def _write(
         self, number: int, step: ApplyStep, where: int, own: str, found: os.stat_result | None
-    ) -> None:
-        """Write an entry beside its place, and rename it."""
-        beside = f".keyhole-{self._id}-{number}"
-        if self._resumed:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside, dir_fd=where)
+    ) -> str:
+        """Write an entry beside its place, and give it that place. Returns the result."""
+        beside = self._beside(number)
         try:
             if step.action is Action.LINK:
                 os.symlink(step.target, beside, dir_fd=where)
                 _give(where, beside, os.fstat(where))
             else:
                 self._write_file(step, where, beside, found)
-            os.rename(beside, own, src_dir_fd=where, dst_dir_fd=where)
+            stamp = stamp_at(where, beside)
+            if step.before:
+                self._note(number, f"{_BEGUN}{stamp}")
+            return stamp if put_in_place(where, beside, own, step.before) else SKIPPED
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(beside, dir_fd=where)
+                drop(where, beside)
             raise
 
     def _write_file(
@@ -211,34 +251,39 @@ class Transaction:
     def go_back(self, *, pending: bool) -> list[ApplyStep]:
         """Undo every step that was done, the last first. Returns those whose entry the person has
         changed since, which are left. With `pending`, what is undone is put back into the view."""
-        undone = {int(number) for number, _ in self._lines("undone")}
+        begun = self._begun("undone")
+        undone = {int(n) for n, result in self._lines("undone") if not result.startswith(_BEGUN)}
         left = []
-        with self._appending("undone") as log:
+        with self._appending("undone"):
             for number, result in sorted(self.done().items(), reverse=True):
                 step = self.steps[number]
                 if number in undone or result == SKIPPED:
                     continue
-                if not self._undo(number, step, result, pending=pending):
+                wanted = {_GONE: "", _MADE: "d"}.get(result, result)
+                self._settle(number, step, wanted, begun.get(number))
+                restored = (step.before, begun.get(number, step.before))
+                if not self._undo(number, step, wanted, restored, pending=pending):
                     left.append(step)
-                os.write(log, f"{number} .\n".encode("ascii"))
+                self._note(number, ".")
         return left
 
-    def _undo(self, number: int, step: ApplyStep, result: str, *, pending: bool) -> bool:
+    def _undo(
+        self, number: int, step: ApplyStep, wanted: str, restored: tuple[str, str], *, pending: bool
+    ) -> bool:
+        """Undo one step whose result has the stamp `wanted`. One that has a stamp of `restored` was
+        undone before."""
         pair = self._trees.get(step.tree)
         if pair is None:
             return False
         lower = pair.lower
-        found = lower.look(step.name)
-        now = stamp_of(found)
+        now = stamp_of(lower.look(step.name))
         try:
             where, own = lower.place(step.name)
         except OSError:
             return False
-        wanted = {_GONE: "", _MADE: "d"}.get(result, result)
-        interrupted = found is None and self._keeps(number)
-        if now != wanted and not interrupted:
-            return now == step.before
-        if pending and now == wanted:
+        if now != wanted:
+            return now in restored
+        if pending:
             self._put(step, pair)
         match step.action:
             case Action.MKDIR:
@@ -248,11 +293,13 @@ class Transaction:
             case Action.RMDIR:
                 os.mkdir(own, 0o777 & ~self._umask, dir_fd=where)
                 _give(where, own, os.fstat(where))
+            case _ if self._keeps(number):
+                return self._restore(number, where, own, wanted)
             case _:
-                if found is not None:
-                    self._drop(where, own)
-                if self._keeps(number):
-                    self._restore(number, where, own)
+                beside = self._beside(number)
+                if not take_away(where, own, beside, wanted):
+                    return False
+                self._drop(where, beside)
         return True
 
     def _drop(self, where: int, own: str) -> None:
@@ -292,17 +339,17 @@ class Transaction:
         except OSError:
             _copy_entry(where, own, self._own, f"{kept}.new", kept)
 
-    def _restore(self, number: int, where: int, own: str) -> None:
-        """Put the person's entry back. It is kept as well: a process that is killed now must find
-        it again."""
-        kept, beside = str(number), f".keyhole-{self._id}-{number}"
+    def _restore(self, number: int, where: int, own: str, wanted: str) -> bool:
+        """Put the person's entry back, in place of the one with this stamp. It is kept as well: a
+        process that is killed now must find it again."""
+        kept, beside = str(number), self._beside(number)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside, dir_fd=where)
             os.link(kept, beside, src_dir_fd=self._own, dst_dir_fd=where, follow_symlinks=False)
-            os.rename(beside, own, src_dir_fd=where, dst_dir_fd=where)
         except OSError:
-            _copy_entry(self._own, kept, where, beside, own)
+            _copy_entry(self._own, kept, where, f"{beside}.new", beside)
+        if wanted:
+            self._note(number, f"{_BEGUN}{stamp_at(where, beside)}")
+        return put_in_place(where, beside, own, wanted, self._drop)
 
     def _keeps(self, number: int) -> bool:
         return os.path.lexists(f"{self._directory}/{number}")
@@ -318,13 +365,20 @@ class Transaction:
         return [(number, result) for number, _, result in (line.partition(" ") for line in lines)]
 
     @contextlib.contextmanager
-    def _appending(self, name: str) -> Iterator[int]:
+    def _appending(self, name: str) -> Iterator[None]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        log = os.open(f"{self._directory}/{name}", flags, 0o600)
+        self._log = os.open(f"{self._directory}/{name}", flags, 0o600)
         try:
-            yield log
+            yield
         finally:
-            os.close(log)
+            os.close(self._log)
+
+    def _note(self, number: int, result: str) -> None:
+        os.write(self._log, f"{number} {result}\n".encode("ascii"))
+
+    def _beside(self, number: int) -> str:
+        """The name of an entry that is about to get its place, or has just lost it."""
+        return f".keyhole-{self._id}-{number}"
 
 
 def applied_mode(mode: int, before: os.stat_result | None, umask: int) -> int:

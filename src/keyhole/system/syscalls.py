@@ -20,6 +20,7 @@ CLONE_NEWNET = 0x40000000
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
 _SYS_MOUNT_SETATTR = 442
+_SYS_RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
 _SYS_CAPGET = {"x86_64": 125, "aarch64": 90}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 
@@ -31,6 +32,8 @@ _OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _MOUNT_ATTR_IDMAP = 0x00100000
+
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 
 _MS_REC = 0x4000
 _MS_PRIVATE = 1 << 18
@@ -60,6 +63,24 @@ _CAPABILITY_VERSION_3 = 0x20080522
 def dissolve_connection(descriptor: int) -> None:
     """End a TCP connection at once; its socket can be connected anew (connect(2), AF_UNSPEC)."""
     _check(_libc.connect(descriptor, _UNSPECIFIED, len(_UNSPECIFIED)), "connect")
+
+
+def rename_new(where: int, name: str, to: str) -> None:
+    """Rename an entry of an open directory, unless one has the new name. Raises FileExistsError,
+    and OSError with EINVAL where the file system cannot."""
+    _rename(where, name, to, _RENAME_NOREPLACE)
+
+
+def exchange_names(where: int, one: str, other: str) -> None:
+    """Exchange two entries of an open directory, in one step. Raises OSError with EINVAL where the
+    file system cannot."""
+    _rename(where, one, other, _RENAME_EXCHANGE)
+
+
+def _rename(where: int, name: str, to: str, flags: int) -> None:
+    number = _SYS_RENAMEAT2[os.uname().machine]
+    words = (where, os.fsencode(name), where, os.fsencode(to), flags)
+    _check(_libc.syscall(number, *words), "renameat2")
 
 
 def unshare(flags: int) -> None:

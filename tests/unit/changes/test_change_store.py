@@ -198,11 +198,11 @@ def test_an_apply_that_fails_leaves_everything_as_it_was(
     before = review.said()
     original, calls = Transaction._write, []
 
-    def failing(self: Transaction, number: int, *rest: object) -> None:
+    def failing(self: Transaction, number: int, *rest: object) -> str:
         calls.append(number)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
-        original(self, number, *rest)  # type: ignore[arg-type]
+        return original(self, number, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Transaction, "_write", failing)
     named = rf"nothing was applied: .*No space left on device: '{review.tree}/"
