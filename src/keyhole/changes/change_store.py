@@ -19,14 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from keyhole.changes.base_record import read_record, record_tree, write_record
+from keyhole.changes.base_record import (
+    keys_of,
+    note_entry,
+    read_record,
+    record_tree,
+    write_record,
+)
 from keyhole.changes.copied_tree import CopiedTree
 from keyhole.changes.entry import Action
 from keyhole.changes.executed_files import mark_executed
 from keyhole.changes.layer_reading import LayerReading
 from keyhole.changes.transaction import SKIPPED, ReviewedPair, Transaction
 from keyhole.changes.trash import Trash
-from keyhole.changes.tree_directory import TreeDirectory, stamp_of
+from keyhole.changes.tree_directory import TreeDirectory
 from keyhole.changes.upper_layer import UpperLayer
 from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.text import visible
@@ -221,11 +227,11 @@ class ChangeStore:
                 changes = reading.changes()
                 _forget(pair, reading.same)
                 record = record_tree(view.path)
-                for change in changes:
-                    # The stamp from before the first change in the view.
-                    record.pop(change.name, None)
-                    if change.name in before:
-                        record[change.name] = before[change.name]
+                # The stamp from before the first change in the view.
+                for key in (key for change in changes for key in keys_of(change.name)):
+                    record.pop(key, None)
+                    if key in before:
+                        record[key] = before[key]
                 write_record(view.base, record)
                 pending += len(changes)
                 if hidden is not None:
@@ -397,7 +403,7 @@ class ChangeStore:
                 record, lower = read_record(tree.base), pairs[tree.path].lower
                 for step in steps:
                     if step.tree == tree.path and step not in left:
-                        record[step.name] = stamp_of(lower.look(step.name))
+                        note_entry(record, lower, step.name)
                 write_record(tree.base, record)
         self._throw_away("applied")
         return ApplyOutcome(len(steps) - len(left), tuple(step.path for step in left))

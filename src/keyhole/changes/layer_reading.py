@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from keyhole.changes.base_record import is_as_recorded
 from keyhole.changes.entry import ChangeKind, EntryKind, FileChange
 from keyhole.changes.tree_directory import (
     MAX_DEPTH,
@@ -130,7 +131,7 @@ class LayerReading:
             found.st_mode if found is not None else 0,
             target,
             stamp,
-            conflict=self._base.get(path, "") != stamp,
+            conflict=not is_as_recorded(self._base, self._lower, path, stamp),
             unreadable=unreadable,
         )
 
@@ -179,9 +180,9 @@ class LayerReading:
     def _removal(self, path: str, lower: os.stat_result) -> FileChange:
         kind, stamp = kind_of(lower), stamp_of(lower)
         # A directory is removed only if nothing is left in it, so it is never in conflict itself.
-        conflict = kind is not EntryKind.DIRECTORY and self._base.get(path, "") != stamp
+        same = kind is EntryKind.DIRECTORY or is_as_recorded(self._base, self._lower, path, stamp)
         return FileChange(
-            self._lower.path, path, ChangeKind.REMOVED, kind, kind, stamp=stamp, conflict=conflict
+            self._lower.path, path, ChangeKind.REMOVED, kind, kind, stamp=stamp, conflict=not same
         )
 
     def _count(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from keyhole.changes.base_record import index_entries
 from keyhole.changes.entry import Action, ApplyStep, EntryKind
 from keyhole.changes.exact_replacement import (
     bring_back,
@@ -27,6 +28,7 @@ from keyhole.changes.exact_replacement import (
     stamp_at,
     take_away,
 )
+from keyhole.changes.git_index import is_index
 from keyhole.changes.tree_directory import (
     TreeDirectory,
     copy_content,
@@ -45,6 +47,8 @@ SKIPPED = "-"
 """The result of a step that was not done, because the person's entry had changed."""
 _GONE = "gone"
 _MADE = "made"
+_ENTRIES = "="
+"""Before the entries of git's index that was applied: git writes it again, with the same ones."""
 _BEGUN = "~"
 """Before the stamp of a new entry, in a line that is written before it gets its place."""
 
@@ -104,18 +108,17 @@ class Transaction:
     def done(self) -> dict[int, str]:
         """The results of steps that were done or skipped, by number."""
         lines = self._lines("log")
-        return {int(number): result for number, result in lines if not result.startswith(_BEGUN)}
+        return {int(n): result for n, result in lines if result[:1] not in (_BEGUN, _ENTRIES)}
 
-    def _begun(self, name: str) -> dict[int, str]:
-        """The stamps of entries that were about to get their place, by number."""
-        lines = self._lines(name)
-        return {int(n): result[1:] for n, result in lines if result.startswith(_BEGUN)}
+    def _marked(self, name: str, mark: str) -> dict[int, str]:
+        """The texts of a file's lines that begin with a mark, by number."""
+        return {int(n): result[1:] for n, result in self._lines(name) if result[:1] == mark}
 
     # ── forward ───────────────────────────────────────────────────────────────────────────────────
 
     def go_forward(self) -> list[ApplyStep]:
         """Do every step that is not done yet. Returns those that were skipped. Raises OSError."""
-        results, begun = self.done(), self._begun("log")
+        results, begun = self.done(), self._marked("log", _BEGUN)
         with self._appending("log"):
             for number, step in enumerate(self.steps):
                 if number not in results:
@@ -220,6 +223,9 @@ class Transaction:
             else:
                 self._write_file(step, where, beside, found)
             stamp = stamp_at(where, beside)
+            if is_index(step.name):
+                applied = index_entries(self._trees[step.tree].upper, step.name)
+                self._note(number, f"{_ENTRIES}{applied}")
             if step.before:
                 self._note(number, f"{_BEGUN}{stamp}")
             return stamp if put_in_place(where, beside, own, step.before) else SKIPPED
@@ -251,7 +257,7 @@ class Transaction:
     def go_back(self, *, pending: bool) -> list[ApplyStep]:
         """Undo every step that was done, the last first. Returns those whose entry the person has
         changed since, which are left. With `pending`, what is undone is put back into the view."""
-        begun = self._begun("undone")
+        begun, applied = self._marked("undone", _BEGUN), self._marked("log", _ENTRIES)
         undone = {int(n) for n, result in self._lines("undone") if not result.startswith(_BEGUN)}
         left = []
         with self._appending("undone"):
@@ -261,11 +267,20 @@ class Transaction:
                     continue
                 wanted = {_GONE: "", _MADE: "d"}.get(result, result)
                 self._settle(number, step, wanted, begun.get(number))
+                wanted = self._rewritten_index(step, applied.get(number)) or wanted
                 restored = (step.before, begun.get(number, step.before))
                 if not self._undo(number, step, wanted, restored, pending=pending):
                     left.append(step)
                 self._note(number, ".")
         return left
+
+    def _rewritten_index(self, step: ApplyStep, applied: str | None) -> str:
+        """The stamp of an index that git wrote again since it was applied, with the same entries;
+        empty if it is not one."""
+        pair = self._trees.get(step.tree) if applied else None
+        if pair is None or index_entries(pair.lower, step.name) != applied:
+            return ""
+        return stamp_of(pair.lower.look(step.name))
 
     def _undo(
         self, number: int, step: ApplyStep, wanted: str, restored: tuple[str, str], *, pending: bool

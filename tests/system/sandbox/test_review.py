@@ -158,13 +158,34 @@ def test_commits_made_inside_are_applied_with_their_objects(project: Project) ->
     ran = project.shell(f"echo more >> a; {who} commit --quiet --all --message=second && echo done")
     assert ran.lines == ["done"], ran
     assert _git(project, "log", "--format=%s").split() == ["first"]
-    assert project("apply").code == 0
+    # It writes the index anew, which is no conflict.
+    status = ("status", "--short", "--untracked-files=no")
+    os.utime(project.directory / "a", (0, 0))
+    assert _git(project, *status) == ""
+    project.write("a", "one\n")
+    assert project("apply", ".git").code == 0
     assert _git(project, "log", "--format=%s").split() == ["second", "first"]
-    status = ("--no-optional-locks", "status")  # it would write the index anew
-    assert _git(project, *status, "--short", "--untracked-files=no") == ""
+    assert project("apply", "--replace", "a").code == 0
+    assert _git(project, *status) == ""
     _git(project, "fsck", "--strict")
     assert project("undo").code == 0
+
+
+def test_a_commit_is_undone_with_its_index_after_a_status(project: Project) -> None:
+    _git(project, "init", "--quiet", "--initial-branch=main")
+    _git(project, "add", "a")
+    _git(project, "commit", "--quiet", "--message=first")
+    who = "git -c user.name=b -c user.email=b@example.org"
+    project.shell(f"echo more >> a; {who} commit --quiet --all --message=second")
+    status = ("status", "--short", "--untracked-files=no")
+    index = project.directory / ".git/index"
+    assert project("apply").code == 0
+    applied = index.read_bytes()
+    assert _git(project, *status) == ""
+    assert index.read_bytes() != applied
+    assert project("undo").code == 0
     assert _git(project, "log", "--format=%s").split() == ["first"]
+    assert _git(project, *status) == ""
 
 
 def _git(project: Project, *words: str) -> str:
