@@ -3,7 +3,7 @@ them.
 
 A directory below Keyhole's state, which no sandbox sees: for each writable tree an upper directory,
 the work directory of the overlay, and the record of the tree; the apply that is under way, and the
-last one, for `undo`. A run, an apply, a discard and an undo hold the lock, one at a time.
+last ones, for `undo`. A run, an apply, a discard and an undo hold the lock, one at a time.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ TRASH_SECONDS = 0.5
 """How long a verb empties the trash; a run does the rest while its command runs."""
 LOCK_SECONDS = 0.5
 """How long the lock is waited for."""
+
+
+MAX_UNDO = 10
+"""Applies that can be undone, the last first. Each keeps the files that it replaced."""
 
 
 class ReviewedTree(Struct, frozen=True):
@@ -353,6 +357,7 @@ class ChangeStore:
             with self._open(self.trees()) as pairs, self._trash() as trash:
                 outcome = self._finish(Transaction(self._under_way, pairs, trash), pairs)
             self.recovered.append(("apply", outcome.done))
+        self._bring_up()
 
     def _finish(self, transaction: Transaction, pairs: dict[str, ReviewedPair]) -> ApplyOutcome:
         try:
@@ -367,7 +372,7 @@ class ChangeStore:
         finally:
             transaction.close()
         if os.path.isdir(self._under_way):
-            self._throw_away("applied")
+            self._put_below()
             os.rename(self._under_way, self._directory / "applied")
         return ApplyOutcome(len(steps), tuple(step.path for step in left))
 
@@ -406,7 +411,34 @@ class ChangeStore:
                         note_entry(record, lower, step.name)
                 write_record(tree.base, record)
         self._throw_away("applied")
+        self._bring_up()
         return ApplyOutcome(len(steps) - len(left), tuple(step.path for step in left))
+
+    # ── the applies before the last one ───────────────────────────────────────────────────────────
+
+    def _earlier(self) -> list[str]:
+        """Their directories, the oldest first."""
+        with contextlib.suppress(FileNotFoundError):
+            numbers = [int(name) for name in os.listdir(self._directory / "earlier")]
+            return [f"earlier/{number}" for number in sorted(numbers)]
+        return []
+
+    def _put_below(self) -> None:
+        """Make room for a newer apply."""
+        if not self.can_undo:
+            return
+        (self._directory / "earlier").mkdir(mode=0o700, exist_ok=True)
+        known = self._earlier()
+        number = int(known[-1].removeprefix("earlier/")) + 1 if known else 1
+        os.rename(self._directory / "applied", self._directory / f"earlier/{number}")
+        for name in known[: max(0, len(known) + 2 - MAX_UNDO)]:
+            self._throw_away(name)
+
+    def _bring_up(self) -> None:
+        """Let the apply before the last one be the last, when that was undone."""
+        known = self._earlier()
+        if known and not self.can_undo:
+            os.rename(self._directory / known[-1], self._directory / "applied")
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
             store.empty_trash()
     except OSError as error:
         raise CliError(f"the apply cannot be undone: {visible(str(error))}") from None
-    print("undone; its changes are held for review again", flush=True)
+    before = "; `keyhole undo` takes back the apply before it, too" if store.can_undo else ""
+    print(f"undone; its changes are held for review again{before}", flush=True)
     for path in outcome.left:
         notice(f"left as it is, since you changed it: {shown_path(path)}")
     return EXIT_LEFT if outcome.left else EXIT_OK

@@ -69,6 +69,64 @@ def test_an_undo_restores_the_files_and_the_changes_are_pending_again(tmp_path: 
         review.undo()
 
 
+def test_applies_are_undone_one_after_another_the_last_first(tmp_path: Path) -> None:
+    review = worked_on(tmp_path)
+    states = []
+    for name in ("a", "b", "n/m/x"):
+        states.append(review.files())
+        review.apply(name)
+    review.begin_again()
+    review.write("a", "once more\n")
+    states.append(review.files())
+    review.apply("a")
+    assert review.files()["a"] == "once more\n"
+    for state in reversed(states):
+        assert review.store.can_undo
+        review.undo()
+        assert review.files() == state
+    assert review.files() == FILES
+    with pytest.raises(Refused, match="there is no apply to undo"):
+        review.undo()
+    assert review.changes()["a"].conflict is False
+    review.apply()
+    assert review.files() == AFTER | {"a": "once more\n"}
+
+
+def test_so_many_applies_can_be_undone_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: each keeps the files that it replaced."""
+    monkeypatch.setattr(change_store, "MAX_UNDO", 3)
+    review = Review.of(tmp_path, {"a": "0\n"})
+    for number in range(1, 6):
+        review.write("a", f"{number}\n")
+        review.apply()
+        review.begin_again()
+    for number in (4, 3, 2):
+        review.undo()
+        assert review.files() == {"a": f"{number}\n"}
+    assert not review.store.can_undo
+
+
+@pytest.mark.parametrize("lost", ["rename", "before"])
+def test_an_undo_that_is_killed_at_its_end_leaves_the_applies_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    review = worked_on(tmp_path)
+    review.apply("a")
+    review.apply("b")
+    with monkeypatch.context() as patch:
+        patch.setattr(change_store.ChangeStore, "_bring_up", lambda _: None)
+        review.undo()
+    assert not review.store.can_undo
+    if lost == "before":
+        review.apply("b")
+        review.undo()
+    review.begin_again()
+    review.undo()
+    assert review.files() == FILES
+
+
 def test_an_undo_leaves_what_the_person_changed_since(tmp_path: Path) -> None:
     review = worked_on(tmp_path)
     review.apply()

@@ -17,13 +17,14 @@ from tests.rigs.changes.reviews import Review
 if TYPE_CHECKING:
     from pathlib import Path
 
+GIT = shutil.which("git") or "git"
 WORDS = ("-c", "user.name=A", "-c", "user.email=a@corp.example", "-c", "gc.auto=0")
 
 
 def git(where: Path, *words: str) -> str:
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(
-        ["git", *WORDS, *words], cwd=where, env=env, capture_output=True, text=True, check=True
+        [GIT, *WORDS, *words], cwd=where, env=env, capture_output=True, text=True, check=True
     )
     return done.stdout
 
