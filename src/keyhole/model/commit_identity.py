@@ -15,6 +15,9 @@ from keyhole.model.errors import Unparsable
 MAX_PART = 256
 """Characters of a name or an address (RFC 5321 allows an address 254)."""
 
+_TRIMMED = "".join(map(chr, range(33))) + ",:;<>\"\\'"
+"""Characters that git drops at both ends of a name or address (`crud` in its ident.c)."""
+
 _EXAMPLE = "as in 'Ada <ada@corp.example>'"
 _WRITTEN = re.compile(r"([^<>]*[^<>\s])\s*<([^<>\s]+)>")
 
@@ -34,6 +37,13 @@ class CommitIdentity(Struct, frozen=True):
                 "a person is a name and a mail address", "as in 'Ada <ada@corp.example>'"
             )
         return cls(found[1], found[2])
+
+    def spellings(self) -> frozenset[tuple[str, str]]:
+        """The name and address as git writes them into a commit: as they are, or without
+        punctuation at their ends; a dot (`Ada Jr.`) is dropped by older versions of git only."""
+        return frozenset(
+            (self.name.strip(ends), self.email.strip(ends)) for ends in (_TRIMMED, f"{_TRIMMED}.")
+        )
 
     def __str__(self) -> str:
         return f"{self.name} <{self.email}>"

@@ -64,6 +64,7 @@ def decide_signature(policy: Policy, content: bytes) -> tuple[Decision, Signable
     except Malformed as error:
         return _DENIED, None, error.why
     person, committer = sandbox.git_user, commit.committer
-    if (committer.name, committer.email) != (person.name.encode(), person.email.encode()):
+    written = {(name.encode(), email.encode()) for name, email in person.spellings()}
+    if (committer.name, committer.email) not in written:
         return _DENIED, None, NOT_THE_COMMITTER
     return _ALLOWED, commit, ""

@@ -87,7 +87,7 @@ def parse_signable(content: bytes) -> SignableCommit:
     digits = content.find(b"\n") - len(b"tree ")
     found = _HEADER[digits].match(content) if digits in _HEADER else None
     if found is None:
-        raise Malformed("it does not begin as a commit does")
+        raise Malformed("only commits are signed, no tags, certificates or other data")
     if content[found.end() : found.end() + 1] != b"\n":
         raise Malformed("the commit's header has a line that is not signed for")
     parents = tuple(line[len(b"parent ") :] for line in found[2].splitlines())

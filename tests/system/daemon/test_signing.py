@@ -121,7 +121,7 @@ def test_a_commit_verifies_on_the_host_and_a_tag_is_not_signed(
         "commit-signed", "commit-unsigned", "commit-unsigned",
     ]  # fmt: skip
     assert events[0]["details"]["commit"] == first
-    assert "keyhole: not signed: it does not begin as a commit does" in done.err
+    assert "keyhole: not signed: only commits are signed, no tags" in done.err
 
 
 @pytest.mark.skipif(not GPG, reason="needs gpg")

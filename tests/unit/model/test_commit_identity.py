@@ -26,6 +26,13 @@ def test_anything_else_is_refused_with_the_right_spelling(text: str) -> None:
     assert caught.value.hint == "as in 'Ada <ada@corp.example>'"
 
 
+def test_git_drops_punctuation_at_the_ends_of_a_name() -> None:
+    """Control: within a name it stays."""
+    assert CommitIdentity("Ada Jr.", "a@b").spellings() == {("Ada Jr.", "a@b"), ("Ada Jr", "a@b")}
+    assert CommitIdentity("'Ada'", "a@b").spellings() == {("Ada", "a@b")}
+    assert CommitIdentity("A. O'Neil", "a@b").spellings() == {("A. O'Neil", "a@b")}
+
+
 def test_a_part_that_git_would_not_write_as_it_is_is_not_plain() -> None:
     """Control: names of people."""
     assert is_plain("Ågot O'Neil")

@@ -42,12 +42,32 @@ def test_a_commit_of_the_person_is_signed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("person", "committer", "signed"),
+    [
+        ("Ada Jr.", "Ada Jr.", True),
+        ("Ada Jr.", "Ada Jr", True),  # older versions of git
+        ("'Ada' King;", "Ada' King", True),
+        ("Ada Jr.", "Ada J", False),
+        ("Ada Jr.", "Ada Jr..", False),
+        ("Ada", "Ada.", False),
+        ("Ada", "'Ada'", False),
+    ],
+)
+def test_a_name_that_git_writes_without_its_dot_is_the_persons(
+    person: str, committer: str, *, signed: bool
+) -> None:
+    policy = loaded(POLICY.replace("Ada <", f"{person} <")).policy
+    commit = COMMIT.replace(b"committer Ada", f"committer {committer}".encode())
+    assert decide_signature(policy, commit)[0].allowed is signed
+
+
+@pytest.mark.parametrize(
     ("content", "why"),
     [
         (COMMIT.replace(b"committer Ada", b"committer Eve"), NOT_THE_COMMITTER),
         (COMMIT.replace(b"committer Ada <ada@", b"committer Ada <eve@"), NOT_THE_COMMITTER),
         (COMMIT.replace(b"committer Ada", b"committer Ada "), NOT_THE_COMMITTER),
-        (b"object " + COMMIT, "it does not begin as a commit does"),
+        (b"object " + COMMIT, "only commits are signed, no tags, certificates or other data"),
     ],
 )
 def test_other_bytes_are_not(content: bytes, why: str) -> None:
