@@ -226,6 +226,8 @@ def test_a_placeholder_in_plain_http_freezes_too(scene: Scene, decoy: str) -> No
 
     assert ask("X: y").startswith(b"HTTP/1.1 200")
     served = len(scene.service.seen)
-    assert ask(f"X: {decoy}").startswith(b"HTTP/1.1 403")
+    refused = ask(f"X: {decoy}")
+    assert refused.startswith(b"HTTP/1.1 403")
+    assert b"the session is frozen" in refused
     assert len(scene.service.seen) == served
     assert is_refused(stage, "plain.example", 80)

@@ -15,6 +15,7 @@ from keyhole.http.plain import HTTP_PORT, PlainRequestReader
 from keyhole.http.server import Http1Server
 from keyhole.model.decision import Decision, Reason, Verdict
 from keyhole.model.errors import Malformed, RequestUnfit
+from keyhole.model.reasons import sentence_of
 from keyhole.model.rule import BODILESS
 from keyhole.wire.client_flight import ClientFlight
 from keyhole.wire.stream_step import StreamStep
@@ -181,7 +182,7 @@ class HttpGate:
         """Judge a request before a byte of it goes on."""
         watched = self._watch(head.raw) if self._watch is not None else None
         if watched is not None:
-            raise RequestUnfit(watched.reason, "policy does not allow it")
+            raise RequestUnfit(watched.reason, sentence_of(watched.reason))
         if self._judge is not None:
             decision = self._judge(head)
         else:
