@@ -73,6 +73,7 @@ def plan_apply(changes: Sequence[FileChange], selection: Selection) -> ApplyPlan
             if above is not None and parent not in chosen and above.change is ChangeKind.NEW:
                 chosen[parent] = above
     _hold_blocked(chosen, held, by_path)
+    _hold_emptied(chosen, held, by_path, selection)
     _leave_empty(chosen, held)
     ordered = sorted(chosen.values(), key=lambda change: change.path)
     return ApplyPlan(tuple(_steps(ordered)), tuple(ordered), tuple(held))
@@ -98,6 +99,29 @@ def _held(change: FileChange, selection: Selection) -> HoldReason | None:
     if change.leads_out:
         return HoldReason.LEADS_OUT
     return HoldReason.LARGE if change.size > MAX_UNNAMED else None
+
+
+def _hold_emptied(
+    chosen: dict[str, FileChange],
+    held: list[HeldChange],
+    by_path: dict[str, FileChange],
+    selection: Selection,
+) -> None:
+    """Hold back removals from a directory that a link or file replaces, where that one is held
+    back: otherwise the person would have an empty directory instead of either."""
+    for path, change in list(chosen.items()):
+        if change.change is not ChangeKind.REMOVED or selection.names(change):
+            continue
+        above = (by_path.get(parent) for parent in _parents(change))
+        if any(
+            a is not None
+            and a.path not in chosen
+            and a.was is EntryKind.DIRECTORY
+            and a.kind is not EntryKind.DIRECTORY
+            for a in above
+        ):
+            del chosen[path]
+            held.append(HeldChange(change, HoldReason.BLOCKED))
 
 
 def _hold_blocked(

@@ -2,8 +2,8 @@
 
 Attack by accident: between a look at the entry and a rename over it, the person saves the file, and
 that version would be lost. So two names are exchanged in one step, and the entry that came out is
-looked at: if it is another one, it goes back. Used by `transaction.py`, in directories that the
-person can write and no sandbox can.
+looked at: if it is another one, it goes back. Used by `transaction.py`. Every name is relative to
+an open directory, and no link is followed.
 """
 
 from __future__ import annotations

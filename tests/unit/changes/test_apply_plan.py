@@ -114,6 +114,21 @@ def test_a_file_does_not_replace_a_directory_that_keeps_an_entry() -> None:
     assert held(*pair) == {"d": "blocked", "d/x": "conflict"}
 
 
+def test_a_directory_is_not_emptied_while_what_replaces_it_is_held_back() -> None:
+    """Control: by the link's own name all of it is done; and a removal by its own."""
+    inside = (change("d/e", REMOVED, DIRECTORY), change("d/e/y", REMOVED), change("d/x", REMOVED))
+    out = (change("d", CHANGED, LINK, DIRECTORY, target="/etc"), *inside)
+    assert steps(*out) == []
+    assert held(*out) == {
+        "d": "leads-out", "d/e": "blocked", "d/e/y": "blocked", "d/x": "blocked",
+    }  # fmt: skip
+    done = ["unlink d/e/y", "unlink d/x", "rmdir d/e", "rmdir d", "link d"]
+    assert steps(*out, named=("/p/d",)) == done
+    assert steps(*out, named=("/p/d/x",)) == ["unlink d/x"]
+    kept = (change("d", CHANGED, FILE, DIRECTORY), change("d/z", REMOVED, conflict=True), *inside)
+    assert steps(*kept) == []
+
+
 def test_an_entry_brings_its_new_directories_along_but_no_other_entry() -> None:
     every = (change("n", kind=DIRECTORY), change("n/a"), change("n/b"))
     assert steps(*every, named=("/p/n/a",)) == ["mkdir n", "write n/a"]
