@@ -224,6 +224,24 @@ def test_what_the_host_would_execute_is_shown_first_and_applied_only_by_its_name
     assert project("apply", "--yes", ".vscode/tasks.json").code == 0
 
 
+def test_on_a_terminal_a_discard_of_everything_asks_first(project: Project) -> None:
+    """Control: --yes, a PATH and a pipe do not ask."""
+    project.shell("echo x > x; echo y > y; echo z > z")
+    with Screen(partial(project.start, "discard")) as screen:
+        screen.until(r"delete every change that is held \(3\)\? This cannot be undone\. \[y/N\]")
+        screen.type("n\n")
+        assert screen.wait() == 2
+    assert set(listed(project)) == {"x", "y", "z"}
+    with Screen(partial(project.start, "discard", "x")) as screen:
+        assert screen.wait() == 0
+    assert set(listed(project)) == {"y", "z"}
+    with Screen(partial(project.start, "discard", "--yes")) as screen:
+        assert screen.wait() == 0
+    assert listed(project) == {}
+    with Screen(partial(project.start, "discard")) as screen:
+        assert screen.wait() == 0
+
+
 HOSTILE = r"""
 import os
 os.symlink("/etc/passwd", "absolute"); os.symlink("../../x", "relative"); os.symlink("a", "inner")
