@@ -2,6 +2,7 @@
 
 Deny is the default: a change that the host may execute, that leads out of its tree, or that is
 large is applied only by its own name; a conflict only if the person says so; a special file never.
+The refs and the index of a repository belong together: a conflict in one holds all of them back.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def plan_apply(changes: Sequence[FileChange], selection: Selection) -> ApplyPlan
             above = by_path.get(parent)
             if above is not None and parent not in chosen and above.change is ChangeKind.NEW:
                 chosen[parent] = above
+    _hold_repositories(chosen, held, selection)
     _hold_blocked(chosen, held, by_path)
     _hold_emptied(chosen, held, by_path, selection)
     _leave_empty(chosen, held)
@@ -99,6 +101,24 @@ def _held(change: FileChange, selection: Selection) -> HoldReason | None:
     if change.leads_out:
         return HoldReason.LEADS_OUT
     return HoldReason.LARGE if change.size > MAX_UNNAMED else None
+
+
+def _hold_repositories(
+    chosen: dict[str, FileChange], held: list[HeldChange], selection: Selection
+) -> None:
+    """Hold back the refs and the index of a repository in which the person staged or committed
+    something, too. Otherwise the sandbox's commit would be there with the person's index, which
+    then undoes that commit at the next one."""
+    conflicts = {
+        _repository(each.change)
+        for each in held
+        if each.reason is HoldReason.CONFLICT and _names_objects(each.change)
+    }
+    for path, change in list(chosen.items()):
+        together = _names_objects(change) and _repository(change) in conflicts
+        if together and not selection.names(change):
+            del chosen[path]
+            held.append(HeldChange(change, HoldReason.REPOSITORY))
 
 
 def _hold_emptied(
@@ -199,9 +219,17 @@ def _replaces_directory(change: FileChange) -> bool:
 def _order(change: FileChange) -> tuple[int, str]:
     """Git's objects first, its refs and index last: an interrupted apply leaves a repository that
     git can read."""
-    _inside, found, rest = f"/{change.name}".rpartition("/.git/")
-    if not found:
-        return (1, change.path)
-    if rest.startswith("objects/"):
+    _, found, rest = f"/{change.name}".rpartition("/.git/")
+    if found and rest.startswith("objects/"):
         return (0, change.path)
-    return (2 if rest.startswith(_LAST) else 1, change.path)
+    return (2 if _names_objects(change) else 1, change.path)
+
+
+def _names_objects(change: FileChange) -> bool:
+    """Whether it is one of git's files that name objects: a ref, the index."""
+    _, found, rest = f"/{change.name}".rpartition("/.git/")
+    return bool(found) and rest.startswith(_LAST)
+
+
+def _repository(change: FileChange) -> str:
+    return f"{change.tree}/{change.name}".rpartition("/.git/")[0]

@@ -31,6 +31,8 @@ class HoldReason(enum.StrEnum):
     """Why a change is not applied by itself."""
 
     CONFLICT = "conflict"
+    REPOSITORY = "repository"
+    """It belongs to a ref or an index that is in conflict."""
     EXECUTED = "host-may-execute"
     LEADS_OUT = "leads-out"
     SPECIAL = "special"

@@ -39,6 +39,8 @@ MAX_HELD_LINES = 40
 HELD = {
     HoldReason.CONFLICT: "you changed it, too: `keyhole apply --replace PATH` takes the sandbox's, "
     "`keyhole discard PATH` keeps yours",
+    HoldReason.REPOSITORY: "you staged or committed something, too: `keyhole apply --replace "
+    "DIR/.git` takes the sandbox's commits and index, `keyhole discard DIR/.git` keeps yours",
     HoldReason.EXECUTED: "your host may execute it: apply it by its own name",
     HoldReason.LEADS_OUT: "a link that leads out of the project: apply it by its own name",
     HoldReason.SPECIAL: "a pipe, a socket, a device or too deep: it is never applied",

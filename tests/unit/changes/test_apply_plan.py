@@ -129,6 +129,29 @@ def test_a_directory_is_not_emptied_while_what_replaces_it_is_held_back() -> Non
     assert steps(*kept) == []
 
 
+def test_refs_and_index_are_applied_together_or_not_at_all() -> None:
+    """Attack by accident: a commit with the person's index is undone by their next one. Control:
+    objects and other files are applied, and so is another repository."""
+    index = change(".git/index", CHANGED, conflict=True)
+    others = (
+        change(".git/objects/00/x"), change(".git/refs/heads/main", CHANGED), change("file"),
+        change(".git/logs/HEAD", CHANGED), change("sub/.git/refs/heads/main", CHANGED),
+    )  # fmt: skip
+    assert held(index, *others) == {
+        ".git/index": "conflict", ".git/refs/heads/main": "repository",
+        ".git/logs/HEAD": "repository",
+    }  # fmt: skip
+    rest = ["write .git/objects/00/x", "write file", "write sub/.git/refs/heads/main"]
+    assert steps(index, *others) == rest
+    taken = steps(index, *others, named=("/p/.git",), replaces=True)
+    assert set(taken) == {
+        "write .git/objects/00/x", "write .git/index", "write .git/logs/HEAD",
+        "write .git/refs/heads/main",
+    }  # fmt: skip
+    one = ("/p/.git/index", "/p/.git/refs/heads/main")
+    assert "write .git/refs/heads/main" in steps(index, *others, named=one)
+
+
 def test_an_entry_brings_its_new_directories_along_but_no_other_entry() -> None:
     every = (change("n", kind=DIRECTORY), change("n/a"), change("n/b"))
     assert steps(*every, named=("/p/n/a",)) == ["mkdir n", "write n/a"]

@@ -145,3 +145,10 @@ def test_a_status_of_the_persons_is_no_conflict_and_an_undo_survives_one(tmp_pat
     git(review.tree, "add", "own")
     assert review.changes()[".git/index"].conflict
     assert review.held()[".git/index"] == "conflict"
+    review.apply()
+    assert review.tree.joinpath("file-x").read_text() == "agent's\n"
+    assert git(review.tree, "log", "--format=%s").split() == ["first"]
+    assert git(review.tree, "status", "--short") == " M file-x\nA  own\n"
+    review.apply(".git", replaces=True)
+    assert git(review.tree, "log", "--format=%s").split() == ["second", "first"]
+    assert git(review.tree, "status", "--short") == "?? own\n"
