@@ -39,7 +39,7 @@ from keyhole.model.text import visible
 from keyhole.sandbox.first_process import ENDING_SECONDS, has_sandbox_ended, prepare_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from keyhole.changes.entry import ApplyPlan, ApplyStep, FileChange
 
@@ -293,14 +293,15 @@ class ChangeStore:
         with self._open(self.trees()) as pairs:
             yield pairs
 
-    def apply(self, plan: ApplyPlan) -> ApplyOutcome:
-        """Do the plan, all of it or nothing. The lock is held. Raises ResourceUnusable."""
+    def apply(self, plan: ApplyPlan, stopped: Callable[[], bool] | None = None) -> ApplyOutcome:
+        """Do the plan, all of it or nothing: also where `stopped` says that the person wants it to
+        end. The lock is held. Raises ResourceUnusable."""
         if not plan.steps:
             return ApplyOutcome(0)
         self._begin_act("apply")
         with self._open(self.trees()) as pairs, self._trash() as trash:
             transaction = Transaction.begin(self._under_way, plan.steps, pairs, trash)
-            return self._finish(transaction, pairs)
+            return self._finish(transaction, pairs, stopped)
 
     def undo(self) -> ApplyOutcome:
         """Undo the last apply; its changes are pending again. The lock is held."""
@@ -359,9 +360,14 @@ class ChangeStore:
             self.recovered.append(("apply", outcome.done))
         self._bring_up()
 
-    def _finish(self, transaction: Transaction, pairs: dict[str, ReviewedPair]) -> ApplyOutcome:
+    def _finish(
+        self,
+        transaction: Transaction,
+        pairs: dict[str, ReviewedPair],
+        stopped: Callable[[], bool] | None = None,
+    ) -> ApplyOutcome:
         try:
-            left = self._forward(transaction)
+            left = self._forward(transaction, stopped)
             results = transaction.done()
             steps = [s for n, s in enumerate(transaction.steps) if results[n] != SKIPPED]
             for tree, pair in pairs.items():
@@ -376,7 +382,9 @@ class ChangeStore:
             os.rename(self._under_way, self._directory / "applied")
         return ApplyOutcome(len(steps), tuple(step.path for step in left))
 
-    def _forward(self, transaction: Transaction) -> list[ApplyStep]:
+    def _forward(
+        self, transaction: Transaction, stopped: Callable[[], bool] | None
+    ) -> list[ApplyStep]:
         failed, written = f"{self._under_way}/failed", f"{self._under_way}/written"
         reason: OSError | None = None
         if os.path.lexists(written):
@@ -384,7 +392,7 @@ class ChangeStore:
             return [s for n, s in enumerate(transaction.steps) if results[n] == SKIPPED]
         if not os.path.lexists(failed):
             try:
-                left = transaction.go_forward()
+                left = transaction.go_forward(stopped)
                 Path(written).touch(0o600)
                 return left
             except OSError as error:

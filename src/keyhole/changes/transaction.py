@@ -38,7 +38,7 @@ from keyhole.changes.tree_directory import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from keyhole.changes.trash import Trash
     from keyhole.changes.upper_layer import UpperLayer
@@ -116,11 +116,14 @@ class Transaction:
 
     # ── forward ───────────────────────────────────────────────────────────────────────────────────
 
-    def go_forward(self) -> list[ApplyStep]:
-        """Do every step that is not done yet. Returns those that were skipped. Raises OSError."""
+    def go_forward(self, stopped: Callable[[], bool] | None = None) -> list[ApplyStep]:
+        """Do every step that is not done yet. Returns those that were skipped. Raises OSError, also
+        where `stopped` says, between two steps, that the person wants it to end."""
         results, begun = self.done(), self._marked("log", _BEGUN)
         with self._appending("log"):
             for number, step in enumerate(self.steps):
+                if stopped is not None and stopped():
+                    raise InterruptedError("you interrupted it")
                 if number not in results:
                     try:
                         if self._resumed:

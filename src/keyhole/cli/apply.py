@@ -12,6 +12,7 @@ from keyhole.cli.change_rows import (
     find_store,
     held_lines,
     named_paths,
+    say_recovered,
     shown_path,
 )
 from keyhole.cli.consent import ask
@@ -19,6 +20,7 @@ from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.paint import notice
 from keyhole.model.text import visible
+from keyhole.system.interrupts import note_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -55,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with auditing(store) as audit, store.holding("`keyhole apply`"):
             audit.record_recovered()
+            say_recovered(store)
             changes = store.changes()
             named = named_paths(options, changes)
             plan = plan_apply(changes, Selection(named, options.replace))
@@ -70,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             f"applied {applied}; to take {'it' if count == 1 else 'them'} back: keyhole undo",
             flush=True,
         )
-    elif not plan.held:
+    elif not plan.held and not store.recovered:
         print("no changes are held for review")
     held = [(each.change, each.reason) for each in plan.held]
     for line in held_lines(held):
@@ -81,8 +84,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _apply(store: ChangeStore, plan: ApplyPlan, audit: ChangeAudit) -> ApplyOutcome:
-    with audit.recording_failure("apply"):
-        outcome = store.apply(plan)
+    # Ctrl-C takes back what was written so far: half an apply would be finished by the next one.
+    with audit.recording_failure("apply"), note_interrupts() as stopped:
+        outcome = store.apply(plan, stopped)
     if plan.chosen:
         held = len(plan.held)
         audit.record("applied", plan.chosen, held=held, left=len(outcome.left))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.app.run.change_audit import auditing_changes
-from keyhole.app.run.held_changes import change_store
+from keyhole.app.run.held_changes import change_store, recovered_lines
 from keyhole.app.setup.host_paths import find_policy
 from keyhole.changes.apply_plan import MAX_UNNAMED
 from keyhole.changes.entry import ChangeKind, EntryKind, FileChange, HoldReason
 from keyhole.cli.errors import CliError
+from keyhole.cli.paint import notice
 from keyhole.cli.verb_context import find_host_paths
 from keyhole.model.quantity import format_size
 from keyhole.model.text import visible
@@ -80,6 +81,12 @@ def find_store(options: argparse.Namespace) -> ChangeStore:
 def auditing(store: ChangeStore) -> contextlib.AbstractContextManager[ChangeAudit]:
     """The audit log for an act on these changes (I8)."""
     return auditing_changes(find_host_paths().audit, store)
+
+
+def say_recovered(store: ChangeStore) -> None:
+    """Say what was finished for a process that was killed."""
+    for line in recovered_lines(store):
+        notice(line)
 
 
 def named_paths(options: argparse.Namespace, changes: Sequence[FileChange]) -> tuple[str, ...]:

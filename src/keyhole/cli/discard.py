@@ -7,7 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from keyhole.changes.apply_plan import Selection
-from keyhole.cli.change_rows import add_path_arguments, auditing, find_store, named_paths
+from keyhole.cli.change_rows import (
+    add_path_arguments,
+    auditing,
+    find_store,
+    named_paths,
+    say_recovered,
+)
 from keyhole.cli.consent import ask
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
@@ -38,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         collects = bool(options.paths)
         with auditing(store) as audit, store.holding("`keyhole discard`", collects=collects):
             audit.record_recovered()
+            say_recovered(store)
             if not options.paths:
                 with audit.recording_failure("discard"):
                     store.discard(None)

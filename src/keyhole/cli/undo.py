@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keyhole.cli.change_rows import auditing, find_store, shown_path
+from keyhole.cli.change_rows import auditing, find_store, say_recovered, shown_path
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.paint import notice
 from keyhole.model.text import visible
+from keyhole.system.interrupts import note_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         with auditing(store) as audit, store.holding("`keyhole undo`"):
             audit.record_recovered()
-            with audit.recording_failure("undo"):
+            say_recovered(store)
+            with audit.recording_failure("undo"), note_interrupts():
                 outcome = store.undo()
             audit.record("undone", steps=outcome.done, left=len(outcome.left))
             store.empty_trash()

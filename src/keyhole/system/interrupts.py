@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 _TERMINATION = (signal.SIGTERM, signal.SIGHUP)
@@ -41,6 +41,22 @@ def delay_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def note_interrupts() -> Iterator[Callable[[], bool]]:
+    """Let the block ask whether Ctrl-C was typed, instead of being interrupted between any two
+    steps. It is for the block to end then: no signal follows."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: False
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def interrupt_on_termination() -> None:

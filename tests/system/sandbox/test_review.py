@@ -20,7 +20,7 @@ from keyhole.system.processes import has_ended
 from tests.rigs.sandbox.origin import git
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.sandbox.screens import Screen
-from tests.rigs.waiting import PATIENCE
+from tests.rigs.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,6 +240,32 @@ def test_on_a_terminal_a_discard_of_everything_asks_first(project: Project) -> N
     assert listed(project) == {}
     with Screen(partial(project.start, "discard")) as screen:
         assert screen.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_apply_that_is_interrupted_is_taken_back_or_finished_and_said_to_be(
+    project: Project, number: signal.Signals
+) -> None:
+    """Ctrl-C takes it back; after a kill the next command finishes it."""
+    project.shell("mkdir n; for i in $(seq 3000); do echo $i > n/$i; done")
+    applying = project.start("apply")
+    made = project.directory / "n"
+    until(lambda: made.is_dir() and len(list(made.iterdir())) > 20)
+    applying.send_signal(number)
+    _, err = applying.communicate(timeout=PATIENCE)
+    if number is signal.SIGINT:
+        assert b"nothing was applied: you interrupted it" in err
+        assert files(project) == BEFORE
+        assert not made.exists()
+        assert project("apply").out == "applied 3001 changes; to take them back: keyhole undo\n"
+    else:
+        assert applying.returncode == -signal.SIGKILL
+        said = project("apply")
+        assert (said.code, said.out) == (0, "")
+        assert "the last apply had been interrupted, and was finished now" in said.err
+    assert len(files(project)) == 3002
+    assert project("undo").code == 0
+    assert files(project) == BEFORE
 
 
 HOSTILE = r"""

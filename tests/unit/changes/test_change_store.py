@@ -273,6 +273,23 @@ def test_an_apply_that_fails_leaves_everything_as_it_was(
     assert review.files() == AFTER
 
 
+@pytest.mark.parametrize("steps", range(7))
+def test_an_apply_that_the_person_interrupts_is_taken_back(tmp_path: Path, steps: int) -> None:
+    """Control: the same apply succeeds afterwards."""
+    review = worked_on(tmp_path)
+    before = review.said()
+    looks = iter([False] * steps)
+    with (
+        review.store.holding("apply"),
+        pytest.raises(ResourceUnusable, match="nothing was applied: you interrupted it"),
+    ):
+        review.store.apply(review.plan(), lambda: next(looks, True))
+    assert review.files() == FILES
+    assert review.said() == before
+    review.apply()
+    assert review.files() == AFTER
+
+
 def test_only_one_has_the_changes_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.system.interrupts import delay_interrupts, interrupt_on_termination
+from keyhole.system.interrupts import (
+    delay_interrupts,
+    interrupt_on_termination,
+    note_interrupts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +55,33 @@ def test_an_interrupt_waits_for_the_outermost_block_and_an_error_is_not_lost() -
         raise ValueError
     assert steps == ["between"]
     assert isinstance(raised.value.__context__, ValueError)
+
+
+def test_a_block_can_ask_whether_ctrl_c_was_typed() -> None:
+    """Control: after the block it interrupts again."""
+    with note_interrupts() as stopped:
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_where_ctrl_c_is_ignored_or_another_threads_nothing_is_noted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with note_interrupts() as stopped:
+        signal.raise_signal(signal.SIGINT)
+        assert not stopped()
+    found = []
+
+    def look() -> None:
+        with note_interrupts() as stopped:
+            found.append(stopped())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [False]
 
 
 def test_a_process_that_is_started_in_the_block_can_be_interrupted() -> None:

@@ -40,6 +40,15 @@ def change_store(directory: Path, policy: Path | str) -> ChangeStore:
     return ChangeStore(directory, os.path.dirname(path), path)
 
 
+def recovered_lines(store: ChangeStore) -> list[str]:
+    """Lines about acts of killed processes that were finished just now."""
+    more = {"apply": "; to take it back: keyhole undo"}
+    return [
+        f"the last {act} had been interrupted, and was finished now{more.get(act, '')}"
+        for act, _ in store.recovered
+    ]
+
+
 class HeldChanges:
     """The views of one run."""
 
@@ -82,9 +91,10 @@ class HeldChanges:
             ) from None
         # On a thread that ends with this process: removing can take long, and can be done later.
         threading.Thread(target=self._store.empty_trash, args=(None,), daemon=True).start()
-        if not pending:
-            return ""
-        return f"the sandbox goes on with {_counted(pending)} of earlier runs: {SHOWS}"
+        lines = recovered_lines(self._store)
+        if pending:
+            lines.append(f"the sandbox goes on with {_counted(pending)} of earlier runs: {SHOWS}")
+        return ". ".join(lines)
 
     def _needs_copies(self) -> bool:
         prepared = self._prepared
