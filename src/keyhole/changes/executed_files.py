@@ -19,7 +19,18 @@ from keyhole.sandbox.files.executable_finder import ExecutableFinder
 from keyhole.sandbox.files.mount_plan import MountKind
 from keyhole.sandbox.files.paths import is_within
 from keyhole.sandbox.files.tree_walk import DirectoryListing, TreeTooLarge, WalkBudget
-from keyhole.sandbox.files.triggers import GIT_DATA, PLACE, REPOSITORY, names_a_place, trigger_of
+from keyhole.sandbox.files.triggers import (
+    GIT_CONFIGS,
+    GIT_DATA,
+    GIT_HOOKS_DIR,
+    GIT_POINTERS,
+    GIT_UNFINISHED,
+    PLACE,
+    REPOSITORY,
+    git_data,
+    names_a_place,
+    trigger_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +43,8 @@ _WHOLE_REPOSITORY = "the repository itself would be removed"
 _COMPLETED = "it completes a repository whose settings lie there already"
 _PARTS = frozenset({"HEAD", "objects", "refs", "commondir"})
 """Entries that make a directory a repository."""
+_ACTING = frozenset({GIT_HOOKS_DIR, *GIT_UNFINISHED})
+"""Directories of a repository whose files git runs or obeys."""
 _DISGUISED = "on some file systems its name is that of a file which the host executes"
 
 
@@ -95,7 +108,26 @@ def _by_name(change: FileChange) -> ExecutedBy | None:
     name = change.name.rpartition("/")[2]
     if change.kind is EntryKind.LINK and names_a_place(name):
         return ExecutedBy(PLACE)
+    if is_git_setting(change.name):
+        return ExecutedBy(REPOSITORY)
     return ExecutedBy(_DISGUISED) if is_disguised(change.name) else None
+
+
+def is_git_setting(path: str) -> bool:
+    """Whether git would act on a file of this path, wherever in a `.git` directory it lies.
+
+    The search finds what lies in a repository. Attack: the sandbox decides what looks like one, and
+    what it hides in. So names alone count here too, but for the data of `.git` itself, in which a
+    branch may be called `hooks/x`.
+    """
+    parts = [_fold(part) for part in path.split("/")]
+    if ".git" not in parts[:-1]:
+        return False
+    inside = parts[len(parts) - parts[::-1].index(".git") :]
+    if not inside or inside[0] in GIT_DATA or inside[-1].endswith(".sample"):
+        return False
+    acts = not _ACTING.isdisjoint(inside[:-1])
+    return acts or inside[-1] in (*GIT_CONFIGS, *GIT_POINTERS)
 
 
 def is_disguised(path: str) -> bool:
@@ -164,10 +196,8 @@ class _MergedSearch:
                 for path in entry.trail.entries if entry.trail else ():
                     self._found.setdefault(path, ExecutedBy(entry.why))
             called = ""
-            names = listing.dirs
-            # Elsewhere such names may be anything, `site.git/logs` too.
-            if "/.git/" in f"/{where}/":
-                names = [name for name in names if name not in GIT_DATA]
+            data = git_data(listing.path, {*listing.files, *listing.dirs})
+            names = [name for name in listing.dirs if name not in data]
             todo.extend(f"{where}/{name}" if where else name for name in names)
 
     def _listing(self, where: str) -> DirectoryListing:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keyhole.changes.executed_files import is_disguised
+from keyhole.changes.executed_files import is_disguised, is_git_setting
 from tests.rigs.changes.reviews import Review
 
 if TYPE_CHECKING:
@@ -118,6 +118,49 @@ def test_a_script_that_a_hook_of_the_persons_leads_to_is_marked(tmp_path: Path) 
     review.apply()
     assert review.files()["scripts/check"] == ""
     assert review.files()["scripts/other"] == "fine"
+
+
+@pytest.mark.parametrize("name", ["ok", "logs", "logs/vendor", "a/refs/b", "objects", "x/lfs"])
+def test_settings_of_a_submodule_are_marked_whatever_it_is_called_i11(
+    tmp_path: Path, name: str
+) -> None:
+    """Attack: git keeps data in directories of these names, which are not searched; or the sandbox
+    has the directory above look like a repository. Control: data of the submodule."""
+    module = f".git/modules/{name}"
+    files = {f"{module}/{each}": "" for each in ("HEAD", "config", "objects/x", "refs/x")}
+    review = Review.of(tmp_path, GIT | files)
+    review.write(f"{module}/config", "[core]\n\tfsmonitor = evil\n")
+    review.write(f"{module}/hooks/post-checkout", "evil", 0o755)
+    review.write(f"{module}/refs/heads/main", "0")
+    for each in ("HEAD", "objects/y", "refs/y"):
+        review.write(f".git/modules/{each}", "")
+        review.write(f".git/modules/{name.split('/')[0]}/{each}", "x")
+    acting = {f"{module}/config", f"{module}/hooks/post-checkout"}
+    assert acting <= marked(review)
+    assert f"{module}/refs/heads/main" not in marked(review)
+    review.apply()
+    assert not {f"{module}/hooks/post-checkout"} & set(review.files())
+    assert review.files()[f"{module}/config"] == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "acts"),
+    [
+        (".git/worktrees/refs/config.worktree", True),
+        (".git/worktrees/logs/gitdir", True),
+        (".git/modules/a/rebase-merge/git-rebase-todo", True),
+        (".git/HOOKS/pre-commit", True),
+        ("sub/.git/x/Config", True),
+        (".git/refs/heads/hooks/config", False),
+        (".git/logs/refs/heads/config", False),
+        (".git/hooks/pre-commit.sample", False),
+        (".git/modules/a/HEAD", False),
+        (".git", False),
+        ("hooks/config", False),
+    ],
+)
+def test_a_name_in_a_repository_decides_wherever_it_lies(path: str, *, acts: bool) -> None:
+    assert is_git_setting(path) is acts
 
 
 def test_a_directory_that_is_only_called_like_a_repository_is_searched_i11(tmp_path: Path) -> None:

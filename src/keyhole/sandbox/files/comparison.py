@@ -24,7 +24,7 @@ from keyhole.sandbox.files.executable_finder import (
 from keyhole.sandbox.files.mount_plan import ComparisonScope, MountKind
 from keyhole.sandbox.files.paths import is_below, is_within
 from keyhole.sandbox.files.tree_walk import DirectoryListing, TreeTooLarge, WalkBudget, walk_tree
-from keyhole.sandbox.files.triggers import GIT_DATA, SEARCHED
+from keyhole.sandbox.files.triggers import SEARCHED, git_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,9 +224,9 @@ class _SnapshotBuilder:
             return
         for found in self._finder.look(listing, root, called):
             self._note(found)
-        if root in self._roots and (where.endswith("/.git") or "/.git/" in where):
-            # Elsewhere such names may be anything: a likely bare repository is walked.
-            listing.dirs[:] = [name for name in listing.dirs if name not in GIT_DATA]
+        if root in self._roots:
+            data = git_data(where, {*listing.files, *listing.dirs})
+            listing.dirs[:] = [name for name in listing.dirs if name not in data]
 
     def _note(self, found: ExecutableEntry) -> None:
         if found.kind is MountKind.DIR and found.trail is None and found.group is None:

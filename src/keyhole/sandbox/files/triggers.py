@@ -180,7 +180,8 @@ GIT_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 """An operation in progress: `git rebase --continue` runs `exec` lines, merge strategies and signing
 programs that these directories name."""
 GIT_DATA = frozenset({"objects", "refs", "logs", "lfs"})
-"""Entries that decide nothing, so that the comparison skips them."""
+"""Entries of `.git` that decide nothing, so that a search skips them."""
+_GIT_OBJECTS = frozenset({"objects"})
 
 _PARENTS = frozenset(trigger.parent for trigger in TRIGGERS if trigger.parent)
 
@@ -254,6 +255,20 @@ def runs_at_start(name: str) -> bool:
 def is_environment(names: AbstractSet[str]) -> bool:
     """Whether a directory with these entries is an environment of Python's, or of conda's."""
     return "pyvenv.cfg" in names or "conda-meta" in names
+
+
+def git_data(path: str, names: AbstractSet[str]) -> AbstractSet[str]:
+    """The entries of a directory with these names that hold git's data alone.
+
+    Only of `.git` itself. Attack: a submodule may be called `logs/vendor`, and its settings and
+    hooks lie in `.git/modules/logs/vendor`. Of a submodule's own directory, only its objects are
+    left out; and elsewhere such names may be anything.
+    """
+    if path.endswith("/.git"):
+        return GIT_DATA
+    if "/.git/modules/" in path and {"HEAD", "objects", "refs"} <= names:
+        return _GIT_OBJECTS
+    return frozenset()
 
 
 def is_git_directory(path: str, names: AbstractSet[str]) -> bool:

@@ -91,6 +91,24 @@ def test_what_git_acts_on_is_compared(world: World, name: str) -> None:
     assert [line.partition(": ")[2] for line in left(world, before)] == [f".git/{name}"]
 
 
+@pytest.mark.parametrize("name", ["logs", "logs/vendor", "refs/a", "lfs", "objects"])
+@pytest.mark.parametrize("kind", ["modules", "worktrees"])
+def test_a_submodule_or_worktree_is_compared_whatever_it_is_called(
+    world: World, kind: str, name: str
+) -> None:
+    """Attack: git keeps data in directories of these names. Control: the data of `.git` itself."""
+    world.git("init", "-q", ".")
+    module = f".git/{kind}/{name}"
+    for each in ("HEAD", "config", "commondir", "objects/x", "refs/x"):
+        world.write(f"{module}/{each}")
+    before = looked(world)
+    world.write(".git/logs/config")
+    assert left(world, before) == []
+    world.write(f"{module}/hooks/post-checkout")
+    world.write(f"{module}/config", "[core]\n\tfsmonitor = evil\n")
+    assert any(module in line for line in left(world, before))
+
+
 def test_a_repository_without_a_head_is_compared_all_the_same(world: World) -> None:
     world.git("init", "-q")
     before = looked(world)
