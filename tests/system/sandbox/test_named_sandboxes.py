@@ -143,7 +143,7 @@ def test_changes_of_a_sandbox_with_a_name_are_held_for_review(plain: Project) ->
         assert file.read_text() == "one\n"
         assert "goes on with 1 change of earlier runs" in plain("start", "held").err
         assert plain("exec", "held", "--", "sh", "-c", "echo three >>notes").code == 0
-        assert "1 change held for review" in plain("stop", "held").err
+        assert "1 change held for review: `keyhole changes` shows it," in plain("stop", "held").err
     assert plain("apply").code == 0
     assert file.read_text() == "one\ntwo\nthree\n"
     assert plain("undo").code == 0

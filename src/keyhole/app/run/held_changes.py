@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from keyhole.sandbox.files.mount_plan import Entry
     from keyhole.sandbox.launch import Launch
 
-SHOWS = "`keyhole changes` shows them, `keyhole apply` takes them over"
+_SHOWN = "`keyhole changes` shows {0}, `keyhole apply` takes {0} over"
 
 
 def change_store(directory: Path, policy: Path | str) -> ChangeStore:
@@ -93,7 +93,8 @@ class HeldChanges:
         threading.Thread(target=self._store.empty_trash, args=(None,), daemon=True).start()
         lines = recovered_lines(self._store)
         if pending:
-            lines.append(f"the sandbox goes on with {_counted(pending)} of earlier runs: {SHOWS}")
+            count = f"the sandbox goes on with {_counted(pending)} of earlier runs"
+            lines.append(f"{count}: {_shown(pending)}")
         return ". ".join(lines)
 
     def _needs_copies(self) -> bool:
@@ -157,7 +158,7 @@ class HeldChanges:
             count = len(self._store.changes(marks=False))
         except (KeyholeError, OSError) as error:
             return f"the changes of this run cannot be counted: {visible(str(error))}"
-        return f"{_counted(count)} held for review: {SHOWS}" if count else ""
+        return f"{_counted(count)} held for review: {_shown(count)}" if count else ""
 
     def close(self) -> None:
         """Release the views."""
@@ -172,3 +173,7 @@ def _stays(entry: Entry, hidden: set[str]) -> bool:
 
 def _counted(count: int) -> str:
     return f"{count} change{'' if count == 1 else 's'}"
+
+
+def _shown(count: int) -> str:
+    return _SHOWN.format("it" if count == 1 else "them")
