@@ -32,12 +32,18 @@ PLAIN = "plain"
 
 MEMBER = "member"
 
+ANY_VALUE = "*"
+
 UNMETERED = "unmetered"
 """The feature that opens, under a budget of tokens or money, what is billed by other things."""
 
 _FEATURE = re.compile(r"[a-z][a-z0-9-]{1,31}")
-_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*(?:\.[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*)*")
-_RULE_KEYS = frozenset("at harmless features otherwise kind members missing unless written".split())
+_PLACE = re.compile(
+    r"[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*(?:\.[A-Za-z][A-Za-z0-9_-]*(?:\[\*\])*)*(?:\.\*\*)?"
+)
+_RULE_KEYS = frozenset(
+    "at harmless features otherwise kind members missing excused plain written".split()
+)
 _TOP_KEYS = frozenset(
     "title like under model tokens tokens_written tokens_first answers prompts unbounded protobuf"
     " unmetered unread members fields rule".split()
@@ -51,7 +57,8 @@ class BodyRule(Struct, frozen=True):
     """What the values at one place of a body ask for."""
 
     at: tuple[str, ...]
-    """Names that lead there; lists are gone through. Empty: the body itself."""
+    """Names that lead there; lists are gone through. Empty: the body itself. `**` at the end: every
+    place within, at any depth, that no other rule names."""
     kind: str
     """The kind of a value that is not known: `tool` is opened by `tool:NAME`."""
     harmless: Patterns = ()
@@ -63,10 +70,18 @@ class BodyRule(Struct, frozen=True):
     """Whether the values are the names of an object's members."""
     missing: str = ""
     """The feature that is asked for where nothing stands there."""
-    unless: tuple[str, str] | None = None
-    """A member of the same object and its value, with which a feature's value is harmless."""
+    excused: tuple[tuple[str, str, str], ...] = ()
+    """Features, each with a member of the same object and the member's value that makes the feature
+    harmless."""
+    plain: bool = False
+    """Whether all that stands there is the conversation's own text, so that `**` ends there."""
     written: str = ""
     """The JSON value that is written where nothing stands there, unless `missing` is open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every value is harmless."""
+        return self.harmless == (ANY_VALUE,) and not self.features
 
     @property
     def words(self) -> frozenset[str]:
@@ -229,7 +244,6 @@ def _rule(place: str, value: object, kind: str) -> BodyRule:
     table = read_at(place, table_value, value)
     refuse_unknown(place, table, _RULE_KEYS)
     features = read_at(f"{place}.features", table_value, table.get("features", {}))
-    unless = read_at(f"{place}.unless", table_value, table.get("unless", {}))
     return BodyRule(
         at=read_at(f"{place}.at", _place, table.get("at")),
         kind=read_at(f"{place}.kind", _feature, table.get("kind", kind)),
@@ -244,10 +258,20 @@ def _rule(place: str, value: object, kind: str) -> BodyRule:
         otherwise=_optional(place, "otherwise", table),
         members=read_at(f"{place}.members", flag_value, table.get("members", False)),
         missing=_optional(place, "missing", table),
-        unless=next(((name, text_value(text)) for name, text in unless.items()), None),
+        excused=_excused(f"{place}.excused", table.get("excused", {})),
+        plain=read_at(f"{place}.plain", flag_value, table.get("plain", False)),
         written=read_at(f"{place}.written", text_value, table["written"])
         if "written" in table
         else "",
+    )
+
+
+def _excused(place: str, value: object) -> tuple[tuple[str, str, str], ...]:
+    table = read_at(place, table_value, value)
+    return tuple(
+        (read_at(place, _feature, word), member, read_at(place, text_value, text))
+        for word, members in table.items()
+        for member, text in read_at(f"{place}.{word}", table_value, members).items()
     )
 
 

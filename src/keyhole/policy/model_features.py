@@ -236,8 +236,9 @@ class _Request:
         if node.prompts:
             self._length.read_prompts(value, node.place)
         if node.values:
-            text = value if isinstance(value, str) else text_of(value)
-            if text not in node.plain and not node.remember_value(text):
+            text = text_of(value)
+            known = node.plain if isinstance(value, str) else node.literals
+            if text not in known and not node.remember_value(text, known):
                 for rule in node.values:
                     self._check(rule, text, node.place, parent)
 
@@ -256,18 +257,19 @@ class _Request:
         self, value: dict[str, JsonValue], node: RuleNode, name: str, respelt: set[RuleNode]
     ) -> RuleNode | None:
         """Look at a member's name that is not known at this place, and find where it leads."""
-        child = node.children.get(fold_name(name))
+        child = node.find(name)
         if not node.remember_name(name):
             for rule in node.members:
                 self._check(rule, name, node.place, value)
-        if child is not None:
-            if child in respelt or (name != child.name and child.name in value):
-                # Attack: two spellings, of which the provider reads the other one.
-                self._close(node.place_of(name), "stands there in two spellings")
-            elif child.exact and not self._api.is_spelling(name, child.name):
-                # Attack: the provider does not know this spelling and takes its own default.
-                self._close(node.place_of(name), f"is spelled {child.name}")
-            respelt.add(child)
+        if child is None or child is node.within:
+            return child
+        if child in respelt or (name != child.name and child.name in value):
+            # Attack: two spellings, of which the provider reads the other one.
+            self._close(node.place_of(name), "stands there in two spellings")
+        elif child.exact and not self._api.is_spelling(name, child.name):
+            # Attack: the provider does not know this spelling and takes its own default.
+            self._close(node.place_of(name), f"is spelled {child.name}")
+        respelt.add(child)
         return child
 
     def look_at_rest(self) -> None:
@@ -287,7 +289,7 @@ class _Request:
         said = f"{place} {_shown(text)}".strip()
         for feature, patterns in rule.features:
             if matches(patterns, text, folded=True):
-                if feature not in self._open and not _is_excused(rule, parent):
+                if feature not in self._open and not _is_excused(rule, feature, parent):
                     self._ask_for(feature, said)
                 return
         if matches(rule.harmless, text, folded=rule.members):
@@ -375,11 +377,15 @@ class _Request:
         )
 
 
-def _is_excused(rule: BodyRule, parent: JsonValue) -> bool:
-    if rule.unless is None or not isinstance(parent, dict):
+def _is_excused(rule: BodyRule, feature: str, parent: JsonValue) -> bool:
+    if not isinstance(parent, dict):
         return False
-    name, expected = rule.unless
-    return name in parent and text_of(parent[name]) == expected
+    for excused, name, expected in rule.excused:
+        # Attack: an excuse beside another feature's value, or in two spellings.
+        if excused == feature and name in parent and text_of(parent[name]) == expected:
+            folded = fold_name(name)
+            return sum(fold_name(each) == folded for each in parent) == 1
+    return False
 
 
 def _shown(text: str) -> str:

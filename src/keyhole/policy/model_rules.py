@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from keyhole.model.glob import segment_matches
+from keyhole.model.glob import ANY_DEPTH, segment_matches
 
 if TYPE_CHECKING:
     from keyhole.inject.model_api import BodyRule, ModelApi
@@ -51,8 +51,14 @@ class RuleNode(Struct, eq=False):
     """Whether anything is asked of a value that stands here."""
     leads: bool = False
     """Whether anything is asked of the members of an object that stands here."""
+    within: RuleNode | None = None
+    """The place of members that no rule names; None: nothing is asked of them."""
+    ends: bool = False
+    """Whether the `within` of an outer place does not hold here."""
     plain: set[str] = field(default_factory=set)
-    """Values that were found to be harmless."""
+    """Texts that were found to be harmless."""
+    literals: set[str] = field(default_factory=set)
+    """Other values that were found to be harmless, as `text_of` has them."""
     known: dict[str, RuleNode | None] = field(default_factory=dict)
     """Names of members that ask for nothing, and the places that they lead to."""
 
@@ -61,6 +67,21 @@ class RuleNode(Struct, eq=False):
         made = RuleNode(name, self.place_of(name))
         return self.children.setdefault(fold_name(name), made)
 
+    def find(self, name: str) -> RuleNode | None:
+        """The place of a member in any spelling: its own, or `within`."""
+        folded = fold_name(name)
+        child = self.children.get(folded)
+        if child is None and self.within is not None:
+            return self.within.children.get(folded, self.within)
+        return child
+
+    def inner(self) -> RuleNode:
+        """The place of members at any depth; made if there is none."""
+        if self.within is None:
+            self.within = RuleNode(ANY_DEPTH, self.place_of(ANY_DEPTH))
+            self.within.within = self.within
+        return self.within
+
     def place_of(self, name: str) -> str:
         """The place of a member, for people."""
         return f"{self.place}.{name}" if self.place else name
@@ -68,18 +89,27 @@ class RuleNode(Struct, eq=False):
     def settle(self) -> None:
         """All rules are here, and in the places that this one leads to."""
         self.looks = bool(self.values) or self.model or self.counts
-        self.leads = bool(self.children or self.members)
-        for child in self.children.values():
+        self.leads = bool(self.children or self.members or self.within)
+        inner = self.within
+        for key, child in self.children.items():
+            if child.within is None and not child.ends:
+                child.within = inner
             child.settle()
             if _is_harmless(self.members, child.name):
                 self.known[child.name] = child
+            if inner is not None and child.values and all(each.is_open for each in child.values):
+                # The conversation's text is known by its name at any depth.
+                inner.children.setdefault(key, child)
+        if inner is not None:
+            inner.looks = inner.leads = True
 
-    def remember_value(self, text: str) -> bool:
-        """Whether no rule sees anything in a value, which is then remembered if it is short."""
+    def remember_value(self, text: str, known: set[str]) -> bool:
+        """Whether no rule sees anything in a value, which is then remembered if it is short, in
+        `plain` or `literals`."""
         if not _is_harmless(self.values, text):
             return False
-        if len(text) <= MAX_NAME and len(self.plain) < MAX_REMEMBERED and not self._is_noted:
-            self.plain.add(text)
+        if len(text) <= MAX_NAME and len(known) < MAX_REMEMBERED and not self._is_noted:
+            known.add(text)
         return True
 
     @property
@@ -98,9 +128,9 @@ class RuleNode(Struct, eq=False):
         if not _is_harmless(self.members, name):
             return False
         # Attack: a second spelling would not be noticed if it was known.
-        leads_on = fold_name(name) in self.children
+        leads_on = self.find(name) is not self.within
         if len(name) <= MAX_NAME and len(self.known) < MAX_REMEMBERED and not leads_on:
-            self.known[name] = None
+            self.known[name] = self.within
         return True
 
 
@@ -111,7 +141,8 @@ def compile_rules(api: ModelApi) -> RuleNode:
     for rule in api.rules:
         node, outer = root, root
         for name in rule.at:
-            node, outer = node.child(name), node
+            node, outer = node.inner() if name == ANY_DEPTH else node.child(name), node
+        node.ends = node.ends or rule.plain
         if rule.members:
             node.members.append(rule)
         else:
@@ -175,11 +206,15 @@ def _fold(name: str) -> str:
 _fold_short = functools.lru_cache(maxsize=4096)(_fold)
 
 
+_LITERALS = frozenset({"null", "true", "false", "{}"})
+
+
 def text_of(value: JsonValue) -> str:
     """A value as rules compare it."""
     match value:
         case str():
-            return value
+            # Attack: "false" as a text, which a server that asks only for truth takes for true.
+            return f"'{value}'" if value in _LITERALS else value
         case None | bool():
             return "null" if value is None else str(value).lower()
         case dict():

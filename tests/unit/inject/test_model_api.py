@@ -28,7 +28,8 @@ at = "tools[*].type"
 kind = "tool"
 harmless = ["function"]
 features = { web-search = ["web*"] }
-unless = { external = "false" }
+excused = { web-search = { external = "false" } }
+plain = true
 [[rule]]
 at = "store"
 missing = "stored"
@@ -55,11 +56,8 @@ def test_an_api_is_read_whole() -> None:
     api = parse(ONE)
     body, tools, store = api.rules
     assert (body.at, body.members, body.harmless) == ((), True, ("model", "a", "tools", "store"))
-    assert (tools.at, tools.kind, tools.unless) == (
-        ("tools", "type"),
-        "tool",
-        ("external", "false"),
-    )
+    assert (tools.at, tools.kind, tools.plain) == (("tools", "type"), "tool", True)
+    assert tools.excused == (("web-search", "external", "false"),)
     assert (store.missing, store.written) == ("stored", "false")
     assert (api.model, api.tokens) == ((("model",),), (("a", "max"),))
     assert api.features == {"web-search", "stored"}

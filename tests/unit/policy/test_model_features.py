@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from keyhole.inject.model_api import parse_model_api
 from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.path import RequestPath
 from keyhole.policy.disclose import disclose
 from keyhole.policy.explain import Explanation, explain
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.model_features import MAX_FINDINGS, MAX_MODELS, VALUES_OF_A_SLICE
-from keyhole.policy.model_rules import MAX_REMEMBERED, fold_name
+from keyhole.policy.model_rules import MAX_REMEMBERED, compile_rules, fold_name
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import RequestTarget, parse_target
@@ -29,6 +30,7 @@ MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 CHAT = "/v1/chat/completions"
 GEMINI = "/v1beta/models/gemini-2.5-pro:generateContent"
+PREDICT = "/v1beta/models/veo-3:predict"
 CONVERSE = "/model/amazon.nova-pro-v1:0/converse"
 
 
@@ -285,14 +287,26 @@ CLOSED = [
     ),
 ]
 
+KEPT_SEARCH = {"type": "web_search", "external_web_access": False}
+
 OPEN = [
+    ("openai", CHAT, chat(messages=[{"role": "user", "content": "https://a.example/ says"}])),
+    ("openai", CHAT, part(type="text", text="https://a.example/ says")),
+    (
+        "openai",
+        CHAT,
+        part(type="tool_result", content=[{"type": "text", "text": "https://a.example/ says"}]),
+    ),
+    ("openai", CHAT, part(type="tool_use", input={"url": "https://a", "a": {"b": "https://a"}})),
+    ("openai", CHAT, part(type="text", text="x", cache_control={"type": "ephemeral"})),
+    ("gemini", PREDICT, {"instances": [{"prompt": "https://a.example/ as a picture"}]}),
     ("anthropic", MESSAGES, anthropic(system=[{"type": "text", "text": "x"}])),
     ("anthropic", MESSAGES, anthropic(tools=[{"name": "Bash"}, {"type": "bash_20250124"}])),
     ("anthropic", MESSAGES, anthropic(tools=[], mcp_servers=[])),
     ("anthropic", MESSAGES, block(type="image", source={"type": "base64", "data": "QQ=="})),
     ("anthropic", MESSAGES, block(type="tool_use", input={"source": {"type": "url"}, "type": "x"})),
     ("openai", RESPONSES, responses(tools=[TOOL, {"type": "custom"}])),
-    ("openai", RESPONSES, responses(tools=[{"type": "web_search", "external_web_access": False}])),
+    ("openai", RESPONSES, responses(tools=[KEPT_SEARCH])),
     ("openai", RESPONSES, item(type="input_image", image_url="data:image/png;base64,QQ==")),
     ("openai", CHAT, chat(tools=[{"type": "function", "function": {"name": "x"}}])),
     ("openai", CHAT, part(type="image_url", image_url={"url": "data:image/png;base64,QQ=="})),
@@ -322,6 +336,115 @@ def test_what_the_client_does_itself_stays_open(name: str, path: str, body: dict
     said = judged(model_service(name), path, body)
     assert said.allowed, said.why
     assert said.body is None
+
+
+ADDRESS = "https://evil.example/?x"
+SEARCHED = {"type": "search_result", "source": "s", "title": "t", "content": [IMAGE]}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body", "word"),
+    [
+        # A server that knows the type alone ignores what would excuse another one.
+        ("openai", RESPONSES, responses(tools=[{**KEPT_SEARCH, "type": "mcp"}]), "remote-mcp"),
+        (
+            "openai",
+            RESPONSES,
+            responses(tools=[{**KEPT_SEARCH, "type": "code_interpreter"}]),
+            "code-execution",
+        ),
+        (
+            "openai",
+            RESPONSES,
+            responses(tools=[{**KEPT_SEARCH, "External_Web_Access": True}]),
+            "web-search",
+        ),
+        (
+            "openai",
+            RESPONSES,
+            responses(tools=[{**KEPT_SEARCH, "external_web_access": "false"}]),
+            "web-search",
+        ),
+        # Only OpenAI is known to read the member.
+        ("xai", RESPONSES, responses(tools=[KEPT_SEARCH]), "web-search"),
+        ("openrouter", "/api/v1/responses", responses(tools=[KEPT_SEARCH]), "web-search"),
+        ("azure-openai", "/openai/v1/responses", responses(tools=[KEPT_SEARCH]), "web-search"),
+        # A text is true where only truth is asked for.
+        ("openai", RESPONSES, responses(store="false"), "stored-responses"),
+        ("openai", RESPONSES, responses(background="null"), "background"),
+        ("dashscope", CHAT, chat(enable_search="false"), "web-search"),
+        # An address in a member that no rule names.
+        ("dashscope", CHAT, part(video=ADDRESS), "url-content"),
+        ("dashscope", CHAT, part(type="text", more={"pdf_url": [ADDRESS.upper()]}), "url-content"),
+        ("dashscope", CHAT, part(type="text", text={"url": ADDRESS}), "url-content"),
+        ("openai", CHAT, part(type="tool_result", content=[{"video": ADDRESS}]), "url-content"),
+        ("gemini", PREDICT, {"instances": [{"lastFrame": {"gcsUri": "gs://x/y"}}]}, "url-content"),
+        ("gemini", PREDICT, {"instances": [{"prompt": {"gcsUri": "gs://x/y"}}]}, "url-content"),
+        ("gemini", PREDICT, {"instances": [], "parameters": {"a": {"out": "gs://x"}}}, "files"),
+        (
+            "anthropic",
+            MESSAGES,
+            block(type="image", source={"type": "base64", "data": "", "url": ADDRESS}),
+            "url-content",
+        ),
+        ("anthropic", MESSAGES, block(type="tool_result", content=[SEARCHED]), "content:image"),
+        (
+            "bedrock",
+            "/model/amazon.nova-pro-v1:0/invoke",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "toolResult": {
+                                    "content": [{"image": {"source": {"s3Location": {"uri": "x"}}}}]
+                                }
+                            }
+                        ],
+                    }
+                ]
+            },
+            "url-content",
+        ),
+    ],
+)
+def test_what_a_server_may_read_otherwise_is_closed_i3(
+    name: str, path: str, body: dict[str, Any], word: str
+) -> None:
+    """Attack: values that a rule takes for harmless, and a provider's own reader does not."""
+    said = judged(model_service(name), path, body)
+    assert (said.allowed, said.decision.reason) == (False, Reason.FEATURE_CLOSED)
+    assert said.decision.rule.endswith(f".{word}")
+    more = {word, "url-content"} if word == "content:image" else {word}
+    assert judged(model_service(name, f"features = {sorted(more)}"), path, body).allowed
+
+
+def test_two_rules_hold_at_any_depth() -> None:
+    rules = "".join(
+        f"""[[rule]]
+at = "a.**"
+harmless = ["*"]
+features = {{ {word} = ["{word}:*"] }}
+"""
+        for word in ("one", "two")
+    )
+    root = compile_rules(parse_model_api("x", f'title = "x"\n{rules}', {}))
+    inner = root.children["a"].within
+    assert inner is not None
+    assert [rule.features for rule in inner.values] == [
+        (("one", ("one:*",)),),
+        (("two", ("two:*",)),),
+    ]
+
+
+def test_an_excuse_stands_in_the_same_object_only() -> None:
+    service = model_service("openai")
+    assert judged(service, RESPONSES, responses(tools=[KEPT_SEARCH])).allowed
+    apart = responses(tools=[{"type": "web_search"}, {"external_web_access": False}])
+    assert not judged(service, RESPONSES, apart).allowed
+    listed = responses(tools=[["web_search"]])
+    assert judged(service, RESPONSES, listed).allowed  # a text is no tool
 
 
 def test_spellings_of_a_name_do_not_get_around_a_rule() -> None:
