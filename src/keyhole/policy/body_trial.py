@@ -62,6 +62,12 @@ def try_request(
     if judge is None or not judge.wants(host, request.method, path, decision):
         return BodyTrial()
     facts = BodyFacts(host, request.method, path, decision, request.query)
+    if typed.body is None and request.method in BODILESS:
+        facts = _without_body(facts, typed.fields)
+        said = judge.judge_head(facts) or judge.judge(facts)
+        # The messages to an MCP server are in bodies, whatever the method that was typed.
+        depends = said.allowed and service.mcp is not None
+        return BodyTrial(True, None if depends else said, tuple(judge.notes))
     if typed.body is None:
         return BodyTrial(True, judge.judge_head(_without_body(facts, typed.fields)))
     return _judge(judge, facts, typed.fields, typed.body)

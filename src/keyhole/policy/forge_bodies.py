@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keyhole.model.glob import ANY_DEPTH
 from keyhole.model.repository import Forge
 from keyhole.policy.body import BodyJudge
 from keyhole.policy.forge import find_resource, is_graphql
@@ -33,12 +34,21 @@ class ForgeBodies(BodyJudge):
         self._service = service
         self._git = git
         self._graphql: GraphqlJudge | None = None
+        own = (f"{service.rule}.allow[", f"{service.rule}.allow_also[")
+        self._named = frozenset(
+            ranked.id
+            for host in service.hosts
+            for ranked in host.rules
+            if ranked.id.startswith(own) and ANY_DEPTH not in ranked.rule.path.segments
+        )
+        """Rules of the policy that name an endpoint."""
 
     def wants(
         self, host: ServiceHost, word: str, path: RequestPath, decision: RequestDecision
     ) -> bool:
-        """As `BodyJudge`. If a rule of the policy names an endpoint, its bodies are not judged."""
-        if decision.rule.startswith(f"{self._service.rule}.allow"):
+        """As `BodyJudge`. If a rule of the policy names an endpoint, its bodies are not judged. A
+        rule with `**` names none: it would also open pull requests from forks."""
+        if decision.rule in self._named:
             return False
         if self._is_github and (is_graphql(path) or is_search(path)):
             return True
