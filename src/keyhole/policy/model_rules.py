@@ -22,8 +22,8 @@ MAX_NAME = 64
 """Characters of a name that is compared in any spelling; none that a rule knows is longer."""
 
 MAX_FOLDED = 1024
-"""Characters of a value that is compared in any spelling. Attack: a model's name with more than
-`MAX_NAME` of them, which a rule for short names would not see."""
+"""Characters at the beginning of a value that are compared in any spelling. Attack: a model's name
+with more than `MAX_NAME` of them, which a rule for short names would not see."""
 
 MAX_REMEMBERED = 256
 """Harmless values, and names, that are remembered at one place of a body (I9)."""
@@ -194,7 +194,7 @@ def fold_name(name: str) -> str:
     # Attack: names of half a megabyte, of which the cache would keep thousands (I9).
     if len(name) <= MAX_NAME:
         return _fold_short(name)
-    return _fold(name) if len(name) <= MAX_FOLDED else name
+    return _fold(name[:MAX_FOLDED]) + name[MAX_FOLDED:]
 
 
 def _fold(name: str) -> str:

@@ -292,6 +292,9 @@ KEPT_SEARCH = {"type": "web_search", "external_web_access": False}
 OPEN = [
     ("openai", CHAT, chat(messages=[{"role": "user", "content": "https://a.example/ says"}])),
     ("openai", CHAT, part(type="text", text="https://a.example/ says")),
+    ("openai", CHAT, part(type="thinking", thinking="https://a.example/ says")),
+    ("openai", CHAT, chat(messages=[{**USER, "reasoning_content": "https://a.example/ says"}])),
+    ("openai", CHAT, chat(messages=[{"tool_calls": [{"function": {"url": "https://a"}}]}])),
     (
         "openai",
         CHAT,
@@ -377,7 +380,9 @@ SEARCHED = {"type": "search_result", "source": "s", "title": "t", "content": [IM
         ("dashscope", CHAT, part(video=ADDRESS), "url-content"),
         ("dashscope", CHAT, part(type="text", more={"pdf_url": [ADDRESS.upper()]}), "url-content"),
         ("dashscope", CHAT, part(type="text", text={"url": ADDRESS}), "url-content"),
+        ("dashscope", CHAT, part(video=ADDRESS.upper() + "x" * 5000), "url-content"),
         ("openai", CHAT, part(type="tool_result", content=[{"video": ADDRESS}]), "url-content"),
+        ("dashscope", CHAT, chat(messages=[{**USER, "images": [ADDRESS]}]), "url-content"),
         ("gemini", PREDICT, {"instances": [{"lastFrame": {"gcsUri": "gs://x/y"}}]}, "url-content"),
         ("gemini", PREDICT, {"instances": [{"prompt": {"gcsUri": "gs://x/y"}}]}, "url-content"),
         ("gemini", PREDICT, {"instances": [], "parameters": {"a": {"out": "gs://x"}}}, "files"),
