@@ -928,6 +928,18 @@ def test_stored_prompts_long_names_and_dearer_tiers_are_closed(
     assert judged(model_service(name, f'features = ["{word}"]'), path, body).allowed
 
 
+def test_dashscope_is_asked_for_no_plug_in_in_the_head() -> None:
+    """I3."""
+    for field, word in (("x-dashscope-plugin", "connectors"), ("x-dashscope-async", "background")):
+        more = {field: "enable"}
+        assert not judged(model_service("dashscope"), CHAT, chat(), **more).allowed
+        assert judged(
+            model_service("dashscope", f'features = ["{word}"]'), CHAT, chat(), **more
+        ).allowed
+    harmless = {"x-dashscope-async": "disable"}
+    assert judged(model_service("dashscope"), CHAT, chat(), **harmless).allowed
+
+
 def test_a_dearer_tier_is_also_named_in_the_head() -> None:
     """I3."""
     tier = "x-amzn-bedrock-service-tier"

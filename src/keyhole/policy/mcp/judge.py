@@ -64,14 +64,14 @@ class McpJudge(BodyJudge):
 
     def judge(self, facts: BodyFacts) -> BodyJudgement:
         """As `BodyJudge`."""
-        refused = self._check_target(facts) or self._check_session(facts)
+        refused = (
+            self._check_target(facts) or self._check_session(facts) or self._check_event(facts)
+        )
         if refused is not None:
             return refused
         if facts.word == "POST":
             return self._judge_post(facts)
-        if facts.word == "GET":
-            return self._judge_stream(facts)
-        if facts.word == "DELETE" and SESSION_FIELD in facts.fields:
+        if facts.word == "GET" or (facts.word == "DELETE" and SESSION_FIELD in facts.fields):
             return self._send(facts, Ruling(Outcome.SEND, Reason.RULE))
         return self._refuse(Ruling(why=f"MCP has no {facts.word} like this"))
 
@@ -99,14 +99,14 @@ class McpJudge(BodyJudge):
         )
         return self._refuse(ruling, write_part(error_of(None, ruling.why)), _NOT_FOUND)
 
-    def _judge_stream(self, facts: BodyFacts) -> BodyJudgement:
+    def _check_event(self, facts: BodyFacts) -> BodyJudgement | None:
         resumed = facts.fields.get(LAST_EVENT_FIELD)
-        # Attack: the id of an event of another sandbox, with a session of one's own. Event stores
-        # find a stream by the event alone.
-        if resumed and resumed not in self._memory.event_ids:
-            why = "the event that it resumes from was not sent to this sandbox"
-            return self._refuse(Ruling(reason=Reason.MCP_SESSION, why=why))
-        return self._send(facts, Ruling(Outcome.SEND, Reason.RULE))
+        # Attack: the id of an event of another sandbox, with a session of one's own, by any method.
+        # Event stores find a stream by the event alone.
+        if not resumed or resumed in self._memory.event_ids:
+            return None
+        why = "the event that it resumes from was not sent to this sandbox"
+        return self._refuse(Ruling(reason=Reason.MCP_SESSION, why=why))
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────────
 

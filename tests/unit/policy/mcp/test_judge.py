@@ -199,11 +199,13 @@ def test_a_stream_resumes_from_events_of_this_sandbox_alone() -> None:
     rig.open_session("s1")
     assert refusal(rig.get(last_event_id="7")) is Reason.MCP_SESSION
     assert refusal(rig.get(mcp_session_id="s1", last_event_id="7")) is Reason.MCP_SESSION
+    assert refusal(rig.post(CALL, mcp_session_id="s1", last_event_id="7")) is Reason.MCP_SESSION
     reader = reader_of(rig.post(CALL))
     reader.begin(200, STREAM)
     assert reader.feed(b"id: 7\ndata:\n\n") == b"id: 7\ndata: \n\n"
     assert rig.get(last_event_id="7").allowed
     assert rig.get(mcp_session_id="s1", last_event_id="7").allowed
+    assert rig.post(CALL, mcp_session_id="s1", last_event_id="7").allowed
 
 
 def test_a_query_is_refused_unless_an_endpoint_names_it() -> None:
