@@ -76,6 +76,7 @@ class Reason(enum.StrEnum):
     DENIED_BY_RULE = "denied-by-rule"
     GUARDED_ENDPOINT = "guarded-endpoint"
     GRAPHQL = "graphql-refused"
+    GRAPHQL_CLOSED = "graphql-closed"
     MERGE_BY_REST = "merge-by-rest"
     # bodies
     BODY_UNJUDGED = "body-unjudged"

@@ -198,7 +198,10 @@ REASONS: Mapping[str, ReasonInfo] = {
     ),
     Reason.GRAPHQL: _deny(
         "GraphQL is closed, or the document asks for something that is",
-        "the answer names it; at GitHub, `api` opens more (docs/github.md), elsewhere use REST",
+        "the answer names it; `api` opens more (docs/github.md)",
+    ),
+    Reason.GRAPHQL_CLOSED: _deny(
+        "this forge's GraphQL is closed at every level of `api`; use its REST API"
     ),
     Reason.MERGE_BY_REST: _deny(
         "a merge by REST does not name its branches, so `push` and `protect` cannot be applied; "

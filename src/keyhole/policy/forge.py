@@ -107,6 +107,12 @@ def find_resource(git: GitGrant, path: RequestPath) -> tuple[str, ...] | None:
     return None if found is None else _within(git, found)
 
 
+def find_granted(git: GitGrant, path: RequestPath) -> Repository | None:
+    """The granted repository that a path of the forge's REST is about."""
+    found = _below_root(git, path)
+    return None if found is None else _beginning(git, found)
+
+
 def is_merge(git: GitGrant, path: RequestPath) -> bool:
     """Whether a path of GitHub's REST merges a pull request of a granted repository."""
     if git.forge is not Forge.GITHUB:
@@ -137,9 +143,14 @@ def repository_in_rest(forge: Forge, path: RequestPath) -> Repository | None:
 
 
 def _within(git: GitGrant, segments: tuple[str, ...]) -> tuple[str, ...] | None:
+    repo = _beginning(git, segments)
+    return None if repo is None else segments[len(repo.path) :]
+
+
+def _beginning(git: GitGrant, segments: tuple[str, ...]) -> Repository | None:
     for repo in git.repos:
         if repo.path == segments[: len(repo.path)]:
-            return segments[len(repo.path) :]
+            return repo
     return None
 
 

@@ -2,7 +2,7 @@
 
 For each such endpoint, `_WRITES` has the fields that a body may have, and what each must be. A
 field that is not there is closed (I3): among them labels, which start workflows and stand for
-approvals, `head_repo` and `target_project_id`, which lead to another repository, and `sudo`.
+approvals, `head_repo`, which leads to another repository, and `sudo`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class FieldUse(enum.Enum):
     """A review that does not approve."""
     TARGET = 6
     """A branch to which a pull request may be moved (`push.py`, `may_not_move`)."""
+    EMPTY = 7
+    """Nothing: `glab` sends labels although none were given."""
+    OWN = 8
+    """The number of the same project, as GitLab has said it to this session."""
 
 
 _ANY, _TEXT, _BRANCH, _PUSHED = FieldUse.ANY, FieldUse.TEXT, FieldUse.BRANCH, FieldUse.PUSHED
@@ -63,6 +67,7 @@ _WRITES: dict[Forge, dict[str, Shape]] = {
         "POST merge_requests": _shape(
             "title assignee_id assignee_ids reviewer_ids milestone_id squash",
             description=_TEXT, source_branch=_PUSHED, target_branch=_BRANCH,
+            labels=FieldUse.EMPTY, target_project_id=FieldUse.OWN,
         ),
         "PUT merge_requests/*": _shape(
             "title assignee_id assignee_ids reviewer_ids milestone_id state_event",
@@ -70,7 +75,8 @@ _WRITES: dict[Forge, dict[str, Shape]] = {
         ),
         "POST merge_requests/*/notes": _shape("", body=_TEXT),
         "POST issues": _shape(
-            "title assignee_id assignee_ids milestone_id due_date", description=_TEXT
+            "title assignee_id assignee_ids milestone_id due_date",
+            description=_TEXT, labels=FieldUse.EMPTY,
         ),
         "PUT issues/*": _shape(
             "title assignee_id assignee_ids milestone_id due_date state_event", description=_TEXT
@@ -103,8 +109,10 @@ def find_write(forge: Forge, word: str, resource: tuple[str, ...] | None) -> str
     return endpoint if endpoint in _WRITES.get(forge, {}) else None
 
 
-def judge_write(service: Service, forge: Forge, endpoint: str, facts: BodyFacts) -> BodyJudgement:
-    """Judge a body."""
+def judge_write(
+    service: Service, forge: Forge, endpoint: str, facts: BodyFacts, own: int | None = None
+) -> BodyJudgement:
+    """Judge a body. `own` is the number of the project, if it is known."""
     shape = _WRITES[forge][endpoint]
     if facts.flaw or not isinstance(facts.json, dict):
         return refuse_unjudged(facts, "send one JSON object")
@@ -117,6 +125,10 @@ def judge_write(service: Service, forge: Forge, endpoint: str, facts: BodyFacts)
     for name, value in facts.json.items():
         if name not in shape:
             return _refuse(facts, f"the field '{name[:40]}' is closed")
+        if shape[name] is FieldUse.OWN:
+            if own is None or type(value) is not int or value != own:
+                return _refuse(facts, f"'{name}' is not the number of this project")
+            continue
         refused = _judge_field(service, facts, name, shape[name], value)
         if refused is not None:
             return refused
@@ -128,6 +140,8 @@ def _judge_field(
 ) -> BodyJudgement | None:
     if use is _ANY:
         return None
+    if use is FieldUse.EMPTY:
+        return _refuse(facts, f"the field '{name}' is closed") if value else None
     if not isinstance(value, str):
         return _refuse(facts, f"'{name}' is not a text")
     if use is _TEXT:

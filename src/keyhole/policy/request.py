@@ -15,6 +15,7 @@ from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.errors import Unparsable
 from keyhole.model.path import RequestPath
 from keyhole.model.query import is_plain_query, parse_query
+from keyhole.model.repository import Forge
 from keyhole.model.rule import ALLOWED_BY, DENIED_BY, GRPC, WEBSOCKET, WORDS, plain_method
 from keyhole.policy.forge import (
     decide_git_request,
@@ -150,7 +151,9 @@ def _refused_by_forge(
     exist."""
     name, found = service.name, decision.reason
     if is_graphql(path):
-        return RequestDecision(reason=Reason.GRAPHQL, rule=decision.rule, service=name)
+        judged = git.forge is Forge.GITHUB
+        reason = Reason.GRAPHQL if judged else Reason.GRAPHQL_CLOSED
+        return RequestDecision(reason=reason, rule=decision.rule, service=name)
     if found in (Reason.NO_RULE, Reason.GUARDED_ENDPOINT) and is_elsewhere(git, path):
         rule = f"{service.rule}.repos"
         return RequestDecision(reason=Reason.REPOSITORY_NOT_GRANTED, rule=rule, service=name)

@@ -65,7 +65,7 @@ READ = {
         HEAD R
     """,
     "gitlab": """
-        GET /user /version /metadata R/repository/tree R/repository/archive.tar.gz
+        GET /user /version /metadata R R/repository/tree R/repository/archive.tar.gz
             R/repository/files/src%2Ffile.py/raw R/repository/branches/agent%2Fx
             R/repository/commits/main/statuses R/repository/compare R/languages R/labels
             R/milestones/1 R/issues R/issues/1 R/issues/1/notes R/issues/1/discussions
@@ -147,7 +147,7 @@ DANGEROUS = {
             /scim/v2/organizations/acme/Users
     """,
     "gitlab": """
-        GET R R/pipelines/1/variables R/variables R/secure_files R/triggers R/pipeline_schedules
+        GET R/pipelines/1/variables R/variables R/secure_files R/triggers R/pipeline_schedules
             R/hooks R/services/jira R/access_tokens R/runners R/cluster_agents/1/tokens
             R/terraform/state/x R/feature_flags R/pages/domains R/export/download R/approval_rules
             /groups/1/variables /personal_access_tokens /user/keys /applications /job

@@ -180,7 +180,7 @@ def test_gitlab_s_graphql_is_closed_at_every_level(level: str, spelling: str) ->
         for more in ((), (BROAD,)):
             rules = book("gitlab", f'api = "{level}"', *more)
             said = decide(rules, KINDS["gitlab"].host, method, f"/api/{spelling}")
-            assert said.reason is Reason.GRAPHQL
+            assert said.reason is Reason.GRAPHQL_CLOSED
     assert at_level("gitlab", "read", "GET", "/api/v4/user").allowed
 
 

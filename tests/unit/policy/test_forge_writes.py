@@ -57,6 +57,8 @@ OPEN: list[Row] = [
     ("github", "PATCH", f"{HUB}/issues/1", {"state": "closed", "state_reason": "not_planned"}),
     ("github", "POST", "/Repos/Acme/Widgets/pulls", PULL),
     ("gitlab", "POST", f"{LAB}/merge_requests", {**MERGE, "description": "see a/b and 1/2"}),
+    ("gitlab", "POST", f"{LAB}/merge_requests", {**MERGE, "labels": ""}),
+    ("gitlab", "POST", f"{LAB}/issues", {"title": "t", "labels": []}),
     ("gitlab", "PUT", f"{LAB}/merge_requests/1", {"state_event": "close"}),
     ("gitlab", "POST", f"{LAB}/merge_requests/1/notes", {"body": "seen"}),
     ("gitlab", "POST", f"{LAB}/issues", {"title": "t", "description": "d"}),
@@ -87,6 +89,8 @@ CLOSED: list[tuple[str, str, str, dict[str, Any], str]] = [
         "target_project",
     ),
     ("gitlab", "POST", f"{LAB}/merge_requests", {**MERGE, "labels": "x"}, "'labels'"),
+    ("gitlab", "PUT", f"{LAB}/merge_requests/1", {"labels": ""}, "'labels'"),
+    ("gitlab", "POST", f"{LAB}/issues", {"title": "t", "labels": ["x"]}, "'labels'"),
     ("gitlab", "POST", f"{LAB}/merge_requests", {**MERGE, "sudo": "root"}, "'sudo'"),
     (
         "gitlab",
