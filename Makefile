@@ -66,6 +66,7 @@ bench: ## measure, against peers that are installed apart, and write docs/perfor
 
 attack: setup ## the long-running attack battery; SOAK=30m and FUZZ=2h have a gateway soak, and each fuzzer run, for that long
 	@if $(BIN)/python -m scripts.cluster lacking >/dev/null; then scripts/setup cluster && $(BIN)/python -m scripts.cluster build; fi
+	@$(BIN)/python -m tests.rigs.git.clients
 	@$(CLEAN) SOAK="$(SOAK)" FUZZ="$(FUZZ)" XDG_CACHE_HOME="$${XDG_CACHE_HOME:-}" $(BIN)/python -m pytest -m attack
 
 docs: setup ## write the generated parts of the documents; follow tests that moved

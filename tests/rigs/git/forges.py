@@ -58,13 +58,51 @@ def _github(path: str) -> Any:  # noqa: ANN401 - JSON
     }.get(path.rstrip("/"))
 
 
+RUNNERS_TOKEN = "GR1348941-runners-of-acme"
+"""GitLab shows it to maintainers, on the page of a project."""
+
+_TIMES = {"created_at": "2026-07-01T00:00:00Z", "updated_at": "2026-07-01T00:00:00Z"}
+_PROJECT = {
+    "id": 1, "name": "widgets", "path": "widgets", "path_with_namespace": "acme/widgets",
+    "name_with_namespace": "acme / widgets", "default_branch": "main",
+    "web_url": "https://forge.invalid/acme/widgets", "runners_token": RUNNERS_TOKEN,
+    "import_url": "https://ann:mirror-password@elsewhere.example/x.git",
+    "http_url_to_repo": "https://forge.invalid/acme/widgets.git",
+    "merge_requests_enabled": True, "issues_enabled": True,
+    "namespace": {"id": 2, "path": "acme", "full_path": "acme", "kind": "group"},
+}  # fmt: skip
+_MERGE_REQUEST = {
+    "id": 21, "iid": 1, "project_id": 1, "title": "first", "description": "d", "state": "opened",
+    "source_branch": "agent/x", "target_branch": "main", "source_project_id": 1,
+    "target_project_id": 1, "author": _USER, "sha": "0" * 40, "labels": [], **_TIMES,
+    "references": {"full": "acme/widgets!1"}, "web_url": "https://forge.invalid/merge/1",
+    "detailed_merge_status": "mergeable", "user": {"can_merge": True},
+    "diff_refs": {"base_sha": "0" * 40, "head_sha": "1" * 40, "start_sha": "0" * 40},
+}  # fmt: skip
+_ISSUE = {
+    "id": 31, "iid": 1, "project_id": 1, "title": "first issue", "state": "opened",
+    "author": _USER, "labels": [], "web_url": "https://forge.invalid/issue/1", **_TIMES,
+    "issue_type": "issue", "references": {"full": "acme/widgets#1"},
+}  # fmt: skip
+_DIFF = {"old_path": "a", "new_path": "a", "diff": "@@ -1 +1 @@\n-a\n+plain diff\n"}
+_VERSION = {"id": 1, "state": "collected", "head_commit_sha": "0" * 40}
+
+
 def _gitlab(path: str) -> Any:  # noqa: ANN401 - JSON
     project = "/projects/acme%2Fwidgets"
     return {
         "/user": _USER,
-        f"{project}/merge_requests": [{"iid": 1, "title": "first", "state": "opened"}],
-        f"{project}/pipelines": [{"id": 11, "status": "success", "ref": "main"}],
-        f"{project}/issues": [{"iid": 1, "title": "first"}],
+        project: _PROJECT,
+        f"{project}/merge_requests": [_MERGE_REQUEST],
+        f"{project}/merge_requests/1": _MERGE_REQUEST,
+        f"{project}/merge_requests/1/approval_state": {"rules": []},
+        f"{project}/merge_requests/1/versions": [_VERSION],
+        f"{project}/merge_requests/1/versions/1": {**_VERSION, "diffs": [_DIFF]},
+        f"{project}/pipelines": [{"id": 11, "status": "success", "ref": "main", **_TIMES}],
+        f"{project}/issues": [_ISSUE],
+        f"{project}/issues/1": _ISSUE,
+        f"{project}/releases": [{"tag_name": "v1", "name": "v1", "author": _USER, **_TIMES}],
+        f"{project}/labels": [{"id": 1, "name": "bug", "color": "#fff"}],
     }.get(path)
 
 
@@ -106,7 +144,11 @@ class Forges:
             return _say(b"200 OK", self.github.execute(message.body))
         if message.method == "POST":
             made = json.loads(message.body) if message.body.startswith(b"{") else {}
-            return _say(b"201 Created", {"id": 9, "number": 2, "iid": 2, "html_url": path, **made})
+            made = {name: value for name, value in made.items() if name != "labels"}
+            return _say(
+                b"201 Created",
+                {"id": 9, "number": 2, "iid": 2, "html_url": path, "web_url": path, **made},
+            )
         found = shape(path)
         return _say(b"200 OK", {"reached": path} if found is None else found)
 

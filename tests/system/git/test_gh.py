@@ -7,7 +7,6 @@ api.github.com (I3, I8, I10).
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.rigs.gateway.origins import Origin, Service, tls_for
+from tests.rigs.git.clients import find_built
 from tests.rigs.git.github import SECRET, GithubForge
 from tests.rigs.git.sandboxed import DRIVER, LIMITS, URL
 from tests.rigs.lacking import give_up
@@ -245,19 +245,16 @@ WRITES = {
 }
 MERGES = {"pr-merge": "gh pr merge 2 {w} --squash"}
 
-OTHER_GH = "KEYHOLE_TEST_GH"
-"""A variable with the path of another gh, as one that Go has built."""
-
 
 @pytest.mark.attack
-@pytest.mark.parametrize("which", ["installed", "other"])
+@pytest.mark.parametrize("which", ["installed", "current"])
 @pytest.mark.parametrize("api", ["read", "pull-requests", "merge"])
 def test_each_verb_works_at_its_level_and_not_below(
     git_server: GitServer, git_ground: Path, which: str, api: str
 ) -> None:
-    found = os.environ.get(OTHER_GH) if which == "other" else shutil.which("gh", path=SEARCH)
+    found = find_built("gh") if which == "current" else shutil.which("gh", path=SEARCH)
     if found is None:
-        give_up(f"no gh: set {OTHER_GH}")
+        give_up("gh is not installed")
     ground = git_ground / f"gh-{which}-{api}"
     ground.mkdir()
     ground.chmod(0o755)

@@ -134,7 +134,8 @@ def test_a_merge_request_goes_to_the_same_project_by_its_number_i3() -> None:
     read(judge, {**PAGE, "id": 8, "path_with_namespace": "acme/docs"}, DOCS)
     assert opens(7)
     assert opens(8, DOCS)
-    for number in (8, 9, "7", 7.0, True, None, [7]):
+    others: list[JsonValue] = [8, 9, "7", 7.0, True, None, [7]]
+    for number in others:
         assert not opens(number)
     other = make_judge(SERVICE)
     assert other is not None
