@@ -88,7 +88,8 @@ class RuleNode(Struct, eq=False):
 
     def settle(self) -> None:
         """All rules are here, and in the places that this one leads to."""
-        self.looks = bool(self.values) or self.model or self.counts
+        asks = not all(rule.is_open for rule in self.values)
+        self.looks = asks or self.model or self.counts
         self.leads = bool(self.children or self.members or self.within)
         inner = self.within
         for key, child in self.children.items():
@@ -97,7 +98,7 @@ class RuleNode(Struct, eq=False):
             child.settle()
             if _is_harmless(self.members, child.name):
                 self.known[child.name] = child
-            if inner is not None and child.values and all(each.is_open for each in child.values):
+            if inner is not None and child.values and not child.looks:
                 # The conversation's text is known by its name at any depth.
                 inner.children.setdefault(key, child)
         if inner is not None:
