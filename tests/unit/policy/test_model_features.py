@@ -14,7 +14,12 @@ from keyhole.model.path import RequestPath
 from keyhole.policy.disclose import disclose
 from keyhole.policy.explain import Explanation, explain
 from keyhole.policy.fault import PolicyFaults
-from keyhole.policy.model_features import MAX_FINDINGS, MAX_MODELS, VALUES_OF_A_SLICE
+from keyhole.policy.model_features import (
+    MAX_FINDINGS,
+    MAX_MODELS,
+    VALUES_OF_A_LOOK,
+    VALUES_OF_A_SLICE,
+)
 from keyhole.policy.model_rules import MAX_REMEMBERED, compile_rules, fold_name
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
@@ -649,6 +654,19 @@ def test_a_long_body_is_judged_in_slices() -> None:
     slices = judge_of(service).judge_in_slices(facts_of(service, MESSAGES, many))
     turns = sum(1 for _ in slices)
     assert turns > 5
+
+
+def test_texts_that_must_be_compared_have_few_to_a_slice_i12() -> None:
+    """Attack: 90,000 different texts at a place with patterns. Control: the same text each time."""
+    service = model_service("openai")
+
+    def turns(texts: list[str]) -> int:
+        facts = facts_of(service, CHAT, chat(messages=[{"x": texts}]))
+        return sum(1 for _ in judge_of(service).judge_in_slices(facts))
+
+    different = turns([f"{n}-{'x' * MAX_REMEMBERED}" for n in range(2000)])
+    assert different >= 2000 * VALUES_OF_A_LOOK // VALUES_OF_A_SLICE
+    assert turns(["one"] * 2000) < different // 10
 
 
 @pytest.mark.parametrize(
