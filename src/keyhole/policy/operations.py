@@ -18,7 +18,7 @@ from keyhole.model.decision import Reason, RequestDecision, Verdict
 from keyhole.model.errors import Malformed
 from keyhole.model.glob import fold, segment_matches
 from keyhole.policy.body import EMPTY, ENCODED, BodyJudge, BodyJudgement, refuse_unjudged
-from keyhole.wire.parameters import folded, read_parameters
+from keyhole.wire.parameters import MAX_PARAMETERS, folded, read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,6 +40,8 @@ _is_target = re.compile(r"(?:[A-Za-z0-9_]+\.)*[A-Za-z][A-Za-z0-9]{0,127}", re.AS
 _is_word = re.compile(r"[a-z0-9._~-]{1,64}", re.ASCII).fullmatch
 
 Readings = frozenset[str]
+_Mark = tuple[str, str, str]
+"""A pattern of names, a pattern of values (empty: any value), and the word that opens both."""
 
 
 class KnownNames:
@@ -48,37 +50,41 @@ class KnownNames:
     __slots__ = (
         "_closes",
         "_exact",
+        "_globs",
         "_harmless",
         "_harmless_globs",
-        "_marks",
         "_place",
         "_watched",
     )
 
     def __init__(self, part: MarkedPart) -> None:
         self._place = part.place.value
-        self._marks = [
-            (folded(name), value.lower(), mark.word)
-            for mark in part.marks
-            for name, value in mark.names
-        ]
-        self._exact = frozenset(name for name, _, _ in self._marks if "*" not in name)
+        self._exact: dict[str, list[_Mark]] = {}
+        self._globs: list[_Mark] = []
+        for mark in part.marks:
+            for name, value in mark.names:
+                known = folded(name)
+                same = self._globs if "*" in known else self._exact.setdefault(known, [])
+                same.append((known, value.lower(), mark.word))
         self._closes = part.harmless is not None
         harmless = [folded(name) for name in part.harmless or ()]
         self._harmless = frozenset(name for name in harmless if "*" not in name)
         self._harmless_globs = tuple(name for name in harmless if "*" in name)
         self._watched = tuple(folded(name) for name in part.watched)
 
-    def word_of(self, readings: Readings, name: str, value: str) -> str:
+    def word_of(self, readings: Readings, name: str, value: object) -> str:
         """The word that allows a field; empty if the field needs none."""
-        if not readings <= self._harmless:
-            for known, pattern, word in self._marks:
-                if any(segment_matches(known, each) for each in readings) and (
-                    not pattern or segment_matches(pattern, value.lower())
+        if readings <= self._harmless:
+            return ""
+        for reading in readings:
+            # Attack: thousands of names, each compared with every mark (I12).
+            for known, pattern, word in [*self._exact.get(reading, []), *self._globs]:
+                if segment_matches(known, reading) and (
+                    not pattern or segment_matches(pattern, str(value).lower())
                 ):
                     return word
-            if self._closes and not all(map(self._is_harmless, readings)):
-                return f"{self._place}:{name.lower()}"
+        if self._closes and not all(map(self._is_harmless, readings)):
+            return f"{self._place}:{name.lower()}"
         return ""
 
     def _is_harmless(self, reading: str) -> bool:
@@ -94,8 +100,10 @@ class AskedOperations(Struct):
 
     names: list[str]
     """Operations that it names."""
-    marks: dict[str, str]
-    """Words of the marks that it carries, each with its place in the request."""
+    mark: str = ""
+    """The word of the first mark that is closed."""
+    where: str = ""
+    """The mark's place in the request."""
 
 
 class OperationJudge(BodyJudge):
@@ -148,7 +156,7 @@ class OperationJudge(BodyJudge):
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
     def _look_at_head(self, table: OperationTable, facts: BodyFacts) -> AskedOperations:
-        asked = AskedOperations([], {})
+        asked = AskedOperations([])
         parameters = list(_read(facts.query, "the query"))
         for place, name in table.named:
             if place is NamePlace.QUERY:
@@ -182,9 +190,11 @@ class OperationJudge(BodyJudge):
         for place, name in table.named:
             if place is NamePlace.GRAPHQL:
                 asked.names += _mutations(facts.json.get(name))
+        if len(facts.json) > MAX_PARAMETERS:
+            raise Malformed(f"its body has more than {MAX_PARAMETERS} members")
         for part in fields:
             for member, value in facts.json.items():
-                self._look_at(part, frozenset((folded(member),)), member, str(value), asked)
+                self._look_at(part, frozenset((folded(member),)), member, value, asked)
 
     def _look_at_parameters(
         self, part: MarkedPart, parameters: Iterable[Parameter], asked: AskedOperations
@@ -193,13 +203,15 @@ class OperationJudge(BodyJudge):
             self._look_at(part, each.names, each.name, each.value, asked)
 
     def _look_at(
-        self, part: MarkedPart, readings: Readings, name: str, value: str, asked: AskedOperations
+        self, part: MarkedPart, readings: Readings, name: str, value: object, asked: AskedOperations
     ) -> None:
+        if asked.mark:
+            return  # the first that is closed decides
         word = self._known[id(part)].word_of(readings, name, value)
-        if word:
+        if word and word not in self._words:
             if ":" in word and not _is_word(word.partition(":")[2]):
                 raise Malformed(f"a name in its {part.place} is not known")
-            asked.marks.setdefault(word, f"{part.place} {name}")
+            asked.mark, asked.where = word, f"{part.place} {name}"
 
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────
 
@@ -215,9 +227,8 @@ class OperationJudge(BodyJudge):
         for name in asked.names:
             if not self._opens(table, name):
                 return self._refuse_closed(facts, name, "")
-        for word, where in asked.marks.items():
-            if word not in self._words:
-                return self._refuse_closed(facts, word, f" ({where})")
+        if asked.mark:
+            return self._refuse_closed(facts, asked.mark, f" ({asked.where})")
         return BodyJudgement(facts.decision)
 
     def _opens(self, table: OperationTable, name: str) -> bool:

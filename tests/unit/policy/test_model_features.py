@@ -16,6 +16,7 @@ from keyhole.policy.explain import Explanation, explain
 from keyhole.policy.fault import PolicyFaults
 from keyhole.policy.model_features import (
     MAX_FINDINGS,
+    MAX_FLAGS,
     MAX_MODELS,
     VALUES_OF_A_LOOK,
     VALUES_OF_A_SLICE,
@@ -803,9 +804,13 @@ def test_objects_of_many_members_are_looked_at_in_slices() -> None:
 
 def test_many_flags_and_many_models_are_refused_in_one_short_line() -> None:
     """I9, I12: a head of 64 KiB has thousands of flags, and a list any number of models."""
-    flags = ",".join(f"x{n}" for n in range(5000))
-    said = judged(model_service("anthropic"), MESSAGES, anthropic(), **{"anthropic-beta": flags})
-    assert said.why.count(" opens it") == MAX_FINDINGS
+    for count, findings in ((MAX_FLAGS, MAX_FINDINGS), (MAX_FLAGS + 1, 0), (5000, 0)):
+        flags = {"anthropic-beta": ",".join(f"x{n}" for n in range(count))}
+        said = judged(model_service("anthropic"), MESSAGES, anthropic(), **flags)
+        assert not said.allowed
+        assert said.why.count(" opens it") == findings
+    many = {"anthropic-beta": ",".join(["oauth-1", ""] * 5000)}
+    assert judged(model_service("anthropic"), MESSAGES, anthropic(), **many).allowed
     service = model_service("openrouter", 'models = ["a*"]')
     for count, allowed in ((MAX_MODELS, True), (MAX_MODELS + 1, False)):
         body = chat(model="a0", models=[f"a{n}" for n in range(count)])

@@ -20,6 +20,7 @@ from keyhole.policy.operations import OperationJudge, find_table
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.summary import summarise
 from keyhole.policy.target import RequestTarget, parse_target
+from keyhole.wire.parameters import MAX_PARAMETERS
 from tests.rigs.inject.shelf import NAMES, service
 from tests.rigs.policies import book, covered_suffix, messages
 
@@ -449,3 +450,24 @@ def test_the_same_policies_let_ordinary_requests_pass(
     """The control of the escapes above: the same policies, methods, paths and types."""
     found = ask(rules(policy), words, fields, body)
     assert found.decision.allowed, found
+
+
+def test_fields_of_a_request_are_few_i12() -> None:
+    """Attack: thousands of names, each of which is compared with every mark. Control: the most that
+    is read."""
+    found, post = rules(SLACK), "POST https://slack.com/api/users.list"
+    for count, allowed in ((MAX_PARAMETERS, True), (MAX_PARAMETERS + 1, False)):
+        members = {f"m{n}": n for n in range(count)}
+        form = "&".join(f"{name}=1" for name in members).encode()
+        assert ask(found, post, JSON, json.dumps(members).encode()).decision.allowed is allowed
+        assert ask(found, post, FORM, form).decision.allowed is allowed
+
+
+def test_an_open_mark_does_not_hide_a_closed_one_i3() -> None:
+    found = rules(f"{S3}operations = ['acl']\n")
+    put = "PUT https://b.s3.eu-west-1.amazonaws.com/x"
+    assert ask(found, f"{put}?acl").decision.allowed
+    for query in ("acl&tagging", "tagging&acl"):
+        said = ask(found, f"{put}?{query}")
+        assert not said.decision.allowed
+        assert said.decision.rule.endswith(".tagging")
