@@ -212,6 +212,7 @@ class _Request:
                             child = known[name]
                         except KeyError:
                             child = self._meet(value, node, name, respelt)
+                            left -= VALUES_OF_A_LOOK
                             if len(findings) >= MAX_FINDINGS:
                                 return
                             if left < 0:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 """Where a request of MCP from 2026-07-28 on says what its client can do, in `_meta`."""
 
+MAX_SUBSCRIBED = 256
+"""Resources of one subscription, each of which is compared with every pattern (I12)."""
+
 MAX_SHOWN = 80
 """Characters of a client's name for something that are repeated in a refusal."""
 
@@ -213,8 +216,8 @@ def _judge_listening(grant: McpGrant, params: dict[str, JsonValue]) -> Ruling:
         raise Malformed("a subscription names notifications")
     check_names(wanted, _LISTENED)
     uris = wanted.get("resourceSubscriptions") or []
-    if not isinstance(uris, list):
-        raise Malformed("a subscription names resources in a list")
+    if not isinstance(uris, list) or len(uris) > MAX_SUBSCRIBED:
+        raise Malformed(f"a subscription names at most {MAX_SUBSCRIBED} resources, in a list")
     for uri in uris:
         ruling = _judge_resource(grant, uri if isinstance(uri, str) else "")
         if ruling.outcome is not Outcome.SEND:

@@ -8,7 +8,13 @@ import pytest
 
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Malformed
-from keyhole.policy.mcp.client_messages import CAPABILITIES, Outcome, Ruling, judge_message
+from keyhole.policy.mcp.client_messages import (
+    CAPABILITIES,
+    MAX_SUBSCRIBED,
+    Outcome,
+    Ruling,
+    judge_message,
+)
 from keyhole.policy.mcp.memory import McpMemory
 from keyhole.policy.mcp.messages import read_messages
 from keyhole.policy.mcp_grant import (
@@ -76,6 +82,10 @@ def notify(method: str, grant: McpGrant = GRANT) -> Ruling:
         ("subscriptions/listen", {}),
         ("subscriptions/listen", {"notifications": {"toolsListChanged": True}}),
         ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["docs://guide/a"]}}),
+        (
+            "subscriptions/listen",
+            {"notifications": {"resourceSubscriptions": ["docs://guide/a"] * MAX_SUBSCRIBED}},
+        ),
     ],
 )
 def test_a_granted_request_is_sent(method: str, params: dict[str, Any]) -> None:
@@ -171,6 +181,10 @@ def test_anything_else_is_refused_with_its_reason(
         ("subscriptions/listen", {"notifications": []}),
         ("subscriptions/listen", {"notifications": {"taskIds": ["1"]}}),
         ("subscriptions/listen", {"notifications": {"resourceSubscriptions": "docs://guide/a"}}),
+        (
+            "subscriptions/listen",
+            {"notifications": {"resourceSubscriptions": ["docs://guide/a"] * (MAX_SUBSCRIBED + 1)}},
+        ),
     ],
 )
 def test_parameters_that_could_be_read_in_another_way_are_malformed(
