@@ -7,7 +7,7 @@ import json
 import pytest
 
 from keyhole.model.decision import Reason
-from keyhole.policy.graphql.document import MAX_DOCUMENT, MAX_TOKENS
+from keyhole.policy.graphql.document import MAX_DOCUMENT, MAX_TOKENS, MAX_VALUES
 from keyhole.policy.graphql.selection import MAX_DEPTH, MAX_FIELDS
 from tests.rigs.git.github_escapes import VAULT, WIDGETS
 from tests.rigs.git.judged import JudgedForge
@@ -109,6 +109,16 @@ def test_a_document_is_refused_in_words(behind: JudgedForge, document: str, why:
 )
 def test_a_body_of_another_shape_is_refused(behind: JudgedForge, body: object, why: str) -> None:
     assert why in behind.send(body).errors
+
+
+def test_the_values_of_variables_are_few_i12(behind: JudgedForge) -> None:
+    """Attack: a list of ids that takes graphql-core a tenth of a second. Control: one that is as
+    long as may be."""
+    query = "query($a:[[ID!]!]!){viewer{login}}"
+    for count, why in ((MAX_VALUES - 2, ""), (MAX_VALUES, "more than")):
+        told = behind.send({"query": query, "variables": {"a": [["x"] * count]}})
+        assert why in told.errors
+        assert told.judgement.allowed is (not why)
 
 
 def test_a_body_that_cannot_be_read_is_refused(behind: JudgedForge) -> None:
