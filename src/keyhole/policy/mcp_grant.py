@@ -28,6 +28,9 @@ and a list has a thousand templates (I12)."""
 MAX_TOOLS = 1024
 """Tools of one server that are remembered; the largest servers have a few hundred."""
 
+MAX_ARGUMENTS = 256
+"""Arguments of a call, and items of one, that are compared with `where` (I12)."""
+
 MAX_CONDITIONS = 16
 """Arguments that one entry of `tools` can constrain, and values of each."""
 
@@ -70,6 +73,8 @@ class ToolGrant(Struct, frozen=True):
 
     def flaw(self, arguments: dict[str, object]) -> str:
         """The argument that the grant does not permit, or an empty text."""
+        if self.where and len(arguments) > MAX_ARGUMENTS:
+            return self.where[0][0]
         for key, values in self.where:
             # Attack: servers in Go and .NET read `Team` as `team`, and the last of both.
             if any(name != key and name.casefold() == key.casefold() for name in arguments):
@@ -85,7 +90,7 @@ class ToolGrant(Struct, frozen=True):
 
 def _permitted(value: object, permitted: tuple[Scalar, ...]) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(_is_one_of(item, permitted) for item in value)
+        return 0 < len(value) <= MAX_ARGUMENTS and all(_is_one_of(item, permitted) for item in value)
     return _is_one_of(value, permitted)
 
 

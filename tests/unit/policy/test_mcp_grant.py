@@ -11,6 +11,7 @@ from keyhole.policy.disclose import disclose
 from keyhole.policy.judges import make_judge
 from keyhole.policy.mcp.judge import McpJudge
 from keyhole.policy.mcp_grant import (
+    MAX_ARGUMENTS,
     McpGrant,
     ToolGrant,
     read_endpoint,
@@ -62,6 +63,15 @@ def test_a_tool_is_a_pattern_or_a_table() -> None:
 def test_a_tool_that_is_written_otherwise_is_refused(value: object) -> None:
     with pytest.raises(Unparsable):
         read_tool(value)
+
+
+def test_arguments_that_are_compared_are_few_i12() -> None:
+    """Attack: 100,000 arguments, each compared with every condition. Control: as many as may be."""
+    grant = read_tool({"name": "get", "where": {"team": "ENG"}})
+    for more, flaw in ((MAX_ARGUMENTS - 1, ""), (MAX_ARGUMENTS, "team")):
+        assert grant.flaw({"team": "ENG", **{f"a{n}": n for n in range(more)}}) == flaw
+        assert grant.flaw({"team": ["ENG"] * (more + 1)}) == flaw
+    assert read_tool("get").flaw({f"a{n}": n for n in range(5000)}) == ""
 
 
 def test_resources_prompts_and_endpoints_have_their_forms() -> None:
