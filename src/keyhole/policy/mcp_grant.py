@@ -90,7 +90,9 @@ class ToolGrant(Struct, frozen=True):
 
 def _permitted(value: object, permitted: tuple[Scalar, ...]) -> bool:
     if isinstance(value, list):
-        return 0 < len(value) <= MAX_ARGUMENTS and all(_is_one_of(item, permitted) for item in value)
+        return 0 < len(value) <= MAX_ARGUMENTS and all(
+            _is_one_of(item, permitted) for item in value
+        )
     return _is_one_of(value, permitted)
 
 
