@@ -165,8 +165,9 @@ def test_claude_goes_on_with_its_conversation_in_a_later_run(
     went_on = project(*resume, env=path)
     assert went_on.code == 0, went_on
     assert ANSWER in went_on.out
-    policy = (project.directory / "keyhole.toml").read_text()
-    project.policy(f'[sandbox]\nhome = "fresh"\n{policy.removeprefix("version = 1")}')
+    _, _, policy = (project.directory / "keyhole.toml").read_text().partition("\nversion = 1\n")
+    assert "\n[sandbox]\n" in policy
+    project.policy(policy.replace("\n[sandbox]\n", '\n[sandbox]\nhome = "fresh"\n', 1))
     anew = project(*resume, env=path)
     assert anew.code != 0, anew
     assert "No conversation found" in anew.out + anew.err
