@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from keyhole.app.daemon.workers import default_workers
 from keyhole.app.kube.node_settings import OWN_NETWORK, NodeSettings
-from keyhole.app.kube.permissions import ADMISSION, all_roles, secret_role
+from keyhole.app.kube.permissions import ADMISSION, EXEMPT, all_roles, secret_role
 from keyhole.cli.errors import CliError
 from keyhole.cli.exit_codes import EXIT_OK
 from keyhole.cli.flags import add_json_flag, duration_between
@@ -112,6 +112,11 @@ def _add_admission(actions: Subparsers[argparse.ArgumentParser]) -> None:
     admission.add_argument(
         "--port", type=int, default=8443, help="the port to listen on (default: 8443)"
     )
+    admission.add_argument(
+        "--exempt", metavar="NAME", action="append", type=_name,
+        help="a namespace whose pods its webhooks leave out, for which it refuses policies;"
+        f" repeatable; its own is one, too (default: {', '.join(EXEMPT)})",
+    )  # fmt: skip
     admission.add_argument(
         "--certificate-lifetime", metavar="TIME", default="365d",
         type=duration_between(MIN_LIFETIME, MAX_DURATION),
@@ -214,7 +219,8 @@ def _admission(options: argparse.Namespace) -> int:
 
     names = tuple(options.names or (f"{ADMISSION}.{options.own_namespace}.svc",))
     lifetime = timedelta(seconds=options.certificate_lifetime)
-    settings = AdmissionSettings(options.own_namespace, names, options.port, lifetime)
+    exempt = (*(options.exempt or EXEMPT), options.own_namespace)
+    settings = AdmissionSettings(options.own_namespace, names, options.port, lifetime, exempt)
     run_on_loop(lambda: serve_admission(settings, find_host_paths()))
     return EXIT_OK
 

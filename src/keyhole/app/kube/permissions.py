@@ -21,6 +21,10 @@ AGENT, ADMISSION = "keyhole-agent", "keyhole-admission"
 CERTIFICATE = "keyhole-admission"
 """The Secret with the certificate of admission."""
 
+EXEMPT = ("kube-system", "kube-public", "kube-node-lease")
+"""Namespaces whose pods the API server does not ask admission about, so that a cluster can start
+without it; Keyhole's own is another one."""
+
 _OWN = "keyhole.dev"
 _RBAC = "rbac.authorization.k8s.io"
 

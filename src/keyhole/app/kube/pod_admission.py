@@ -31,8 +31,8 @@ VOLUME = "keyhole"
 NAMESERVER = "192.0.2.53"
 """In the pod every address answers DNS, except loopback, which is not captured."""
 
-EXEMPT = ("kube-system", "kube-public", "kube-node-lease", "keyhole-system")
-"""Namespaces that admission is not asked about, so that a cluster can start without it."""
+_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the beginning of a name
+"""The volume with the token of a pod's service account, which the API server adds by itself."""
 
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")
 """Annotations that give a pod other networks. Attack: the second one replaces the network to which
@@ -185,7 +185,13 @@ def _patch(
     spec = pod.get("spec") or {}
     stamped = _annotations(pod) | {STAMP: chosen.name, SEED: seed}
     yield {"op": "add", "path": "/metadata/annotations", "value": stamped}
-    volumes = [each for each in spec.get("volumes") or () if each.get("name") != VOLUME]
+    # A pod behind a door cannot reach the API server. Attack: hostile code sends the token of the
+    # pod's account to an accomplice, through a host that the policy allows (I1).
+    dropped = {VOLUME}
+    if spec.get("automountServiceAccountToken") is not True:
+        yield {"op": "add", "path": "/spec/automountServiceAccountToken", "value": False}
+        dropped |= set(_token_volumes(spec))
+    volumes = [each for each in spec.get("volumes") or () if each.get("name") not in dropped]
     own = {"name": VOLUME, "csi": {"driver": DRIVER, "readOnly": True}}
     yield {"op": "add", "path": "/spec/volumes", "value": [*volumes, own]}
     yield {"op": "add", "path": "/spec/dnsPolicy", "value": "None"}
@@ -199,13 +205,24 @@ def _patch(
     variables = pod_variables(policy, stand_ins)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or ()):
-            yield from _prepare_container(f"/spec/{kind}/{index}", container, variables)
+            path = f"/spec/{kind}/{index}"
+            yield from _prepare_container(path, container, variables, dropped)
+
+
+def _token_volumes(spec: dict[str, Any]) -> Iterator[str]:
+    """The volumes that the API server added; a token that the pod itself asks for stays."""
+    for volume in spec.get("volumes") or ():
+        name = str(volume.get("name"))
+        sources = (volume.get("projected") or {}).get("sources") or ()
+        if name.startswith(_TOKEN_VOLUME) and any("serviceAccountToken" in s for s in sources):
+            yield name
 
 
 def _prepare_container(
-    path: str, container: dict[str, Any], variables: Mapping[str, str]
+    path: str, container: dict[str, Any], variables: Mapping[str, str], dropped: set[str]
 ) -> Iterator[dict[str, Any]]:
-    mounts = [each for each in container.get("volumeMounts") or () if each.get("name") != VOLUME]
+    given_mounts = container.get("volumeMounts") or ()
+    mounts = [each for each in given_mounts if each.get("name") not in dropped]
     own = {"name": VOLUME, "mountPath": PLACE, "readOnly": True}
     yield {"op": "add", "path": f"{path}/volumeMounts", "value": [*mounts, own]}
     given = container.get("env") or []

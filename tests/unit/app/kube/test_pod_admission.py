@@ -80,6 +80,35 @@ def test_a_volume_of_that_name_is_replaced_i2() -> None:
     assert len(values["/spec/containers/0/volumeMounts"]) == 1
 
 
+TOKEN = {
+    "name": "kube-api-access-x7k2q",
+    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+}
+OWN_TOKEN = TOKEN | {"name": "vault"}
+
+
+def test_the_token_that_the_api_server_adds_is_taken_out_again_i1() -> None:
+    """The pod cannot reach the API server, and could only hand the token on."""
+    given = pod(volumes=[TOKEN, OWN_TOKEN, {"name": "work", "emptyDir": {}}])
+    path = "/var/run/secrets/kubernetes.io/serviceaccount"
+    given["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": TOKEN["name"], "mountPath": path}, {"name": "work", "mountPath": "/w"},
+    ]  # fmt: skip
+    values = patched(given)
+    assert values["/spec/automountServiceAccountToken"] is False
+    assert [each["name"] for each in values["/spec/volumes"]] == ["vault", "work", VOLUME]
+    found = values["/spec/containers/0/volumeMounts"]
+    assert [each["name"] for each in found] == ["work", VOLUME]
+    # The control: a pod that says that it wants the token keeps it.
+    given["spec"]["automountServiceAccountToken"] = True
+    values = patched(given)
+    assert "/spec/automountServiceAccountToken" not in values
+    assert [each["name"] for each in values["/spec/volumes"]] == [
+        TOKEN["name"], "vault", "work", VOLUME,
+    ]  # fmt: skip
+    assert values["/spec/containers/0/volumeMounts"][0]["name"] == TOKEN["name"]
+
+
 def test_a_pod_that_no_policy_selects_passes_as_it_is() -> None:
     admission = admit_pod(pod(hostNetwork=True), [], None, "seed")
     assert admission.allowed
