@@ -141,8 +141,15 @@ def test_a_code_works_once_and_at_its_own_gateway(machines: Machines) -> None:
         "door", "--gateway", machines.listening, "--code-file", str(path), "--", "true"
     )
     assert (said.code, "that is no code" in said.err) == (125, True), said
+    until(lambda: {"why": "no-such-code"}.items() <= refusals(machines)[-1].items())
     assert machines.host("revoke", enrolled.session).code == 0
     assert machines.host("stop", enrolled.session).code == 0
+
+
+def refusals(machines: Machines) -> list[dict[str, Any]]:
+    """The details of the events about visitors who were turned away."""
+    denied = [e for e in machines.host.events() if e["reason"] == "remote-refused"]
+    return [e["details"] for e in denied if e["verdict"] == "deny" and not e["session"]] or [{}]
 
 
 def test_a_server_in_between_gets_nothing(machines: Machines) -> None:
@@ -207,9 +214,14 @@ def test_a_certificate_has_one_use_at_a_time_and_none_after_its_session(
         assert is_served(first)
         with connect(machines, key.context(enrolled.certificate)) as second:
             assert not is_served(second)
-        until(lambda: "remote-refused" in [e["reason"] for e in machines.host.events()])
-        (refused,) = [e for e in machines.host.events() if e["reason"] == "remote-refused"]
-        assert refused["session"] == enrolled.session
+        until(
+            lambda: (
+                (enrolled.session, "remote-refused")
+                in [(e["session"], e["reason"]) for e in machines.host.events()]
+            )
+        )
+        refused = [e for e in machines.host.events() if e["session"] == enrolled.session][-1]
+        assert (refused["reason"], refused["verdict"]) == ("remote-refused", "deny")
         assert "certificate-in-use" in json.dumps(refused)
     # Control: when the first is gone, it is of use again.
     until(lambda: _serves_again(machines, key, enrolled))
@@ -217,6 +229,8 @@ def test_a_certificate_has_one_use_at_a_time_and_none_after_its_session(
     until(lambda: not _serves_again(machines, key, enrolled))
     assert machines.host("stop", enrolled.session).code == 0
     assert not _serves_again(machines, key, enrolled)
+    # Uses after the end are written down as well, with the session whose certificate it was.
+    until(lambda: enrolled.session in [each.get("of") for each in refusals(machines)])
 
 
 def _serves_again(machines: Machines, key: DoorKey, enrolled: EnrolledSession) -> bool:

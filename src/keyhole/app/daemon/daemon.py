@@ -9,6 +9,7 @@ sandboxes. When it dies, their doors are closed (I2), and the next gateway ends 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import resource
 import signal
@@ -197,7 +198,8 @@ async def _serve(serving: DaemonSettings, ground: _DaemonResources) -> int:
         if door_receiver is not None:
             door_receiver.open(loop, serving.report, stop.set)
         if ground.remote is not None:
-            ground.remote.open(loop, serving.report)
+            record = functools.partial(ground.log.record, "")
+            ground.remote.open(loop, serving.report, record)
         await stop.wait()
         count = await sessions.close()
         ground.log.record("", session_event("gateway-ended", sessions=count))

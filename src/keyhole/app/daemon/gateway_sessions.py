@@ -20,7 +20,7 @@ from keyhole.app.daemon.plane_calls import LOST, ONE_RECEIPT_SECONDS, call_plane
 from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.session.ask_board import AskBoard
 from keyhole.app.session.end_reason import EndReason
-from keyhole.app.session.session_events import refused_event, session_event
+from keyhole.app.session.session_events import noted_event, refused_event, session_event
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.values import SessionPhase
 from keyhole.model.errors import KeyholeError, Refused
@@ -205,7 +205,7 @@ class GatewaySessions:
                 if entry.served:
                     entry.plane.tell("note", words)
                 else:
-                    self._write(entry, what, **details)
+                    self._log.record(entry.id, noted_event(what, **details))
             case {"ended": int(code)}:
                 if entry.state is SessionPhase.OPEN:
                     entry.state = SessionPhase.REVOKED

@@ -30,7 +30,7 @@ from keyhole.app.session.control_views import budget_views, grant_view
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.live_session import LiveSession
 from keyhole.app.session.prepared_session import prepare_session
-from keyhole.app.session.session_events import session_event
+from keyhole.app.session.session_events import noted_event, session_event
 from keyhole.control import values
 from keyhole.control.interface import NoSuchSession
 from keyhole.control.operation_table import (
@@ -393,7 +393,7 @@ class ServedSessions:
         """Record events that the holder of a sandbox reports."""
         served = self._sessions.get(words["session"])
         if served is not None and served.live is not None:
-            served.live.record(session_event(words["what"], **words["details"]))
+            served.live.record(noted_event(words["what"], **words["details"]))
         return None
 
     # ── changed ───────────────────────────────────────────────────────────────────────────────────

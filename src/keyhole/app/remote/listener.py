@@ -25,6 +25,7 @@ from keyhole.app.remote.invitation import MAX_INVITATIONS, invitation_digest
 from keyhole.app.remote.known_door import REPORT_SECONDS, KnownDoor
 from keyhole.app.remote.parcel_channel import ParcelChannel
 from keyhole.app.remote.pump import Pump
+from keyhole.app.remote.turned_away import TurnedAway, TurnedAwayVisitors
 from keyhole.app.remote.unknown_visitors import UnknownVisitors, share_of
 from keyhole.certs.remote_authority import RemoteAuthority
 from keyhole.model.errors import KeyholeError, Malformed
@@ -160,6 +161,7 @@ class RemoteListener:
     ) -> None:
         self.loop = loop
         self.unknown = UnknownVisitors()
+        self._turned_away = TurnedAwayVisitors(loop, self._send)
         self.over = asyncio.Event()
         self._sock = sock
         self._authority = authority
@@ -209,7 +211,9 @@ class RemoteListener:
                 ssl=self._authority.context,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
             )
-        except (OSError, ssl.SSLError, TimeoutError):
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self._turned_away.count(TurnedAway.CERTIFICATE, visitor.address)
             visitor.known()
             sock.close()
 
@@ -221,6 +225,7 @@ class RemoteListener:
         door = self._doors.get(session)
         # 1. A session that lives, and a certificate that was not replaced.
         if door is None or not door.takes(int(shown["serialNumber"], 16)):
+            self._turned_away.count(TurnedAway.CERTIFICATE, visitor.address, session)
             visitor.abort()
             return
         # 2. One use at a time. Attack: a stolen certificate is used beside the real door. One of
@@ -254,6 +259,7 @@ class RemoteListener:
                 raise Malformed("an invitation that has ended")
             self._authority.issue("x", key, datetime.now(UTC))  # a key that can be signed
         except (ValueError, TypeError, KeyError, RecursionError, KeyholeError):
+            self._turned_away.count(TurnedAway.CODE, visitor.address)
             visitor.abort()
             return
         visitor.known()

@@ -22,6 +22,7 @@ from keyhole.app.processes.child import start_child, stay_with_parent
 from keyhole.app.processes.sandbox_channel import MAX_MESSAGE, SandboxChannel
 from keyhole.app.remote.invitation import MAX_INVITATIONS, Invitation
 from keyhole.app.remote.parcel_channel import ParcelChannel
+from keyhole.app.remote.turned_away import TurnedAway
 from keyhole.control.values import ServicePlaceholder, SessionRequest
 from keyhole.model.text import visible
 
@@ -34,6 +35,10 @@ MAX_REMOTE = 256
 RENEWALS_APART = 1.0
 """Seconds between two certificates for one door: signing takes time of the listener, which serves
 all doors (I12)."""
+
+REPORTS_APART = 0.5
+"""Seconds between two reports of visitors that were turned away, for each reason: the listener
+sends one a second, unless somebody has taken it over (I9)."""
 
 MAX_LABEL = 64
 MAX_SERVICES = 256
@@ -69,6 +74,7 @@ class RemoteReceiver:
         self._invited: dict[str, SessionRequest] = {}
         self._relays: dict[str, RelayProcess] = {}
         self._starting = 0
+        self._reported: dict[TurnedAway, float] = {}
 
     def open(self, line: SandboxChannel, port: socket.socket) -> None:
         """Start the listener, and give it the port."""
@@ -126,10 +132,23 @@ class RemoteReceiver:
                 relay = self._relays.get(session)
                 if relay is not None and relay.channel is not None:
                     relay.channel.send({"second": address[:64], "times": times})
+            case {"turned_away": str(why), "address": str(at), "of": str(of), "times": int(times)}:
+                self._report_turned_away(why, at, of, times)
             case {"renewed": str(session), "certificate": str(pem)}:
                 relay = self._relays.get(session)
                 if relay is not None and relay.channel is not None:
                     relay.channel.send({"certificate": pem})
+
+    def _report_turned_away(self, why: str, address: str, of: str, times: int) -> None:
+        """Have the control process record visitors that have no session."""
+        known = next((each for each in TurnedAway if each.value == why), None)
+        now = self._loop.time()
+        if known is None or self._line is None:
+            return
+        if now - self._reported.get(known, -REPORTS_APART) >= REPORTS_APART:
+            self._reported[known] = now
+            said = {"address": visible(address)[:64], "of": visible(of)[:64], "times": times}
+            self._line.say(turned_away=known.value, **said)
 
     def _enrol(self, digest: str, number: int, opening: dict[str, Any]) -> None:
         """An invitation was used: start its relay. The door may choose only the label and the

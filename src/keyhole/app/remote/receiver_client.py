@@ -17,6 +17,7 @@ from keyhole.app.processes.child import start_child
 from keyhole.app.processes.sandbox_channel import SandboxChannel
 from keyhole.app.remote.invitation import LIFETIME_SECONDS
 from keyhole.app.run.port_claims import PortClaim
+from keyhole.app.session.session_events import refused_event
 from keyhole.model.errors import Refused, SetupFailed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.control.values import SessionRequest
+    from keyhole.model.event import Event
 
 BACKLOG = 128
 ANSWER_SECONDS = 10.0
@@ -75,8 +77,13 @@ class RemoteReceiverClient:
         ours.send(json.dumps(told).encode())
         return cls(ours, address, claim)
 
-    def open(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
-        """Begin to read its messages."""
+    def open(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        report: Callable[[str], None],
+        record: Callable[[Event], None],
+    ) -> None:
+        """Begin to read its messages. `record` writes an event of no session into the log."""
 
         def heard(message: dict[str, Any]) -> None:
             match message:
@@ -88,6 +95,10 @@ class RemoteReceiverClient:
                         answer.set_exception(Refused(str(message["why"])))
                     else:
                         answer.set_result(code)
+                case {"turned_away": str(why), "address": str(address), "of": str(of)}:
+                    told = {"why": why, "address": address} | ({"of": of} if of else {})
+                    times = int(message.get("times", 1))
+                    record(refused_event("remote-refused", **told, times=times))
                 case {"failed": str(why)}:
                     report(f"no remote door can connect: {why}")
 

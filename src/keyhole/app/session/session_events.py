@@ -21,3 +21,9 @@ def session_event(what: str, **details: str | int) -> Event:
 def refused_event(what: str, **details: str | int) -> Event:
     """Something that concerns a session, or the gateway itself, was refused."""
     return Event(EventKind.SESSION, Verdict.DENY, what, details=tuple(details.items()))
+
+
+def noted_event(what: str, **details: str | int) -> Event:
+    """An event that the holder of a sandbox reports; a refusal is one by its name."""
+    made = refused_event if what.endswith("-refused") else session_event
+    return made(what, **details)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import ssl
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,11 +39,15 @@ class Port:
         self.listener = RemoteListener(loop, self._socket, self.authority)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.told: list[dict[str, Any]] = []
+        self.turned_away: list[dict[str, Any]] = []
         self._theirs = ParcelChannel(loop, theirs, self.listener.heard, self.listener.over.set)
-        self.channel = ParcelChannel(loop, ours, lambda m, _: self.told.append(m), lambda: None)
+        self.channel = ParcelChannel(loop, ours, lambda m, _: self._hear(m), lambda: None)
         self.listener.open(self._theirs)
         self.relays: list[socket.socket] = []
         self._writers: list[asyncio.StreamWriter] = []
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        (self.turned_away if "turned_away" in message else self.told).append(message)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -160,7 +164,7 @@ async def test_whatever_is_not_an_enrolment_is_met_with_silence(port: Port) -> N
         reader, writer = await port.connect(key.context(None))
         writer.write(each + b"\n")
         assert await read(reader) == b"", each[:40]
-    assert not port.told, "and the receiver hears nothing of it"
+    assert not port.told, "and the receiver hears of none but how many there were"
     assert "certificate" in await port.enrol(port.invite(), key)
 
 
@@ -329,3 +333,31 @@ async def test_whoever_has_many_addresses_and_says_nothing_keeps_no_door_out_i12
         held[-1].recv(1)  # the control: the newest was not
     for each in held:
         each.close()
+
+
+@on_port
+async def test_codes_and_certificates_that_are_turned_away_are_counted_and_told_i8(
+    port: Port,
+) -> None:
+    """A made-up code, a foreign certificate, and one whose session is gone. The control: neither a
+    door that is let in nor a visitor that shows nothing is told of."""
+    key, certificate = await port.admitted()
+    line = await port.served(key, certificate)
+    assert line
+    silent = await port.connect(DoorKey().context(None))
+    silent[1].transport.abort()
+    wrong = Invitation(port.authority.fingerprint, bytes(16))
+    for _ in range(3):
+        assert await port.enrol(wrong, DoorKey()) == {}
+    port.channel.send({"gone": "s1"})
+    assert await read(line[0]) == b""
+    assert await port.served(key, certificate) is None
+    await until_in_loop(lambda: len(port.turned_away) == 2)
+    told = sorted((each["turned_away"], each["of"], each["times"]) for each in port.turned_away)
+    assert told == [("certificate-not-valid", "s1", 1), ("no-such-code", "", 3)]
+    assert {each["address"] for each in port.turned_away} == {"127.0.0.1"}
+    other = RemoteAuthority().issue("s1", key.public, datetime.now(UTC))
+    assert await port.served(key, other.pem) is None
+    await until_in_loop(lambda: len(port.turned_away) == 3)
+    assert port.turned_away[-1]["turned_away"] == "certificate-not-valid"
+    assert port.turned_away[-1]["of"] == "", "nobody here has signed its name"

@@ -196,3 +196,24 @@ async def test_invitations_have_a_bound_which_is_said_i9(made: Beside) -> None:
         said = json.loads(await asyncio.to_thread(made.control.recv, 4096))
         assert bool(said["code"]) == (number < MAX_INVITATIONS)
     assert "invitations wait" in said["why"]
+
+
+@beside
+async def test_visitors_that_were_turned_away_are_told_at_a_bounded_rate_i8_i9(
+    made: Beside,
+) -> None:
+    """A listener that somebody has taken over says no more than one that nobody has."""
+    assert await made.hear(made.control) == {"ready": True}
+    told = {"address": "192.0.2.9" * 99, "of": "s1\x1b[2J", "times": 2}
+    made.say(made.listener, turned_away="an invention", **told)
+    for _ in range(5):
+        made.say(made.listener, turned_away="no-such-code", **told)
+    made.say(made.listener, turned_away="certificate-not-valid", **told)
+    first, second = [await made.hear(made.control) for _ in range(2)]
+    assert [each["turned_away"] for each in (first, second)] == [
+        "no-such-code", "certificate-not-valid",
+    ]  # fmt: skip
+    assert (len(first["address"]), first["times"]) == (64, 2)
+    assert "\x1b" not in first["of"]
+    await made.until_read(made.listener)
+    assert not select.select([made.control], [], [], 0)[0]
