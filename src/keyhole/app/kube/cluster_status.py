@@ -8,26 +8,39 @@ from typing import TYPE_CHECKING, Any
 from lightkube import Client
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError
+from lightkube.resources.core_v1 import Pod
 from msgspec import Struct
 
 from keyhole.app.kube.pod_states import DoorState
 from keyhole.app.kube.resources import (
     AWAY,
     ClusterKeyholePolicy,
+    ClusterPolicy,
     KeyholeNode,
     KeyholePolicy,
     key_of,
+    metadata_of,
     status_of,
 )
-from keyhole.model.errors import ResourceUnusable
+from keyhole.model.errors import KeyholeError, ResourceUnusable
+from keyhole.sandbox.pods.cni_plugin import STAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from lightkube.generic_resource import Generic
 
 SILENT_SECONDS = 180.0
 """The age of an agent's last report after which the agent counts as down: three intervals."""
 
+NO_DOOR = "none"
+NOT_STAMPED = (
+    "it has an open network: it is older than the policy, or its namespace is exempt; delete it and"
+    " make it again"
+)
+
 _FORBIDDEN, _MISSING = 403, 404
+_ENDED = ("Succeeded", "Failed")
 
 
 class AgentRow(Struct, frozen=True):
@@ -72,7 +85,7 @@ class ClusterStatus(Struct, frozen=True):
     @property
     def good(self) -> bool:
         """Whether there are agents, all of them report, every policy is valid, and no pod waits for
-        its door or has lost it."""
+        its door, has lost it, or has none."""
         return (
             bool(self.agents)
             and not any(each.silent for each in self.agents)
@@ -89,6 +102,8 @@ def read_cluster_status(namespace: str | None) -> ClusterStatus:
         nodes: list[Any] = list(client.list(KeyholeNode))
         policies: list[Any] = list(client.list(KeyholePolicy, namespace=namespace or "*"))
         wide: list[Any] = [] if namespace else list(client.list(ClusterKeyholePolicy))
+        places = sorted({key_of(each)[0] for each in policies})
+        found = [pod for each in places for pod in client.list(Pod, namespace=each)]
     except ConfigError as error:
         raise ResourceUnusable(f"no cluster is configured here: {error}") from None
     except ApiError as error:
@@ -105,8 +120,34 @@ def read_cluster_status(namespace: str | None) -> ClusterStatus:
     return ClusterStatus(
         tuple(_agent(each, now) for each in nodes),
         tuple(_policy(each) for each in (*wide, *policies)),
-        pods,
+        (*pods, *pods_without_door(policies, found)),
     )
+
+
+def pods_without_door(policies: Iterable[Generic], pods: Iterable[Pod]) -> Iterator[PodRow]:
+    """The pods that a policy selects and that admission has not stamped: no agent knows of them.
+    Attack: a pod is created before its policy, and its owner takes it for protected (I3)."""
+    read = list(_read(policies))
+    for pod in pods:
+        metadata, status = metadata_of(pod), pod.status
+        if STAMP in (metadata.annotations or {}) or metadata.deletionTimestamp is not None:
+            continue
+        if status is not None and status.phase in _ENDED:
+            continue
+        namespace, name = key_of(pod)
+        labels = metadata.labels or {}
+        chosen = [p.name for p in read if p.namespace == namespace and p.selector.selects(labels)]
+        if chosen:
+            node = (pod.spec.nodeName if pod.spec else None) or ""
+            yield PodRow(namespace, name, node, ", ".join(chosen), NO_DOOR, NOT_STAMPED)
+
+
+def _read(policies: Iterable[Generic]) -> Iterator[ClusterPolicy]:
+    for each in policies:
+        try:
+            yield ClusterPolicy.read(each)
+        except KeyholeError:
+            continue  # it selects nothing, and its status says why
 
 
 def _declined(error: ApiError) -> str:
