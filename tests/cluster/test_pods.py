@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +11,8 @@ from lightkube import codecs
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 
-from tests.rigs.kube.estate import POLICY, SECRET
+from keyhole.app.kube.resources import KeyholePolicy
+from tests.rigs.kube.estate import POLICY, SECRET, secret
 from tests.rigs.kube.node import API, NODE, PORT
 from tests.rigs.waiting import until
 
@@ -83,6 +86,83 @@ def test_the_nodes_own_ports_are_out_of_reach_i2(
     assert code == 0, f"the control: an unselected pod reaches it: {said}"
     code, said = estate.inside("boxed", "python3", "-c", TALK, address, str(port))
     assert code == 1, said
+
+
+METADATA = "169.254.169.254"
+
+
+@pytest.fixture(scope="module")
+def served_addresses(estate: Estate) -> Iterator[dict[str, tuple[str, int]]]:
+    """Addresses that answer every unselected pod: the one at which clouds hand out credentials, on
+    the node, and that of the origin which a name of the policy leads to."""
+    estate.on_node("/sbin/ip", "address", "add", f"{METADATA}/32", "dev", "lo")
+    server = HTTPServer((METADATA, 0), SimpleHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    host, _, port = estate.origin.address.rpartition(":")
+    yield {"metadata": (METADATA, server.server_port), "origin": (host, int(port))}
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    estate.on_node("/sbin/ip", "address", "delete", f"{METADATA}/32", "dev", "lo")
+
+
+@pytest.mark.parametrize("which", ["metadata", "origin"])
+def test_literal_addresses_are_out_of_reach_i2_i4(
+    estate: Estate,
+    pods: tuple[str, str],
+    served_addresses: dict[str, tuple[str, int]],
+    which: str,
+) -> None:
+    """Also the address of a host that the policy names: only the name leads there."""
+    address, port = served_addresses[which]
+    code, said = estate.inside("plain", "python3", "-c", CONNECT, address, str(port))
+    assert code == 0, f"the control: an unselected pod reaches it: {said}"
+    assert estate.inside("boxed", "python3", "-c", TALK, address, str(port))[0] == 1
+
+
+def test_a_pod_behind_a_door_has_no_token_of_its_account_i1(estate: Estate) -> None:
+    """Kubernetes mounts one in each pod. The controls: a pod that no policy selects, and one that
+    says that it wants it."""
+    path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    wanted = {"without": None, "asked": True, "unselected": None}
+    for name, says in wanted.items():
+        pod = estate.pod(name, selected=name != "unselected")
+        del pod["spec"]["automountServiceAccountToken"]
+        if says is not None:
+            pod["spec"]["automountServiceAccountToken"] = says
+        estate.create(pod)
+    try:
+        for name in wanted:
+            until(lambda name=name: estate.phase(name) == "Running")  # type: ignore[misc]
+        found = {name: estate.inside(name, "/bin/cat", path)[0] == 0 for name in wanted}
+        assert found == {"without": False, "asked": True, "unselected": True}
+    finally:
+        for name in wanted:
+            estate.remove(name)
+
+
+def test_two_pods_have_their_own_policies_and_credentials_i3_i4(
+    estate: Estate, pods: tuple[str, str]
+) -> None:
+    other = POLICY.replace("one.example", "two.example").replace("kube:one/", "kube:two/")
+    estate.apply(secret("two", "made-up-for-the-second-pod-0123"))
+    estate.apply(estate.policy("seconds", other, role="second"))
+    pod = estate.pod("second", selected=False)
+    pod["metadata"]["labels"] = {"role": "second"}
+    estate.create(pod)
+    try:
+        until(lambda: estate.phase("second") == "Running", told=lambda: estate.said[-3000:])
+        for name, host in (("boxed", "one"), ("second", "two")):
+            assert estate.inside(name, *ASK, f"https://{host}.example/v1/both")[0] == 0
+        for name, host in (("boxed", "two"), ("second", "one")):
+            assert estate.inside(name, "getent", "hosts", f"{host}.example")[0] == 2
+        assert estate.origin.credentials("/v1/both") == [
+            f"Bearer {SECRET}", "Bearer made-up-for-the-second-pod-0123",
+        ]  # fmt: skip
+    finally:
+        estate.remove("second")
+        estate.client.delete(KeyholePolicy, "seconds", namespace="default")
 
 
 def test_another_pod_is_out_of_reach_i2(estate: Estate, pods: tuple[str, str]) -> None:

@@ -24,7 +24,9 @@ from keyhole.app.kube.permissions import (
 from keyhole.app.kube.resources import KeyholePolicy
 from scripts.make_manifests import CHART, PLAIN, plain_manifests
 from tests.rigs.kube.binaries import build
+from tests.rigs.kube.collector import Collector
 from tests.rigs.kube.estate import POLICY, SECRET, secret
+from tests.rigs.kube.node import NODE
 from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
@@ -103,6 +105,25 @@ def test_status_shows_agents_policies_and_pods(installed: InstalledCluster) -> N
     finally:
         installed.remove("boxed")
     until(lambda: pod() == {})
+
+
+def test_status_shows_a_pod_that_is_older_than_its_policy_i3(installed: InstalledCluster) -> None:
+    """It keeps its interface, which nobody must take for a door."""
+    old = installed.pod("old", selected=False)
+    old["metadata"]["labels"] = {"role": "late"}
+    installed.create(old)
+    try:
+        until(lambda: installed.phase("old") == "Running")
+        assert "old" not in installed.keyhole("kube", "status", "-n", "default", check=False)
+        installed.apply(installed.policy("late", POLICY, role="late"))
+        told = json.loads(
+            installed.keyhole("kube", "status", "-n", "default", "--json", check=False)
+        )
+        (row,) = [each for each in told["pods"] if each["name"] == "old"]
+        assert (row["door"], row["policy"], told["good"]) == ("none", "late", False)
+    finally:
+        installed.remove("old")
+        installed.client.delete(KeyholePolicy, "late", namespace="default")
 
 
 def test_metrics_are_served_to_others_and_out_of_reach_behind_a_door_i2(
@@ -248,6 +269,40 @@ def test_an_upgrade_replaces_the_agent_and_the_pods_go_on_i2(installed: Installe
         assert [each.restartCount for each in containers] == [0]
     finally:
         installed.remove("boxed")
+
+
+def test_the_audit_log_reaches_a_file_of_the_node_and_a_collector_i8(
+    installed: InstalledCluster,
+) -> None:
+    collector = Collector(NODE)
+    installed.helm(
+        "upgrade", "keyhole", str(CHART), "--reuse-values",
+        "--set", "reports.audit.directory=/var/log/keyhole",
+        "--set", f"reports.audit.otlp={collector.url}", "--wait", "--timeout", "4m",
+    )  # fmt: skip
+    installed.run("boxed", selected=True)
+    try:
+        installed.inside("boxed", "getent", "hosts", "shipped.example")
+        found = installed.client.get(Pod, "boxed", namespace="default").metadata
+        uid = (found.uid if found else None) or ""
+
+        def in_file() -> list[dict[str, Any]]:
+            lines = installed.on_node("/bin/sh", "-c", "cat /var/log/keyhole/*.jsonl").splitlines()
+            return [e for e in map(json.loads, lines) if e["host"] == "shipped.example"]
+
+        until(lambda: bool(in_file()), told=lambda: installed.said[-3000:])
+        assert in_file()[0]["pod"]["uid"] == uid
+
+        def collected() -> bool:
+            return any(
+                "shipped.example" in str(record) and uid in str(record)
+                for _, record in collector.records
+            )
+
+        until(collected, told=lambda: installed.said[-3000:])
+    finally:
+        installed.remove("boxed")
+        collector.close()
 
 
 def test_the_api_server_takes_the_plain_manifests(installed: InstalledCluster) -> None:

@@ -43,6 +43,11 @@ class Origin:
         self._origin = origins.Origin(service, origins.tls_for(authority, *NAMES), host)
 
     @property
+    def address(self) -> str:
+        """Where it listens, as `HOST:PORT`."""
+        return self._origin.address
+
+    @property
     def policy(self) -> str:
         """The tables that lead here."""
         connect = "".join(f'"{name}:443" = "{self._origin.address}"\n' for name in NAMES)

@@ -139,7 +139,7 @@ class CsiServer:
             given.get(f"{_POD}pod.namespace", ""),
             given.get(f"{_POD}pod.name", ""),
         )
-        target = self._checked(request.target_path, pod.uid)
+        target = await self._checked(request.target_path, pod.uid, context)
         try:
             await asyncio.to_thread(_mount, target)
             await self._sessions.publish(pod, target)
@@ -150,16 +150,17 @@ class CsiServer:
         return MESSAGES["Empty"]()
 
     async def _unpublish(self, request: VolumeRequest, context: RequestContext) -> Message:
-        target = self._checked(request.target_path, "")
+        target = await self._checked(request.target_path, "", context)
         self._sessions.unpublish(target)
         await asyncio.to_thread(_unmount, target)
         return MESSAGES["Empty"]()
 
-    def _checked(self, path: str, uid: str) -> Path:
-        """Check that a path lies in the kubelet's directory for this pod's volumes."""
-        place = f"{self._kubelet}{_VOLUMES}{uid}"
+    async def _checked(self, path: str, uid: str, context: RequestContext) -> Path:
+        """The path, which must lie in the kubelet's directory for this pod's volumes."""
+        place = f"{self._kubelet}{_VOLUMES}{uid}/" if uid else f"{self._kubelet}{_VOLUMES}"
         if not path.startswith(place) or ".." in path.split("/"):
-            raise ValueError(f"{path} is no volume of a pod")
+            why = f"{path} is no volume of this pod"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
         return Path(path)
 
 

@@ -60,9 +60,9 @@ class Port:
         self._writers.append(line[1])
         return line
 
-    def invite(self) -> Invitation:
+    def invite(self, seconds: int = 60) -> Invitation:
         made = Invitation.make(self.authority.fingerprint)
-        self.channel.send({"invite": made.digest, "seconds": 60})
+        self.channel.send({"invite": made.digest, "seconds": seconds})
         return made
 
     async def enrol(self, invitation: Invitation, key: DoorKey) -> dict[str, Any]:
@@ -166,6 +166,14 @@ async def test_whatever_is_not_an_enrolment_is_met_with_silence(port: Port) -> N
         assert await read(reader) == b"", each[:40]
     assert not port.told, "and the receiver hears of none but how many there were"
     assert "certificate" in await port.enrol(port.invite(), key)
+
+
+@on_port
+async def test_a_code_is_worth_nothing_after_its_time_i5(port: Port) -> None:
+    late, early = port.invite(1), port.invite(60)
+    await asyncio.sleep(1.1)
+    assert await port.enrol(late, DoorKey()) == {}
+    assert "certificate" in await port.enrol(early, DoorKey()), "the control"
 
 
 @on_port

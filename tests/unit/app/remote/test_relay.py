@@ -228,3 +228,22 @@ def test_a_closed_session_is_over_when_its_door_is_gone_i5(
         ours.close()
 
     asyncio.run(main())
+
+
+def test_a_session_whose_door_stays_away_ends_and_one_that_comes_back_goes_on_i2(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_room, "AWAY_SECONDS", 0.3)
+
+    async def main() -> None:
+        door = Door()
+        await door.join()
+        await asyncio.sleep(0.5)
+        assert not door.relay.over.is_set(), "the control: a connected door may be silent"
+        door.trunk.close()
+        await until_in_loop(lambda: door.told() == {"note": "remote-lost"})
+        assert not door.relay.over.is_set()
+        await until_in_loop(door.relay.over.is_set)
+        door.close()
+
+    asyncio.run(main())
