@@ -270,6 +270,8 @@ def test_a_policy_uses_only_secrets_that_its_author_may_read_i1(estate: Estate) 
             change_policy("authored", selector)
             with pytest.raises(ApiError, match="may not read the Secret one"):
                 change_policy("agents", selector)
+            # The control: a label grants nothing, and neither does a stored object rewritten.
+            change_policy("agents", {"metadata": {"labels": {"seen": "yes"}}})
         finally:
             author.delete(KeyholePolicy, "authored", namespace="default")
 

@@ -119,6 +119,33 @@ def _links(estate: Estate, pod: str) -> int:
     return len(estate.inside(pod, "ip", "-o", "link")[1].strip().splitlines())
 
 
+def test_an_interface_that_is_put_into_a_pod_is_taken_out_and_its_door_closed_i2(
+    estate: Estate, lasting: str
+) -> None:
+    """As a further network plugin or a driver of devices may do it after the pod has started. The
+    control is the same in a network that is not a pod's."""
+    pod = estate.pod("invaded", selected=False)
+    pod["metadata"]["labels"] = {"role": ROLE}
+    before = set(estate.on_node("/bin/ls", "/run/netns").split())
+    estate.create(pod)
+    until(lambda: estate.phase("invaded") == "Running", told=lambda: estate.said[-3000:])
+    try:
+        made = set(estate.on_node("/bin/ls", "/run/netns").split()) - before
+        (network,) = [each for each in made if estate.links(each) == {"lo"}]
+        with estate.spare_network() as spare:
+            for each, end in ((spare, "far"), (network, "near")):
+                estate.on_node("/sbin/ip", "link", "add", end, "type", "dummy")
+                estate.on_node("/sbin/ip", "link", "set", end, "netns", each)
+            assert "far" in estate.links(spare)
+            until(lambda: estate.links(network) == {"lo"}, pause=0.1)
+        asked = ("curl", "-sS", "--max-time", "5", "https://one.example/v1/invaded")
+        until(lambda: estate.inside("invaded", *asked)[0] != 0, pause=0.2)
+        assert estate.audited("invaded", "interface-added") == [{"interface": "near"}]
+        assert _answers(estate, lasting), "another pod goes on"
+    finally:
+        estate.remove("invaded")
+
+
 def test_a_node_keeps_the_secrets_of_policies_that_its_pods_are_under_and_no_others_i1(
     estate: Estate, lasting: str
 ) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from keyhole.app.kube.inbound_door import InboundDoor, InboundNetworks
 from keyhole.app.kube.node_settings import OWN_NETWORK
 from keyhole.model.errors import KeyholeError
-from keyhole.sandbox.pods.interface_move import set_up_again
+from keyhole.sandbox.pods.interface_move import move_interfaces, set_up_again
 from keyhole.sandbox.pods.pod_network import in_network, keep_network, make_door, new_network
 
 if TYPE_CHECKING:
@@ -57,6 +57,21 @@ class PodDoors(Struct, frozen=True):
             return door, door.moved.addresses
         finally:
             for each in (pod, away):
+                if each >= 0:
+                    os.close(each)
+
+    def drop_interfaces(self, record: PodRecord) -> None:
+        """Take interfaces out of a pod that were put into it later. Attack: a pod that may use raw
+        sockets sends frames, which no ruleset of its network sees (I2). They go to a network that
+        ends at once: virtual ones end with it, and the node gets its own back. Raises KeyholeError,
+        OSError."""
+        pod = os.open(record.network, os.O_RDONLY | os.O_CLOEXEC)
+        nowhere = -1
+        try:
+            nowhere = new_network()
+            in_network(pod, lambda: move_interfaces(nowhere))
+        finally:
+            for each in (pod, nowhere):
                 if each >= 0:
                     os.close(each)
 

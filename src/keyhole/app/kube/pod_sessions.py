@@ -394,6 +394,10 @@ class PodSessions:
             return
         self._close(session.pod, f"an interface ({name}) was put into it")
         session.gateway.note("interface-added", interface=name)
+        try:
+            await asyncio.to_thread(self._doors.drop_interfaces, session.record)
+        except (KeyholeError, OSError) as error:
+            self._say(f"pod {session.pod}: the interface {name} is still in it: {error}")
         async with self._alone(session.pod):
             await self._end(uid)
 
