@@ -31,7 +31,7 @@ from tests.rigs.daemon.origin import Origin
 from tests.rigs.kube.binaries import cache
 from tests.rigs.kube.cluster import ROOT, Cluster
 from tests.rigs.kube.images import docker_archive, load
-from tests.rigs.kube.node import NODE
+from tests.rigs.kube.node import NODE, RUNTIME_SERVES
 from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
@@ -252,6 +252,8 @@ class Estate:
         memory is gone. The kubelet comes back; the agent does not, until a test starts it."""
         lost = ("containerd", "kubelet")
         started = {name: self._words_of(name) for name in lost}
+        log = self.cluster.directory / "logs" / "containerd.log"
+        began = log.read_text("utf-8", "replace").count(RUNTIME_SERVES)
         self.kill_agent()
         for name in lost:
             self.on_node("/usr/bin/pkill", "-9", "-x", name)
@@ -264,13 +266,15 @@ class Estate:
         self.on_node("/bin/sh", "-c", _LOSE_MEMORY)
         path = f"PATH=/usr/sbin:/usr/bin:/sbin:/bin:{cache()}"
         for name, words in started.items():
-            with (self.cluster.directory / "logs" / f"{name}.log").open("ab") as log:
+            with (self.cluster.directory / "logs" / f"{name}.log").open("ab") as written:
                 again = subprocess.Popen(
                     ["/usr/bin/nsenter", "--target", str(self.pid), "--mount", "--pid", "--net",
                      "/usr/bin/env", "-i", path, "HOME=/root", *words],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    stdin=subprocess.DEVNULL, stdout=written, stderr=written,
                 )  # fmt: skip
             self._started_again.append(again)
+            # A kubelet ends when its runtime does not answer yet, and nothing starts it again here.
+            until(lambda: log.read_text("utf-8", "replace").count(RUNTIME_SERVES) > began)
 
     def _words_of(self, name: str) -> list[str]:
         """The command line of a program of the node."""

@@ -19,6 +19,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+RUNTIME_SERVES = "Start streaming server"
+"""In the log of containerd: it answers a kubelet from now on."""
+
 NODE = "192.0.2.10"
 """The node's address, on an interface that leads nowhere (a documentation range)."""
 PODS = ipaddress.ip_network("198.51.100.0/24")
@@ -214,7 +217,8 @@ ignore-cgroups = "true"
 """)
         self._spawn("containerd", "/usr/bin/containerd", "--config", str(config))
         deadline = time.monotonic() + 60
-        while not Path("/run/containerd/containerd.sock").exists():
+        # A kubelet ends when the runtime does not answer yet, and nothing starts it again here.
+        while RUNTIME_SERVES not in (self._logs / "containerd.log").read_text("utf-8", "replace"):
             if time.monotonic() > deadline:
                 raise TimeoutError("containerd did not start")
             time.sleep(0.05)
