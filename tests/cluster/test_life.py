@@ -122,8 +122,7 @@ def _links(estate: Estate, pod: str) -> int:
 def test_an_interface_that_is_put_into_a_pod_is_taken_out_and_its_door_closed_i2(
     estate: Estate, lasting: str
 ) -> None:
-    """As a further network plugin or a driver of devices may do it after the pod has started. The
-    control is the same in a network that is not a pod's."""
+    """As a further network plugin or a driver of devices may do it after the pod has started."""
     pod = estate.pod("invaded", selected=False)
     pod["metadata"]["labels"] = {"role": ROLE}
     before = set(estate.on_node("/bin/ls", "/run/netns").split())
@@ -133,10 +132,11 @@ def test_an_interface_that_is_put_into_a_pod_is_taken_out_and_its_door_closed_i2
         made = set(estate.on_node("/bin/ls", "/run/netns").split()) - before
         (network,) = [each for each in made if estate.links(each) == {"lo"}]
         with estate.spare_network() as spare:
-            for each, end in ((spare, "far"), (network, "near")):
-                estate.on_node("/sbin/ip", "link", "add", end, "type", "dummy")
-                estate.on_node("/sbin/ip", "link", "set", end, "netns", each)
-            assert "far" in estate.links(spare)
+            veth = ("link", "add", "far", "type", "veth", "peer", "name", "near")
+            estate.on_node("/sbin/ip", *veth)
+            estate.on_node("/sbin/ip", "link", "set", "far", "netns", spare)
+            assert "far" in estate.links(spare), "the control: elsewhere one stays"
+            estate.on_node("/sbin/ip", "link", "set", "near", "netns", network)
             until(lambda: estate.links(network) == {"lo"}, pause=0.1)
         asked = ("curl", "-sS", "--max-time", "5", "https://one.example/v1/invaded")
         until(lambda: estate.inside("invaded", *asked)[0] != 0, pause=0.2)
