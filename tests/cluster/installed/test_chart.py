@@ -7,7 +7,6 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from lightkube import codecs
-from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from lightkube.resources.core_v1 import Pod
@@ -21,7 +20,7 @@ from keyhole.app.kube.permissions import (
     AGENT_RULES,
     AGENT_SECRETS,
 )
-from keyhole.app.kube.resources import KeyholePolicy
+from keyhole.app.kube.resources import AWAY, KeyholePolicy
 from scripts.make_manifests import CHART, PLAIN, plain_manifests
 from tests.rigs.kube.binaries import build
 from tests.rigs.kube.collector import Collector
@@ -327,7 +326,7 @@ def test_a_second_version_of_the_resource_can_be_served_beside_the_first(
         def read() -> str:
             try:
                 policy: Any = installed.client.get(later, "agents", namespace="default")
-            except ApiError:
+            except AWAY:  # until it is served, the API server answers without a Status
                 return ""
             return str(policy.spec["policy"])
 

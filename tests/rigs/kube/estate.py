@@ -24,7 +24,7 @@ from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 
-from keyhole.app.kube.resources import ClusterKeyholePolicy, KeyholePolicy
+from keyhole.app.kube.resources import AWAY, ClusterKeyholePolicy, KeyholePolicy
 from keyhole.system import syscalls
 from tests.rigs.containers.engines import ROOTS, WORKBENCH, HostTree
 from tests.rigs.daemon.origin import Origin
@@ -404,7 +404,7 @@ class Estate:
         try:
             list(self.client.list(KeyholePolicy, namespace="default"))
             list(self.client.list(ClusterKeyholePolicy))
-        except ApiError:
+        except AWAY:
             return False
         return True
 

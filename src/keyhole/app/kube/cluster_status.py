@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from httpx2 import HTTPStatusError
 from lightkube import Client
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError
@@ -37,6 +38,11 @@ NO_DOOR = "none"
 NOT_STAMPED = (
     "it has an open network: it is older than the policy, or its namespace is exempt; delete it and"
     " make it again"
+)
+
+NOT_INSTALLED = (
+    "this cluster knows no KeyholePolicy: Keyhole is not installed there; docs/kubernetes.md says"
+    " how to do that"
 )
 
 _FORBIDDEN, _MISSING = 403, 404
@@ -108,6 +114,11 @@ def read_cluster_status(namespace: str | None) -> ClusterStatus:
         raise ResourceUnusable(f"no cluster is configured here: {error}") from None
     except ApiError as error:
         raise ResourceUnusable(_declined(error)) from None
+    except HTTPStatusError as error:
+        # An API server answers about a group that it does not know without a Status.
+        if error.response.status_code == _MISSING:
+            raise ResourceUnusable(NOT_INSTALLED) from None
+        raise ResourceUnusable(str(error)) from None
     except AWAY as error:
         raise ResourceUnusable(f"the API server does not answer: {error}") from None
     now = datetime.datetime.now(datetime.UTC)
@@ -152,7 +163,7 @@ def _read(policies: Iterable[Generic]) -> Iterator[ClusterPolicy]:
 
 def _declined(error: ApiError) -> str:
     if error.status.code == _MISSING:
-        return "this cluster knows no KeyholePolicy: Keyhole is not installed there"
+        return NOT_INSTALLED
     if error.status.code == _FORBIDDEN:
         return f"you may not read this: {error}"
     return str(error)
