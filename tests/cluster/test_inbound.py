@@ -223,4 +223,6 @@ def test_connections_from_outside_are_written_down_i8(estate: Estate, server: st
     events = [json.loads(line) for line in written.splitlines()]
     found = {each.get("reason") for each in events}
     assert {"inbound", "inbound-ended", "inbound-refused"} <= found
+    verdicts = {each["verdict"] for each in events if each["reason"] == "inbound-refused"}
+    assert verdicts == {"deny"}, "so that `keyhole log --denied` shows them"
     assert any("role=friend" in json.dumps(each) for each in events if each["reason"] == "inbound")

@@ -40,7 +40,7 @@ from keyhole.app.run.run_gateway import FINISH_SECONDS, RemoteGateway
 from keyhole.app.run.run_spending import RunSpending
 from keyhole.app.run.source_follower import SourceFollower, stored_secrets_in
 from keyhole.app.session.end_reason import EndReason
-from keyhole.app.session.session_events import refused_event, session_event
+from keyhole.app.session.session_events import noted_event, refused_event, session_event
 from keyhole.app.setup.tool_store import ToolStore
 from keyhole.audit.log_line import is_digest
 from keyhole.model.errors import (
@@ -237,7 +237,7 @@ class OwnGateway(RemoteGateway):
 
     def note(self, what: str, **details: str | int) -> None:
         """Record it in this process's log."""
-        self._opened_log.record(self._own_session.id, session_event(what, **details))
+        self._opened_log.record(self._own_session.id, noted_event(what, **details))
 
     async def close(self, code: int) -> str:
         """Close the door, then the logs; the last digest of this process's covers both."""
