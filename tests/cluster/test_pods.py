@@ -142,6 +142,33 @@ def test_a_pod_behind_a_door_has_no_token_of_its_account_i1(estate: Estate) -> N
             estate.remove(name)
 
 
+def test_a_pod_with_a_door_keeps_to_the_restricted_standard_which_its_namespace_enforces(
+    estate: Estate,
+) -> None:
+    """The volume, the mounts and the variables that admission adds are within it. The control is a
+    pod that the API server refuses there."""
+    strict = "strict"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    metadata = {"name": strict, "labels": labels}
+    estate.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata},
+        secret("one", SECRET, strict),
+        estate.policy("agents", POLICY, namespace=strict),
+    )
+    loose = estate.pod("loose", selected=True, namespace=strict)
+    del loose["spec"]["containers"][0]["securityContext"]
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        estate.create(loose)
+    estate.run("tight", selected=True, namespace=strict)
+    try:
+        asked = (*ASK, "https://one.example/v1/strict")
+        assert estate.inside("tight", *asked, namespace=strict)[0] == 0
+        assert estate.origin.credentials("/v1/strict") == [f"Bearer {SECRET}"]
+    finally:
+        estate.remove("tight", strict)
+        estate.client.delete(KeyholePolicy, "agents", namespace=strict)
+
+
 def test_two_pods_have_their_own_policies_and_credentials_i3_i4(
     estate: Estate, pods: tuple[str, str]
 ) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tests.rigs.kube.installed import InstalledCluster
 
 CREATED, FORBIDDEN = 201, 403
+SHIPPED = "/var/lib/keyhole-reports/shipped"
+"""A directory that the node of the tests does not share with this machine."""
 ASK = ("curl", "-sS", "--max-time", "20", "--cacert", "/etc/keyhole/bundle.pem")
 
 
@@ -276,7 +278,7 @@ def test_the_audit_log_reaches_a_file_of_the_node_and_a_collector_i8(
     collector = Collector(NODE)
     installed.helm(
         "upgrade", "keyhole", str(CHART), "--reuse-values",
-        "--set", "reports.audit.directory=/var/log/keyhole",
+        "--set", f"reports.audit.directory={SHIPPED}",
         "--set", f"reports.audit.otlp={collector.url}", "--wait", "--timeout", "4m",
     )  # fmt: skip
     installed.run("boxed", selected=True)
@@ -286,7 +288,7 @@ def test_the_audit_log_reaches_a_file_of_the_node_and_a_collector_i8(
         uid = (found.uid if found else None) or ""
 
         def in_file() -> list[dict[str, Any]]:
-            lines = installed.on_node("/bin/sh", "-c", "cat /var/log/keyhole/*.jsonl").splitlines()
+            lines = installed.on_node("/bin/sh", "-c", f"cat {SHIPPED}/*.jsonl").splitlines()
             return [e for e in map(json.loads, lines) if e["host"] == "shipped.example"]
 
         until(lambda: bool(in_file()), told=lambda: installed.said[-3000:])

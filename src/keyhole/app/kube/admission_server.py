@@ -36,7 +36,13 @@ from keyhole.app.kube.pod_admission import (
 )
 from keyhole.app.kube.pod_counts import keep_pod_counts
 from keyhole.app.kube.policy_files import PolicyFiles, describe_faults
-from keyhole.app.kube.resources import AWAY, ClusterKeyholePolicy, ClusterPolicy, KeyholePolicy
+from keyhole.app.kube.resources import (
+    AWAY,
+    MAX_NAMESPACE_POLICIES,
+    ClusterKeyholePolicy,
+    ClusterPolicy,
+    KeyholePolicy,
+)
 from keyhole.app.kube.serving_certificate import CertificateSecret
 from keyhole.app.kube.webhook_trust import WebhookTrust
 from keyhole.app.setup.catalogue import FileCatalogue
@@ -175,6 +181,13 @@ class AdmissionServer:
             return Admission(
                 why=f"pods of {policy.namespace} are exempt, so no policy selects them"
             )
+        if asked.get("operation") == "CREATE":
+            listed = self._client.list(KeyholePolicy, namespace=policy.namespace)
+            if len([each async for each in listed]) >= MAX_NAMESPACE_POLICIES:
+                return Admission(
+                    why=f"{policy.namespace} has {MAX_NAMESPACE_POLICIES} policies, which is the"
+                    " most; delete one"
+                )
         bounding = await self._cluster_wide(policy.namespace)
         await asyncio.to_thread(self._files.check, policy, bounding)
         # Each author of a policy or of a change must be able to read the Secrets that it names.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -189,8 +190,8 @@ class RotatedFile:
         self._path = path
 
     def take(self, events: Iterable[ShippedEvent]) -> None:
-        """Append them."""
-        with self._path.open("ab") as file:
+        """Append them. Only root of the node reads them, as the log itself."""
+        with open(self._path, "ab", opener=_for_owner) as file:
             file.write(b"".join(each.line + b"\n" for each in events))
             full = file.tell() >= self.SIZE
         if full:
@@ -201,3 +202,7 @@ class RotatedFile:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

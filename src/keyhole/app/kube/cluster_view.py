@@ -21,6 +21,7 @@ from keyhole.app.kube.policy_secrets import PolicySecrets
 from keyhole.app.kube.probe_ports import probe_ports
 from keyhole.app.kube.resources import (
     AWAY,
+    MAX_NAMESPACE_POLICIES,
     NOT_FOUND,
     ClusterKeyholePolicy,
     ClusterPolicy,
@@ -313,8 +314,8 @@ class ClusterView:
             await self._remove(key)
             return
         before = self._held.get(key)
-        if before is None and len(self._held) >= MAX_POLICIES:
-            self._say(f"{key[0]}/{key[1]} is not kept: there are {MAX_POLICIES} policies already")
+        if before is None and (many := self._too_many(key[0])):
+            self._say(f"{key[0]}/{key[1]} is not kept: there are {many} policies already")
             return
         try:
             policy = ClusterPolicy.read(resource)
@@ -323,6 +324,13 @@ class ClusterView:
             return
         if before is None or before.policy != policy:
             await self._hold(policy)
+
+    def _too_many(self, namespace: str) -> int:
+        """The bound that another policy of a namespace would exceed; 0: none."""
+        if len(self._held) >= MAX_POLICIES:
+            return MAX_POLICIES
+        own = sum(each == namespace for each, _ in self._held)
+        return MAX_NAMESPACE_POLICIES if own >= MAX_NAMESPACE_POLICIES else 0
 
     async def _hold(self, policy: ClusterPolicy) -> None:
         """Have the gateway read it, if it is valid. Else the last valid one stays in force, if it

@@ -43,6 +43,11 @@ MAX_LABELS = 256
 """Labels of a pod and terms of a selector that are looked at."""
 
 
+MAX_NAMESPACE_POLICIES = 256
+"""KeyholePolicies of one namespace. Attack: its author writes so many that a node keeps none of
+another namespace, whose doors then stay closed (I12)."""
+
+
 class ApiObject(Protocol):
     """An object of the API server, of any kind."""
 

@@ -10,10 +10,12 @@ import pytest
 
 from keyhole.app.kube.admission_server import AdmissionServer
 from keyhole.app.kube.policy_files import PolicyFiles
+from keyhole.app.kube.resources import MAX_NAMESPACE_POLICIES, KeyholePolicy
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.host_paths import HostPaths
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 POLICY = """\
@@ -29,7 +31,7 @@ allow  = ["GET /**"]
 class AwayServer:
     """An API server that answers nothing."""
 
-    def list(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+    def list(self, kind: object, **_: object) -> Any:  # noqa: ANN401
         raise OSError("away")
 
     async def get(self, *_: object, **__: object) -> Any:  # noqa: ANN401
@@ -89,3 +91,27 @@ def test_a_change_that_leaves_the_spec_alone_asks_for_no_right_and_any_other_doe
     assert (allowed, "does not answer" in said) == (False, True), said
     created = {**request, "operation": "CREATE"}
     assert not ask(server, **created, object=policy())[0]
+
+
+class CrowdedServer(AwayServer):
+    """Has so many policies in every namespace, and answers nothing else."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    async def list(self, kind: object, **_: object) -> AsyncIterator[object]:
+        for number in range(self._count if kind is KeyholePolicy else 0):
+            yield number
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_namespace_has_a_bounded_number_of_policies_i12(tmp_path: Path, operation: str) -> None:
+    """A change of one that is there passes on to the other checks, and so does one fewer."""
+    places = HostPaths(*(tmp_path / name for name in ("home", "config", "state", "runtime")))
+    files = PolicyFiles(tmp_path / "cluster", places, FileCatalogue())
+    for count in (MAX_NAMESPACE_POLICIES - 1, MAX_NAMESPACE_POLICIES):
+        client: Any = CrowdedServer(count)
+        server = AdmissionServer(client, files, ())
+        _, said = ask(server, operation=operation, namespace="team", object=policy())
+        full = operation == "CREATE" and count == MAX_NAMESPACE_POLICIES
+        assert ("which is the most" in said) is full, said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,18 @@ def test_a_full_file_is_renamed_and_the_oldest_goes_i9(
         file.take(events)
     names = sorted(path.name for path in tmp_path.glob("audit.jsonl*"))
     assert names == [f"audit.jsonl.{number}" for number in range(1, RotatedFile.KEPT + 1)]
+
+
+def test_only_the_owner_reads_a_shipped_file_as_the_log_itself_i8(tmp_path: Path) -> None:
+    """Whatever the process was started with."""
+    _write(tmp_path / "log", "one.example")
+    before = os.umask(0)
+    try:
+        RotatedFile(tmp_path / "audit.jsonl").take(_events(tmp_path / "log"))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("audit.jsonl")}
+    assert modes == {"audit.jsonl": 0o600}
 
 
 def test_the_pods_of_too_many_sessions_are_not_remembered_i9(

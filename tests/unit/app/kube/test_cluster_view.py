@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightkube.resources.core_v1 import Secret
 
+from keyhole.app.kube import cluster_view as room
 from keyhole.app.kube.cluster_view import ClusterView
 from keyhole.app.kube.policy_files import PolicyFiles
 from keyhole.app.kube.resources import KeyholePolicy, PodIdentity
@@ -18,6 +19,8 @@ from tests.rigs.waiting import until_in_loop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    import pytest
 
 POLICY = """\
 version = 1
@@ -67,9 +70,9 @@ class _ApiServer:
         return None
 
 
-def _policy(namespace: str) -> SimpleNamespace:
+def _policy(namespace: str, name: str = "agents") -> SimpleNamespace:
     spec = {"podSelector": {"matchLabels": {"role": "agent"}}, "policy": POLICY}
-    metadata = SimpleNamespace(namespace=namespace, name="agents", generation=1)
+    metadata = SimpleNamespace(namespace=namespace, name=name, generation=1)
     return SimpleNamespace(metadata=metadata, spec=spec)
 
 
@@ -96,5 +99,30 @@ def test_a_policy_without_a_pod_on_the_node_has_its_secret_not_read_and_holds_no
         for each in (using, task):
             each.cancel()
         await asyncio.gather(using, task, return_exceptions=True)
+
+    asyncio.run(follow())
+
+
+def test_one_namespace_takes_no_room_of_another_i12(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of the list has more policies than it may; the last has one, which is kept."""
+    monkeypatch.setattr(room, "MAX_NAMESPACE_POLICIES", 3)
+    monkeypatch.setattr(room, "MAX_POLICIES", 5)
+    many = [_policy("crowd", f"agents-{number}") for number in range(9)]
+    server: Any = _ApiServer([*many, _policy("team")])
+    places = HostPaths(tmp_path, tmp_path / "config", tmp_path / "state", tmp_path / "run")
+    said: list[str] = []
+    files = PolicyFiles(tmp_path / "cluster", places, FileCatalogue())
+
+    async def follow() -> None:
+        view = ClusterView(server, files, said.append)
+        task = asyncio.ensure_future(view.follow())
+        await view.known.wait()
+        assert view.counted() == (4, 0), said
+        assert sum("crowd/" in each and "3 policies already" in each for each in said) == 6
+        assert not any("team/" in each for each in said)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(follow())
