@@ -72,6 +72,35 @@ def test_placeholders_follow_from_the_seed() -> None:
     assert noise(16) != noise(16)
 
 
+def test_a_pod_that_another_webhook_has_changed_keeps_its_placeholders() -> None:
+    """The API server asks again then. A container that was added has those of the first one."""
+    first, second = "a" * 32, "b" * 32
+    policy = loaded(TEXT).policy
+
+    def admitted(given: dict[str, Any], seed: str) -> dict[str, Any]:
+        patch = admit_pod(given, [AGENTS], policy, seed).patch
+        return {each["path"]: each["value"] for each in patch}
+
+    stamped = pod()
+    values = admitted(stamped, first)
+    stamped["metadata"]["annotations"] = values["/metadata/annotations"]
+    stamped["spec"]["containers"][0]["env"] = values["/spec/containers/0/env"]
+    stamped["spec"]["containers"].append({"name": "sidecar", "image": "mesh"})
+    again = admitted(stamped, second)
+    assert again["/metadata/annotations"][SEED] == first
+
+    def key(path: str, found: dict[str, Any]) -> str:
+        return str(next(each["value"] for each in found[path] if each["name"] == "OWN_KEY"))
+
+    assert key("/spec/containers/0/env", again) == key("/spec/containers/0/env", values)
+    assert key("/spec/containers/1/env", again) == key("/spec/containers/0/env", values)
+    # The control: a pod that nobody has stamped, or that has no seed of ours, gets a new one.
+    for given in ({SEED: first}, {STAMP: "agents", SEED: "mine"}):
+        other = pod()
+        other["metadata"]["annotations"] = given
+        assert admitted(other, second)["/metadata/annotations"][SEED] == second
+
+
 def test_a_volume_of_that_name_is_replaced_i2() -> None:
     given = pod(volumes=[{"name": VOLUME, "emptyDir": {}}])
     given["spec"]["containers"][0]["volumeMounts"] = [{"name": VOLUME, "mountPath": "/x"}]
