@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from msgspec.structs import replace
 
-from keyhole.app.watch.lasting_rule import rule_for
+from keyhole.app.setup.catalogue import FileCatalogue
+from keyhole.app.setup.host_paths import HostPaths
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
+from keyhole.app.setup.policy_file import open_policy
+from keyhole.app.watch.lasting_rule import rule_for, save_rule_for
 from keyhole.model.errors import Refused
 from keyhole.policy.asks import AskSubject
 from keyhole.policy.schema import AskKind
 from tests.rigs.control.rig import ASK
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @pytest.mark.parametrize(
     ("changed", "table", "key"),
     [
-        ({"kind": "hosts", "service": ""}, ("egress",), "allow"),
+        ({"kind": "hosts", "service": "", "rule": "api.example"}, ("egress",), "allow"),
         ({}, ("services", "api"), "allow_also"),
         ({"kind": "pushes", "ref": "refs/heads/x", "rule": "x"}, ("services", "api"), "push"),
         ({"kind": "pushes", "ref": "refs/tags/x", "rule": "x"}, ("services", "api"), "tags"),
@@ -39,3 +48,40 @@ def test_a_ref_that_is_called_like_another_gets_no_rule(ref: str) -> None:
     subject = AskSubject(AskKind.PUSHES, "git.example", 443, "api", "create", "a/b", ref)
     with pytest.raises(Refused, match="no policy can name refs/"):
         rule_for(replace(ASK, kind="pushes", ref=ref, rule=subject.rule))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "hosts", "rule": "*.api.example"},
+        {"kind": "hosts", "host": "*.api.example", "rule": "*.api.example"},
+        {"kind": "hosts", "rule": "other.example"},
+        {"kind": "hosts", "rule": "api.example:8443"},
+        {"rule": "* /v1/x"},
+        {"rule": "GET,DELETE /v1/x"},
+        {"rule": "GET /v1/**", "path": "/v1/**"},
+        {"method": "*", "rule": "* /v1/x"},
+        {"kind": "pushes", "ref": "refs/heads/x", "rule": "main"},
+        {"kind": "pushes", "ref": "refs/heads/*", "rule": "*"},
+    ],
+)
+def test_a_rule_that_allows_more_than_the_question_says_is_refused_i3(
+    changed: dict[str, str],
+) -> None:
+    """A data plane that was taken over chooses each member by itself. The control is above."""
+    with pytest.raises(Refused):
+        rule_for(replace(ASK, **changed))
+
+
+def test_a_rule_for_the_service_of_another_host_is_not_written_i3(tmp_path: Path) -> None:
+    places = HostPaths(*(tmp_path / each for each in ("home", "config", "state", "run")))
+    policy, catalogue = tmp_path / "keyhole.toml", FileCatalogue()
+    text = 'version = 1\n[services.api]\nhosts = ["api.example"]\nallow = ["GET /"]\n'
+    policy.write_text(text)
+    examined = examine_policy(open_policy(policy, places, catalogue), places.home, "")
+    AcceptanceStore(places.trust).accept(examined)
+    with pytest.raises(Refused, match=r"services\.api has no host harmless\.example"):
+        save_rule_for(replace(ASK, host="harmless.example"), str(policy), places, "")
+    assert policy.read_text() == text
+    save_rule_for(ASK, str(policy), places, "")  # the control
+    assert policy.read_text() == text + 'allow_also = ["GET /v1/x"]\n'
