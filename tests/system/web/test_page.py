@@ -116,6 +116,23 @@ def test_every_page_shows_hostile_texts_as_text_and_no_error(
         assert "pwned" not in page.run("document.title")
 
 
+def test_details_have_the_line_of_the_policy_at_which_the_rule_stands(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    project.policy('[services.api]\nhosts = ["api.example"]\nallow = [\n  "GET /v1/**",\n]\n')
+    with _session(project) as session:
+        write_lines(_audit(project) / "one.jsonl", [(time.time(), request())], session=session)
+        page = web.open(browser)
+        _go(page, "log")
+        rows = "[...document.querySelectorAll('.scroller .row')]"
+        row = f"{rows}.find(row => row.innerText.match('items'))"
+        until(lambda: page.run(f"!!{row}"))
+        page.run(f"{row}.click()")
+        _wait_for_match(page, r"services\.api\.allow\[0\]\s+[\s\S]*line\s+\S*keyhole\.toml:5")
+    written = project.directory.joinpath("keyhole.toml").read_text().splitlines()
+    assert written[5 - 1] == '  "GET /v1/**",'
+
+
 def test_a_session_is_revoked_and_stopped_by_the_page_and_by_it_alone(
     project: Project, browser: Chromium, web: WebProcess
 ) -> None:

@@ -17,6 +17,7 @@ from keyhole.app.monitor.log_columns import LogColumns
 from keyhole.app.monitor.log_view import SEARCH_SECONDS, EventFilter, LogViews
 from keyhole.app.monitor.usage import UsageChart, sum_usage
 from keyhole.audit.log_directory import LogDirectory
+from keyhole.model.event import EventKind
 from keyhole.model.reasons import info_of, sentence_of
 from keyhole.model.text import visible
 
@@ -178,6 +179,9 @@ def why_command(record: LogRecord) -> str:
     method, path = record.text("method"), record.text("path")
     if not host:
         return ""
+    repository, ref = record.text("repository"), record.text("ref")
+    if record.kind == EventKind.REF and repository and ref:
+        return shlex.join(["keyhole", "why", "git", "push", f"https://{host}/{repository}", ref])
     if method and path.startswith("/"):
         return shlex.join(["keyhole", "why", method, f"https://{host}{path}"])
     return shlex.join(["keyhole", "why", host if port == 443 else f"{host}:{port}"])

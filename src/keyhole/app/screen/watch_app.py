@@ -265,9 +265,10 @@ class WatchApp(App[None]):
                 self.push_screen(DetailsDialog(title, session_details(session, time.time())))
             return
         found = self._selected_event()
-        if found is not None and not found.get("gone"):
+        if found is not None and self._state is not None and not found.get("gone"):
             title = f"{found['verdict']} {place(found)}"
-            self.push_screen(DetailsDialog(title, event_details(found)))
+            line = self._source.rule_line(found, self._state.sessions)
+            self.push_screen(DetailsDialog(title, event_details(found, line)))
 
     def _selected_session(self) -> WatchedSession | None:
         table = self._sessions_table()

@@ -114,14 +114,15 @@ def what(event: dict[str, Any]) -> str:
     return " ".join(str(each) for each in words if each)
 
 
-def event_details(event: dict[str, Any]) -> Text:
-    """Everything about one event."""
+def event_details(event: dict[str, Any], line: str) -> Text:
+    """Everything about one event. `line` is where its rule stands, if that is known."""
     rows = [
         ("time", event["ts"]),
         ("session", event["session"]),
         ("verdict", event["verdict"]),
         ("because", f"{event['says']} ({event['reason']})"),
         ("rule", event["rule"]),
+        ("line", line),
         ("host", event["host"]),
         ("times", event["times"] if event["times"] > 1 else ""),
         *event["details"].items(),

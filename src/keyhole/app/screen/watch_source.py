@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from keyhole.app.monitor.ask_watch import AskWatch
 from keyhole.app.monitor.log_store import LogStore
+from keyhole.app.monitor.rule_line import find_rule_line
 from keyhole.app.monitor.session_list import WatchedSessions, act_on_session, list_sessions
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class WatchSource:
     def answer(self, ask: AskView, answer: AnswerRequest) -> list[str]:
         """Answer a question. Returns the lines of the policy that changed. Raises KeyholeError."""
         return self._watch.answer(ask.session, ask.id, answer)
+
+    def rule_line(self, event: dict[str, Any], sessions: WatchedSessions) -> str:
+        """Where the rule of an event stands; empty if that is not known."""
+        return find_rule_line(sessions.sessions, event["session"], event["rule"], self._paths)
 
     def act(self, session: str, act: str) -> list[str]:
         """Revoke, stop or resume a session; nothing to show. Raises KeyholeError."""

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from keyhole.app.monitor.ask_watch import AskWatch, ask_view
 from keyhole.app.monitor.log_view import EventFilter
+from keyhole.app.monitor.rule_line import find_rule_line
 from keyhole.app.monitor.session_list import (
     WatchedSession,
     act_on_session,
@@ -88,6 +89,7 @@ class WebApi:
             Route("/api/login", self._login, methods=["POST"]),
             Route("/api/live", self._live, methods=["GET"]),
             Route("/api/log", self._page, methods=["GET"]),
+            Route("/api/rule", self._rule, methods=["GET"]),
             Route("/api/choices", self._choices, methods=["GET"]),
             Route("/api/usage", self._usage, methods=["GET"]),
             Route("/api/policies", self._policies, methods=["GET"]),
@@ -181,6 +183,14 @@ class WebApi:
         start = None if first is None else int(first)
         page = await asyncio.to_thread(self._log.page, wanted, start, count)
         return JSONResponse(msgspec.to_builtins(page))
+
+    async def _rule(self, request: Request) -> Response:
+        session, rule = (_text(request.query_params.get(name)) for name in ("session", "rule"))
+
+        def find() -> str:
+            return find_rule_line(list_sessions(self._paths).sessions, session, rule, self._paths)
+
+        return JSONResponse({"line": await asyncio.to_thread(find)})
 
     async def _choices(self, _: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(self._log.choices))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.monitor import log_view
 from keyhole.app.monitor.log_store import MAX_FRESH, MAX_PAGE, LogStore
 from keyhole.app.monitor.log_view import EventFilter
-from keyhole.model.decision import Verdict
+from keyhole.model.decision import Reason, Verdict
 from keyhole.model.event import Event, EventKind
 from tests.rigs.audit.million import refusal, request, write_lines
 from tests.rigs.audit.writing import NOON
@@ -73,6 +73,17 @@ def test_an_event_says_what_explains_it(tmp_path: Path) -> None:
     assert third["why"] == (
         "keyhole why GET 'https://api.example/a b;rm -rf $HOME'\"'\"''"
     )  # pasted into a shell, it is one word
+
+
+def test_a_push_is_explained_as_the_push_of_its_ref(tmp_path: Path) -> None:
+    details = (("repository", "acme/widgets"), ("ref", "refs/heads/x y"))
+    reason = Reason.REF_NOT_GRANTED
+    pushed = Event(EventKind.REF, Verdict.DENY, reason, "", "git.example", details)
+    write_lines(tmp_path / "a.jsonl", [(NOON, pushed)])
+    store = LogStore(tmp_path)
+    store.refresh()
+    (shown,) = store.page(EventFilter(), None, 1).events
+    assert shown["why"] == "keyhole why git push https://git.example/acme/widgets 'refs/heads/x y'"
 
 
 def test_a_search_of_seconds_holds_nobody_else(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.widgets import Button, DataTable, Static
 
+from keyhole.app.screen import watch_source
 from keyhole.app.screen.watch_app import WatchApp
 from keyhole.app.screen.watch_dialogs import DetailsDialog, QuestionDialog
 from keyhole.app.screen.watch_source import WatchSource
@@ -77,13 +78,18 @@ def test_sessions_and_decisions_are_shown_with_hostile_texts_as_text(paths: Host
 
 
 def test_details_of_an_event_have_its_rule_and_the_command_that_explains_it(
-    paths: HostPaths,
+    paths: HostPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def line(_: object, session: str, rule: str, __: object) -> str:
+        return f"keyhole.toml:7 of {session} {rule}"
+
+    monkeypatch.setattr(watch_source, "find_rule_line", line)  # it has tests of its own
+
     async def script(app: WatchApp, pilot: Pilot[None]) -> None:
         await pilot.press("up", "enter")
         await _until(pilot, lambda: isinstance(app.screen, DetailsDialog))
         said = " ".join(str(each.render()) for each in app.screen.query(Static))
-        assert "services.api.allow[0]" in said
+        assert f"keyhole.toml:7 of {KNOWN} services.api.allow[0]" in said
         assert "keyhole why GET https://api.example/item/29" in said
         await pilot.press("escape")
         await _until(pilot, lambda: not isinstance(app.screen, DetailsDialog))

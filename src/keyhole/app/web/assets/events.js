@@ -1,5 +1,6 @@
 // One event of the log as a row, and all of it as a dialog.
 
+import { get } from "./api.js";
 import { byId, clock, el, show } from "./dom.js";
 
 const SKIPPED = new Set(["port", "method", "path", "service"]);
@@ -52,4 +53,11 @@ export function details(event) {
   const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
   const title = [el("span", { class: event.verdict }, event.verdict), ` ${place(event)}`];
   show(title, el("div", {}, list, why), [close], close);
+  if (event.rule) addLine(event, list);
+}
+
+// Where the rule stands in the policy of now; nothing for a session that is over.
+async function addLine({ session, rule }, list) {
+  const { line } = await get("/api/rule", { session, rule });
+  if (line) list.append(el("dt", {}, "line"), el("dd", { class: "mono" }, line));
 }
