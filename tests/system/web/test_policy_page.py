@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,7 @@ def test_a_policy_is_checked_shown_written_and_accepted(
     press(page, "Check")
     until(lambda: "It cannot be used" in said(page))
     assert HOSTILE in said(page)  # as text
+    assert re.search(r"\n +3 \| allow = .*\n +\| +\^", said(page))  # the line, and its place
     new = 'version = 1\n# \u202eevil\n[egress]\nallow = ["example.net"]\n'
     write(page, new)
     assert said(page) == "", "what was checked is another text"

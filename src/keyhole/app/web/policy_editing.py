@@ -80,7 +80,7 @@ class PolicyEditor:
         try:
             examined = self._examine(path, data)
         except PolicyFaults as error:
-            return shown | {"faults": [visible(fault.render()) for fault in error.faults]}
+            return shown | {"faults": [fault.render() for fault in error.faults]}
         except KeyholeError as error:
             return shown | {"faults": [visible(str(error))]}
         accepted = self._store.find(examined.file.path)

@@ -45,7 +45,7 @@ def _describe(
         file = open_policy(path, paths, catalogue)
         examined = examine_policy(file, paths.home, search_path)
     except PolicyFaults as error:
-        return shown | {"faults": [visible(fault.render()) for fault in error.faults]}
+        return shown | {"faults": [fault.render() for fault in error.faults]}
     except KeyholeError as error:
         return shown | {"faults": [visible(str(error))]}
     accepted = AcceptanceStore(paths.trust).find(file.path)
@@ -54,7 +54,7 @@ def _describe(
         "digest": examined.digest,
         "accepted": accepted is not None and accepted.digest == examined.digest,
         "text": [visible(line) for line in file.data.decode("utf-8", "replace").split("\n")],
-        "notes": [visible(fault.render()) for fault in loaded.notes],
+        "notes": [fault.render() for fault in loaded.notes],
         "grants": [
             {
                 "subject": visible(line.subject),

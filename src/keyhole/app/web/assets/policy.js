@@ -35,8 +35,8 @@ function policy(each) {
   }, "Edit or accept…");
   return el("section", { class: "card" },
     el("header", {}, el("h3", {}, el("code", {}, each.path)), each.faults.length ? "" : accepted),
-    each.faults.map((fault) => el("p", { class: "deny mono" }, fault)),
-    each.notes.map((note) => el("p", { class: "warn mono" }, `note: ${note}`)),
+    each.faults.map((fault) => el("p", { class: "deny mono lines" }, fault)),
+    each.notes.map((note) => el("p", { class: "warn mono lines" }, `note: ${note}`)),
     each.grants.length ? grants(each.grants) : "",
     each.text ? el("details", {}, el("summary", {}, "The file"), el("pre", { tabindex: "0" }, el("code", {}, each.text.join("\n")))) : "",
     el("footer", {}, edit), place);
@@ -80,7 +80,7 @@ async function editor(each, place, button) {
 
 function checked(each, read, text, found) {
   if (found.faults.length) {
-    return [el("h4", {}, "It cannot be used"), ...found.faults.map((fault) => el("p", { class: "deny mono" }, fault))];
+    return [el("h4", {}, "It cannot be used"), ...found.faults.map((fault) => el("p", { class: "deny mono lines" }, fault))];
   }
   const save = async () => {
     try {
