@@ -168,8 +168,8 @@ def _remarked_above(text: str, at: int, addition: RuleAddition) -> str:
     """The remark as a line above the line that has this place."""
     begin = text.rfind("\n", 0, at) + 1
     indent = _indent_at(text, begin)
-    said = f"{indent}# {addition.value}: {visible(addition.remark)}"
-    return text[:begin] + visible(said) + _newline(text) + text[begin:]
+    said = f"# {addition.value}: {addition.remark}"
+    return text[:begin] + indent + visible(said) + _newline(text) + text[begin:]
 
 
 def _on_line_of_its_own(

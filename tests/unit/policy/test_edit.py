@@ -51,6 +51,11 @@ RULE = RuleAddition(("services", "model"), "allow_also", "GET /v1/x")
             HOST,
         ),
         (
+            '[egress]\n\tallow = ["a.example"]\n',
+            '[egress]\n\t# new.example: 3 connections\n\tallow = ["a.example", "new.example"]\n',
+            REMARKED,
+        ),
+        (
             '[egress]\nallow = ["a.example",\n         "b.example"]\n',
             '[egress]\nallow = ["a.example",\n         "b.example",\n         "new.example"]\n',
             HOST,
