@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from keyhole.audit.log import AuditLog, LogBounds
 from keyhole.model.decision import Verdict
 from keyhole.model.event import Event, EventKind
+from tests.rigs.audit.million import request, write_lines
+from tests.rigs.audit.writing import NOON
 from tests.rigs.cli.terminals import PROGRAM, on_terminal
 
 if TYPE_CHECKING:
@@ -182,3 +185,21 @@ def test_replay_tells_both_ways(project: Keyhole) -> None:
     assert "denied, and would be allowed" in changed.out
     assert "1x  two.example  egress.allow[1]" in changed.out
     assert "1x  POST https://billing.example/v1/x" in changed.out
+
+
+def test_a_hundred_thousand_events_are_judged_in_ten_seconds(project: Keyhole) -> None:
+    """Its own processor time is judged: other tests may run beside it. All events differ."""
+    count = 100_000
+    uses = (request(f"/v1/items/{number}", "billing.example", "billing") for number in range(count))
+    lines = ((NOON + number / 1000, use) for number, use in enumerate(uses))
+    write_lines(project.home / ".local/state/keyhole/audit/0.jsonl", lines)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    same = project("replay")
+    assert (same.code, "nothing would change" in same.out) == (0, True), same
+    assert f"{count} decisions of 1 session" in same.out
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime < 10
+    project.policy(POLICY.replace("/v1/**", "/v1/items/9*"))
+    narrow = project("replay", "--json")
+    assert narrow.code == 1
+    assert len(json.loads(narrow.out)) == count - 11_111
