@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import http.server
 import json
 import re
 import signal
 import subprocess
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,3 +83,26 @@ class WebProcess:
         status, answer = self.ask("POST", "/api/login", {"key": self.key}, **origin)
         assert status == 200, answer
         return str(answer["token"])
+
+
+@contextlib.contextmanager
+def foreign_page() -> Iterator[str]:
+    """A page on another port of the same host."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<p>foreign</p>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tests.rigs.asking import HOST, PORT, PROGRAM, asked_host
 from tests.rigs.pictures import picture_page
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.waiting import PATIENCE, until
+from tests.rigs.web import foreign_page
 
 if TYPE_CHECKING:
     from tests.rigs.chromium import Chromium, Page
@@ -122,6 +124,31 @@ def test_a_question_that_moves_under_the_pointer_takes_no_click(
             until(lambda: page.run(enabled) == 7)
             _press(page, "No")
             until(lambda: page.run(f"!{CARD}"))
+
+
+def test_a_page_of_another_origin_cannot_approve_even_with_the_token_i3(
+    project: Project, browser: Chromium, web: WebProcess
+) -> None:
+    """The control is the same request, from the page's own origin."""
+    token = f"Bearer {web.token()}"
+    with asked_host() as policy, foreign_page() as address:
+        project.policy(policy)
+        with project.running("python3", "-I", "-S", "-c", PROGRAM) as run:
+            assert line_of(run.stdout) == "ready"
+            until(lambda: project("asks", "--json").out != "[]\n")
+            (ask,) = json.loads(project("asks", "--json").out)
+            path = f"/api/asks/{ask['session']}/{ask['id']}"
+            foreign = browser.open(address)
+            for mode, headers in (("no-cors", {}), ("cors", {"Authorization": token})):
+                given = json.dumps({"method": "POST", "mode": mode, "headers": headers})
+                send = f"{{...{given}, body: JSON.stringify({{answer: 'session'}})}}"
+                sent = f"fetch('http://{web.authority}{path}', {send})"
+                assert foreign.run(f"{sent}.then(a => a.ok, () => false)") is False
+            assert json.loads(project("asks", "--json").out)[0]["state"] == "pending"
+            own = {"Origin": f"http://{web.authority}", "Authorization": token}
+            assert web.ask("POST", path, {"answer": "session"}, **own)[0] == 200
+            assert line_of(run.stdout) == "ping"
+            run.wait(PATIENCE)
 
 
 def test_nothing_is_held_when_no_page_is_open(project: Project, web: WebProcess) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import http.server
 import json
 import os
 import random
 import re
 import socket
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +20,7 @@ from tests.rigs.lacking import give_up
 from tests.rigs.pictures import picture_page
 from tests.rigs.sandbox.projects import line_of
 from tests.rigs.waiting import PATIENCE, until
+from tests.rigs.web import foreign_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +139,7 @@ def test_a_session_is_revoked_and_stopped_by_the_page_and_by_it_alone(
         page = web.open(browser)
         until(lambda: session in _text(page))
         # A page of another origin, which knows the address, and even the token.
-        with _foreign_page() as address:
+        with foreign_page() as address:
             foreign = browser.open(address)
             for token in ("", "Bearer guess"):
                 assert _try_to_act(foreign, web, session, token) == "failed"
@@ -177,29 +176,6 @@ def _try_to_act(page: Page, web: WebProcess, session: str, token: str) -> str:
     given = json.dumps({"Authorization": token} if token else {})
     simple = page.run(code % ("no-cors", "{}"))
     return "failed" if simple == page.run(code % ("cors", given)) == "failed" else "done"
-
-
-@contextlib.contextmanager
-def _foreign_page() -> Iterator[str]:
-    """A page on another port of the same host."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"<p>foreign</p>")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_link_opens_one_page_and_leaves_no_trace_in_it(
