@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
 
 from keyhole.model.errors import Unparsable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MAX_MARKS = 30
 """Combining marks in a row: as many as Unicode's "Stream-Safe Text Format" has (UAX 15 §13)."""
+
+MAX_PILED = 2
+"""Marks on one letter that are drawn where a person decides: Vietnamese and Thai have as many."""
 
 # Cc: control; Cf: format, which holds the bidi overrides; Cs: surrogates; Co, Cn: private and
 # unassigned; Zl, Zp: line breaks that `splitlines` honours.
@@ -20,6 +27,9 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozens
 
 # Letters of Hebrew, Arabic and the like, and Arabic digits (UAX 9, table 4).
 _BACKWARDS = frozenset({"R", "AL", "AN"})
+
+# A circle or a bar around or over the letter before it.
+_ENCLOSING = "Me"
 
 # Letters by their category that become marks.
 _MARKS_TOO = frozenset("\uff9e\uff9f")
@@ -36,13 +46,25 @@ def visible(text: str) -> str:
 
 
 def in_order(text: str) -> str:
-    """The same, and letters that are written from right to left as escapes, too.
+    """The same, and as escapes, too: letters that are written from right to left, and marks that
+    enclose a letter or pile up on it.
 
     Attack: a path such as `/v1/<hebrew>/1/safe`, whose neutral signs and digits a terminal or a
     browser draws around the letters in another order than the server reads them. Where a person
-    decides, the order is that of the characters.
+    decides, the order is that of the characters. Or thirty marks on one letter, which a browser
+    draws over the lines above and below it.
     """
-    return "".join(_escape(c) if runs_backwards(c) else c for c in visible(text))
+    text = visible(text)
+    return text if text.isascii() else "".join(_in_order(text))
+
+
+def _in_order(text: str) -> Iterator[str]:
+    pile = 0
+    for char in text:
+        category = unicodedata.category(char)
+        pile = pile + 1 if category[0] == "M" else 0
+        strange = pile > MAX_PILED or category == _ENCLOSING or runs_backwards(char)
+        yield _escape(char) if strange else char
 
 
 def runs_backwards(text: str) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyhole.model.errors import Unparsable
-from keyhole.model.text import MAX_MARKS, check_marks, in_order, runs_backwards, visible
+from keyhole.model.text import MAX_MARKS, MAX_PILED, check_marks, in_order, runs_backwards, visible
 
 HIDDEN = {
     "control": "a\0b a\x7fb a\x08b",
@@ -87,6 +87,14 @@ def test_every_character_that_becomes_a_mark_counts_as_one() -> None:
         if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]):
             with pytest.raises(Unparsable):
                 check_marks(char * (MAX_MARKS + 1))
+
+
+def test_marks_cannot_cover_other_lines_of_what_a_person_decides_by_i8() -> None:
+    """Control: the marks of languages stay."""
+    piled = "/z" + "\u0336" * 30
+    assert in_order(piled) == "/z" + "\u0336" * MAX_PILED + "\\u0336" * (30 - MAX_PILED)
+    assert in_order("/a\u20e0\u0301b\u0301") == "/a\\u20e0\u0301b\u0301"
+    assert in_order("/\u0e1b\u0e35\u0e48/e\u0323\u0302") == "/\u0e1b\u0e35\u0e48/e\u0323\u0302"
 
 
 def test_letters_from_right_to_left_cannot_reorder_what_a_person_decides_by() -> None:
