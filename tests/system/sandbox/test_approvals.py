@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.rigs.cli.terminals import on_terminal
+from tests.rigs.sandbox.projects import line_of
 from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
@@ -183,9 +184,34 @@ def test_a_command_of_the_policy_answers(unnamed: Callable[..., Project]) -> Non
     both = f"{CURL.format('origin.example')}; {CURL.format('second.example')}"
     done = project.shell(f"cd {project.directory}/out && {both}")
     assert done.out == "hello /page", done
+    assert "is allowed, as approvals.command said (once)" in done.err
     answers = [(e["host"], e["reason"]) for e in project.events() if e["kind"] == "ask"]
     assert ("origin.example", "approved") in answers
     assert ("second.example", "not-approved") in answers
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("no-such-command", "gave no answer: the command of approvals.command was not found"),
+        ("false", "gave no answer: the command ended with 1"),
+        ("true", ""),  # it leaves the question to the person
+    ],
+)
+def test_a_command_that_gives_no_answer_leaves_the_question_to_the_person(
+    unnamed: Callable[..., Project], command: str, why: str
+) -> None:
+    """Otherwise the client would wait in silence for an answer that nobody knows to give."""
+    project = unnamed(f'[approvals]\ncommand = "{command}"\nwait = "60s"\n')
+    with waiting(project, CURL.format("origin.example") + " -s") as run:
+        said = [line_of(run.stderr)]
+        while "waits for you" not in said[-1]:
+            said.append(line_of(run.stderr))
+        found = re.search("`(keyhole approve [0-9a-f]{6})`", said[-1])
+        assert found
+        assert project(*found[1].split()[1:]).code == 0  # as pasted
+        assert result(run) == (0, "hello /page")
+    assert [why in line for line in said].count(True) == 1 if why else len(said) == 1
 
 
 def test_watch_shows_a_question_through_a_pipe_and_takes_the_answer(

@@ -23,7 +23,7 @@ from keyhole.gateway.tasks import Tasks
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
 from keyhole.model.host import Host
-from keyhole.model.text import in_order
+from keyhole.model.text import in_order, visible
 from keyhole.policy.rulebook import Rulebook
 from keyhole.policy.schema import AskKind
 from keyhole.policy.summary import summarise
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from keyhole.model.event import Event
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
-    from keyhole.policy.asks import AskSubject
+    from keyhole.policy.asks import Ask, AskSubject
     from keyhole.policy.budget import PeriodSpending
     from keyhole.policy.grants import Grant
     from keyhole.policy.mcp_grant import SeenTool
@@ -279,7 +279,8 @@ class LiveSession:
             raise Refused(NOT_ASKED)
         ask = asking.answer(given)
         if given.answer.allows:
-            self._report(f"{_named(ask.subject)} is allowed, as you said ({given.answer})")
+            said = "approvals.command" if given.via == "command" else "you"
+            self._report(f"{_named(ask.subject)} is allowed, as {said} said ({given.answer})")
         return ask_view(self._prepared.id, AskNotice(ask, Reason.APPROVED, 0))
 
     def _announce(self, notice: AskNotice) -> None:
@@ -289,14 +290,19 @@ class LiveSession:
         if notice.reason is not Reason.HELD:
             return
         if self.provision.policy.approvals.command and context.consult is not None:
-            self._tasks.start(self._consult(ask_view(session, notice)), lambda: None)
-        elif not self._watched:
+            self._tasks.start(self._consult(ask_view(session, notice), notice.ask), lambda: None)
+        else:
+            self._tell_person(notice.ask)
+
+    def _tell_person(self, ask: Ask) -> None:
+        """Say in the run's terminal how to answer, unless something else shows the question."""
+        if not self._watched:
             self._report(
-                f"{_named(notice.ask.subject)} waits for you: `keyhole approve {notice.ask.id}` or"
-                f" `keyhole deny {notice.ask.id}`, typed elsewhere; `keyhole watch` shows all"
+                f"{_named(ask.subject)} waits for you: `keyhole approve {ask.id}` or"
+                f" `keyhole deny {ask.id}`, typed elsewhere; `keyhole watch` shows all"
             )
 
-    async def _consult(self, ask: AskView) -> None:
+    async def _consult(self, ask: AskView, asked: Ask) -> None:
         """Have the policy's command answer; when it does not, a person still can."""
         asking = self._handle.asking
         try:
@@ -309,6 +315,9 @@ class LiveSession:
                 self.answer(given)
         except Refused as refused:
             self.record(refused_event("command-failed", ask=ask.id, why=str(refused)))
+            self._report(f"approvals.command gave no answer: {visible(str(refused))}")
+        if asking is not None and asking.is_asked(ask.id) and clock.now() < asked.expires:
+            self._tell_person(asked)
 
     def record(self, event: Event) -> None:
         """Record an event."""
