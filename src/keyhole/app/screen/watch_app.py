@@ -28,13 +28,13 @@ from keyhole.app.screen.watch_rows import (
     SESSION_COLUMNS,
     ask_details,
     ask_row,
+    ask_title,
     event_details,
     event_row,
     place,
     session_details,
     session_row,
 )
-from keyhole.control.ask_words import ask_summary
 from keyhole.control.values import AnswerRequest, AnswerWord
 from keyhole.model.errors import KeyholeError
 from keyhole.model.text import visible
@@ -78,9 +78,10 @@ class WatchApp(App[None]):
     ModalScreen { align: center middle; }
     .dialog {
         width: 90%; max-width: 100; height: auto; max-height: 90%; padding: 0 1;
-        border: round $primary; background: $surface;
+        border: round $primary; background: $surface; overflow-y: auto;
     }
-    .dialog VerticalScroll { height: auto; max-height: 14; margin: 1 0; }
+    .dialog VerticalScroll { height: auto; max-height: 50vh; margin: 1 0; }
+    QuestionDialog .dialog VerticalScroll { max-height: 35vh; } /* its buttons are never hidden */
     .answers { height: auto; layout: grid; grid-size: 4; grid-rows: 3; grid-gutter: 0 1; }
     .answers Button { width: 100%; min-width: 8; }
     """
@@ -340,8 +341,8 @@ class WatchApp(App[None]):
                 request = AnswerRequest(word, lasts.get(answer, 0), "watch")
                 self._do_in_thread(partial(self._source.answer, ask, request))
 
-        title = f"May it {ask_summary(ask)}?"
-        dialog = QuestionDialog(title, ask_details(ask, label), choices, "No", escape=None)
+        text = ask_details(ask, label)
+        dialog = QuestionDialog(ask_title(ask), text, choices, "No", escape=None)
         self.push_screen(dialog, answered)
 
     def action_act(self, act: str) -> None:

@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from keyhole.control.values import AskView, BudgetView
 
 SESSION_COLUMNS = ("ID", "STATE", "PROGRAM", "AGE", "ALLOWED", "DENIED", "BUDGET")
-ASK_COLUMNS = ("ID", "SESSION", "WANTS TO", "LEFT")
+ASK_COLUMNS = ("ID", "SESSION", "LEFT", "WANTS TO")
 EVENT_COLUMNS = ("TIME", "VERDICT", "KIND", "HOST", "WHAT")
 
 BAR = 10
 """Cells of a budget's bar."""
 PROGRAM = 24
 """Characters of a command that are shown; the details have all."""
+
+PLACE = 28
+"""Characters of a host that are shown in a row. A longer one would push what was decided off the
+screen, in the rows of all sessions."""
+TITLE = 100
+"""Characters of a question that are shown in a title."""
 
 _SKIPPED = frozenset({"port", "method", "path", "service"})
 _NEARLY = 0.8
@@ -52,18 +58,25 @@ def ask_row(ask: AskView, now: float) -> tuple[Text, ...]:
     mark = "! " if ask.marks else ""
     pending = ask.state is AskStanding.PENDING
     left = f"{max(0, int(ask.expires - now))}s" if pending else "lapsed"
-    return Text(ask.id), Text(ask.session), Text(mark + ask_summary(ask), "yellow"), Text(left)
+    return Text(ask.id), Text(ask.session), Text(left), Text(mark + ask_summary(ask), "yellow")
+
+
+def ask_title(ask: AskView) -> str:
+    """The beginning of a question; `ask_details` has all of it."""
+    words = ask_summary(ask)
+    return f"May it {words if len(words) <= TITLE else f'{words[:TITLE]}…'}?"
 
 
 def ask_details(ask: AskView, label: str) -> Text:
-    """Everything about a question."""
-    rows: list[tuple[str, object]] = [
+    """Everything about a question. A sandbox chooses how long the last two are, so nothing that a
+    person must see stands below them."""
+    rows: list[tuple[str, object]] = [("look", visible(mark)) for mark in ask.marks]
+    rows += [
         ("session", f"{ask.session} ({visible(label)})"),
+        ("waiting", ask.waiting),
         ("wants to", ask_words(ask)),
         ("rule", in_order(ask.rule)),
-        ("waiting", ask.waiting),
     ]
-    rows += [("look", visible(mark)) for mark in ask.marks]
     return _table(rows)
 
 
@@ -94,7 +107,7 @@ def event_row(event: dict[str, Any]) -> tuple[Text, ...]:
         Text(at, "dim"),
         Text(verdict, "green" if verdict == "allow" else "bold red"),
         Text(event["kind"]),
-        Text(place(event)),
+        Text(host if len(host := place(event)) <= PLACE else f"…{host[1 - PLACE :]}"),
         Text(what(event)),
     )
 

@@ -6,17 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
+from textual.containers import VerticalScroll
 from textual.widgets import Button, DataTable, Static
 
+from keyhole.app.monitor.ask_watch import ANSWERS
 from keyhole.app.screen import watch_source
 from keyhole.app.screen.watch_app import WatchApp
 from keyhole.app.screen.watch_dialogs import DetailsDialog, QuestionDialog
+from keyhole.app.screen.watch_rows import ask_details, ask_title
 from keyhole.app.screen.watch_source import WatchSource
 from keyhole.app.setup.host_paths import HostPaths
 from tests.rigs.audit.million import refusal, request, write_lines
 from tests.rigs.audit.writing import NOON
 from tests.rigs.control.fixtures import directory, rig
-from tests.rigs.control.rig import KNOWN
+from tests.rigs.control.rig import ASK, KNOWN
 from tests.rigs.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -162,3 +166,44 @@ def test_it_works_on_a_small_screen_and_when_it_is_resized(paths: HostPaths) -> 
             assert app.query_one("#sessions").size.height >= 2
 
     _drive(paths, script, (40, 12))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_a_long_question_hides_no_button_and_no_mark_i8(
+    paths: HostPaths, size: tuple[int, int]
+) -> None:
+    """Attack: a path so long that a person answers without seeing which button has the focus."""
+    path = "/v1/" + "x" * 990
+    ask = replace(ASK, path=path, rule=f"GET {path}")
+    answers = [(str(word), label) for word, _, label in ANSWERS]
+
+    async def script(app: WatchApp, pilot: Pilot[None]) -> None:
+        await app.push_screen(QuestionDialog(ask_title(ask), ask_details(ask, "sh"), answers, "No"))
+        await _until(pilot, lambda: app.screen.query_one("#cancel").has_focus)
+        await pilot.pause()
+        dialog = app.screen.query_one(".dialog").region
+        buttons = list(app.screen.query(Button))
+        assert len(buttons) == 1 + len(ANSWERS)
+        for button in buttons:
+            assert button.region.height == 3
+            assert dialog.contains_region(button.region), button.label
+        shown = app.screen.query_one(VerticalScroll)
+        assert dialog.contains_region(shown.region)
+        assert str(ask_details(ask, "sh")).index(ask.marks[0]) < shown.region.width
+
+    _drive(paths, script, size)
+
+
+def test_a_long_host_leaves_room_for_what_was_decided_i12(paths: HostPaths) -> None:
+    name = f"{'a' * 60}.evil.example"
+    write_lines(paths.audit / "1.jsonl", [(NOON + 50, refusal(name))])
+
+    async def script(app: WatchApp, pilot: Pilot[None]) -> None:
+        assert "aaaa.evil.example" in _cells(app, "events")[-1]
+        columns = list(app.query_one("#events", DataTable).ordered_columns)
+        assert sum(each.get_render_width(app.query_one(DataTable)) for each in columns[:-1]) < 64
+        await pilot.press("enter")  # the control: details have the whole name
+        await _until(pilot, lambda: isinstance(app.screen, DetailsDialog))
+        assert name in " ".join(str(each.render()) for each in app.screen.query(Static))
+
+    _drive(paths, script)
