@@ -45,6 +45,9 @@ MAX_NAMES = 1000
 """Names of one session that have an address because a person may be asked about them; the sandbox
 chooses them (I9)."""
 
+MAX_MARKED = 2048
+"""Subjects whose marks are kept: the most questions that wait, and as many that lapsed."""
+
 TICK = 1.0
 """Seconds between two checks for questions that nobody answered: the loop's timers stop while the
 host sleeps."""
@@ -110,6 +113,7 @@ class SessionAsks:
         self._asks: Asks[AskWaiter] = Asks(approvals, _new_id, clock.now())
         self._kinds = asked_kinds(approvals, watched=False)
         self._names: set[Host] = set()
+        self._marks: dict[AskSubject, tuple[str, ...]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, *, watched: bool) -> None:
@@ -300,12 +304,23 @@ class SessionAsks:
 
     def _notice(self, ask: Ask, reason: Reason, given: AskAnswer | None = None) -> AskNotice:
         waiting = len(self._asks.waiters(ask.id))
-        marks = text_marks(ask.subject.path, ask.subject.ref)
-        if ask.subject.kind is AskKind.HOSTS:
-            marks = host_marks(ask.subject.host, self._context.book().policy)
+        marks = self._marks_of(ask.subject)
         if given is None:
             return AskNotice(ask, reason, waiting, marks)
         return AskNotice(ask, reason, waiting, marks, given.answer, given.by, given.via)
+
+    def _marks_of(self, subject: AskSubject) -> tuple[str, ...]:
+        """Compared once for each question. A name is compared with every one of the policy, and a
+        thousand questions may end at once, beside other sessions (I12)."""
+        found = self._marks.get(subject)
+        if found is None:
+            if len(self._marks) >= MAX_MARKED:
+                self._marks.clear()
+            found = text_marks(subject.path, subject.ref)
+            if subject.kind is AskKind.HOSTS:
+                found = host_marks(subject.host, self._context.book().policy)
+            self._marks[subject] = found
+        return found
 
 
 def _decision(reason: Reason, ask: str = "") -> Decision:

@@ -5,6 +5,7 @@ Used where a person is asked about a host. A mark never decides anything.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from keyhole.model.text import runs_backwards
@@ -31,7 +32,8 @@ def host_marks(host: str, policy: Policy) -> tuple[str, ...]:
     found = []
     if any(label.startswith("xn--") for label in host.split(".")):
         found.append("the name has letters of another script")
-    similar = next((known for known in _known(policy) if _is_close(host, known)), None)
+    spellings = _Spellings(host)
+    similar = next((known for known in _known(policy) if spellings.are_close_to(known)), None)
     if similar is not None:
         found.append(f"the name looks like {similar}")
     return tuple(found)
@@ -52,31 +54,55 @@ def _known(policy: Policy) -> Iterable[str]:
     return dict.fromkeys(name.removeprefix("*.") for name in names[:MAX_COMPARED])
 
 
-def _is_close(host: str, known: str) -> bool:
-    """Whether the two differ, and by a letter or by letters that look alike; also where the known
-    one is the end or the beginning of a longer name that its owner does not have, and where the
-    name is below one that is close."""
-    if host == known or host.endswith("." + known):
-        return False
-    if len(known) < MIN_LETTERS:
-        return False
-    if host.endswith(known) or host.startswith((known + ".", known + "-")):
+class _Spellings:
+    """A name and the ends of it, each with how it reads. They are made once, and compared with many
+    names: a sandbox chooses how often (I12)."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._labels = host.split(".")
+        self._ends: dict[int, tuple[str, str]] = {}
+        self._whole = (host, _reading(host))
+
+    def are_close_to(self, known: str) -> bool:
+        """Whether the two differ, and by a letter or by letters that look alike; also where the
+        known one is the end or the beginning of a longer name that its owner does not have, and
+        where the name is below one that is close."""
+        host = self._host
+        if host == known or host.endswith("." + known) or len(known) < MIN_LETTERS:
+            return False
+        if host.endswith(known) or host.startswith((known + ".", known + "-")):
+            return True
+        return _is_like(*self._whole, known) or _is_like(*self._end(known.count(".") + 1), known)
+
+    def _end(self, count: int) -> tuple[str, str]:
+        """The last labels: the name above, if it is longer."""
+        if count not in self._ends:
+            name = ".".join(self._labels[-count:])
+            self._ends[count] = (name, _reading(name))
+        return self._ends[count]
+
+
+def _is_like(name: str, reading: str, known: str) -> bool:
+    if reading == _known_reading(known):
         return True
-    above = ".".join(host.split(".")[-known.count(".") - 1 :])
-    return any(_reads_as(name, known) or _within_one_edit(name, known) for name in (host, above))
+    return -1 <= len(name) - len(known) <= 1 and _within_one_edit(name, known)
 
 
-def _reads_as(one: str, two: str) -> bool:
-    one, two = one.translate(_ALIKE), two.translate(_ALIKE)
+def _reading(name: str) -> str:
+    """The name in letters that stand for all that look like them."""
+    name = name.translate(_ALIKE)
     for pair, letter in _PAIRS:
-        one, two = one.replace(pair, letter), two.replace(pair, letter)
-    return one == two
+        name = name.replace(pair, letter)
+    return name
+
+
+_known_reading = lru_cache(2 * MAX_COMPARED)(_reading)
 
 
 def _within_one_edit(one: str, two: str) -> bool:
-    """Whether a letter was exchanged, added, left out, or swapped with its neighbour."""
-    if abs(len(one) - len(two)) > 1:
-        return False
+    """Whether a letter was exchanged, added, left out, or swapped with its neighbour; their lengths
+    differ by one at most."""
     if len(one) > len(two):
         one, two = two, one
     at = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keyhole.gateway import asking
 from keyhole.gateway.asking import AskAnswer
 from keyhole.model.errors import Refused
 from keyhole.policy.asks import Answer
+from keyhole.policy.lookalikes import host_marks
 from tests.rigs.gateway.clients import CONVERSE
 from tests.rigs.gateway.origins import Origin, Service, echo, web
 from tests.rigs.gateway.rig import Rig, policy
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from keyhole.gateway.asking import AskNotice
     from keyhole.gateway.door.handle import DoorHandle
+    from keyhole.policy.policy import Policy
     from tests.rigs.gateway.namespace import Namespace
 
     Make = Callable[..., Origin]
@@ -255,9 +258,17 @@ def test_nobody_is_asked_about_a_name_that_the_hello_does_not_have(
 
 
 def test_a_host_that_looks_like_an_allowed_one_is_marked(
-    namespace: Namespace, rig: Rig, server: Origin
+    namespace: Namespace, rig: Rig, server: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In all that is said of it: a question that lapsed can still be answered."""
+    """In all that is said of it: a question that lapsed can still be answered. The names are
+    compared once (I12)."""
+    compared: list[str] = []
+
+    def marks(host: str, book: Policy) -> tuple[str, ...]:
+        compared.append(host)
+        return host_marks(host, book)
+
+    monkeypatch.setattr(asking, "host_marks", marks)
     handle, watch = rig.open(
         namespace.door, policy("example.org", more=SHORT, **{"examp1e.org:9000": server.address})
     )
@@ -267,6 +278,7 @@ def test_a_host_that_looks_like_an_allowed_one_is_marked(
     answer(rig, handle, notice.ask.id, Answer.NO)
     until(lambda: [each.reason for each in watch.notices] == ["held", "unanswered", "not-approved"])
     assert {each.marks for each in watch.notices} == {("the name looks like example.org",)}
+    assert compared == ["examp1e.org"]
 
 
 def test_a_lapsed_question_that_is_forgotten_is_announced(
