@@ -14,6 +14,7 @@ from keyhole.app.setup.policy_saving import plan_change, save_change
 from keyhole.cli.consent import MAX_CHANGED_LINES, ask
 from keyhole.cli.exit_codes import EXIT_DENIED, EXIT_OK
 from keyhole.cli.explained_target import find_fixes, read_target
+from keyhole.cli.grants import print_grants
 from keyhole.cli.named_policy import read_policy
 from keyhole.cli.paint import paint
 from keyhole.cli.verb_context import environment, find_host_paths
@@ -57,6 +58,9 @@ def agree_to(change: PolicyChange, *, yes: bool) -> bool:
         print(paint(line, colour) if colour else line)
     if len(lines) > MAX_CHANGED_LINES:
         print(f"… and {len(lines) - MAX_CHANGED_LINES} lines more")
+    if alarms := change.new_alarms(FileCatalogue()):
+        print("it would grant:")
+        print_grants(alarms)
     if yes:
         return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -82,6 +82,22 @@ def test_a_person_is_asked_and_no_leaves_everything_as_it_is(keyhole: Keyhole) -
     assert path.read_text() == before.replace('org"]', 'org", "files.example"]')
 
 
+def test_a_rule_that_a_person_should_look_at_twice_is_marked_before_it_is_written_i11(
+    keyhole: Keyhole,
+) -> None:
+    """Attack: code in a sandbox prints a command, which a person pastes. Control: a plain rule has
+    no mark."""
+    keyhole.policy(POLICY)
+    keyhole("policy", "trust", "--trust")
+    plain = keyhole("allow", "https://api.anthropic.com/v1/other", "--save")
+    assert "! " not in plain.out
+    assert "+allow_also" in plain.out
+    guarded = keyhole("allow", "https://api.anthropic.com/v1/organizations/api_keys", "--save")
+    assert "! opens a guarded endpoint" in guarded.out
+    assert guarded.out.count("! ") == 1  # what the policy granted before is not repeated
+    assert guarded.code == 1  # nobody was asked
+
+
 def test_a_policy_that_nobody_accepted_is_not_written(keyhole: Keyhole) -> None:
     """I11: the rule would carry the rest of the file into the acceptance."""
     keyhole.policy(POLICY)

@@ -19,6 +19,7 @@ from keyhole.app.setup.policy_file import parse_policy
 from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.text import visible
 from keyhole.policy.edit import add_rules
+from keyhole.policy.summary import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from keyhole.app.setup.host_paths import HostPaths
     from keyhole.app.setup.policy_acceptance import AcceptanceStore
     from keyhole.policy.edit import RuleAddition
+    from keyhole.policy.summary import GrantLine
 
 
 class PolicyChange(Struct, frozen=True):
@@ -45,6 +47,13 @@ class PolicyChange(Struct, frozen=True):
             old.split("\n"), new.split("\n"), name, f"{name} (new)", lineterm="", n=2
         )
         return [visible(line.removesuffix("\r")) for line in lines]
+
+    def new_alarms(self, catalogue: FileCatalogue) -> tuple[GrantLine, ...]:
+        """The grants to look at twice that the policy did not have before: a diff does not tell
+        that an endpoint is guarded."""
+        policies = [each.file.loaded.policy for each in (self.before, self.after)]
+        before, after = (summarise(policy, catalogue.near(policy)) for policy in policies)
+        return tuple(line for line in after if line.alarm and line not in before)
 
     @property
     def is_empty(self) -> bool:
