@@ -7,6 +7,7 @@ sends everything on to the streams of events.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from keyhole.control.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from keyhole.control.event_feed import EventFeed
     from keyhole.control.values import EventQuery
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 MAX_KEPT = 2 * MAX_ASKS
 """Questions that are kept: those that wait, and those that lapsed. A data plane that was taken over
 gets no more memory here, and takes no other session's place."""
+
+MAX_LISTED_SIZE = 4 * 1024 * 1024
+"""Bytes of the questions in one list. A reader takes twice as many in one answer, and is cut off
+with twice as many that it has not read: a thousand long paths in another script are more."""
+
+_REST = 600
+"""Bytes of a question beside its texts."""
 
 HELD = "held"
 
@@ -64,7 +72,8 @@ class AskBoard:
     def pending(self) -> AskList:
         """All of them: those that wait first, and sessions by turns."""
         found = self._asks.listed()
-        return AskList(tuple(found[:MAX_ASKS]), max(0, len(found) - MAX_ASKS))
+        shown = _fitting(found)
+        return AskList(shown, len(found) - len(shown))
 
     def watch(self, query: EventQuery, sessions: Iterable[tuple[str, str]]) -> EventFeed:
         """A stream that begins with the open sessions, by id and label, and the questions."""
@@ -75,7 +84,7 @@ class AskBoard:
         ]
         first += [
             WatchEvent(WatchKind.ASK, at, ask.session, ask)
-            for ask in self._asks.listed()[:MAX_ASKS]
+            for ask in _fitting(self._asks.listed())
             if ask.state is AskStanding.PENDING
         ]
         return self.feeds.open(query, first)
@@ -106,3 +115,17 @@ class AskBoard:
         self._asks.close(session)
         event = WatchEvent(WatchKind.SESSION, now_ms(), session, state="closed", label=label)
         self.feeds.publish(event)
+
+
+def _fitting(asks: Sequence[AskView]) -> tuple[AskView, ...]:
+    """The first of them, as many as a list has room for.
+
+    Attack: one sandbox asks so many long questions that no list can be read, and nobody can answer
+    another's (I12). The first question of each session comes before all others.
+    """
+    size = 0
+    for count, ask in enumerate(asks[:MAX_ASKS]):
+        size += _REST + sum(len(json.dumps(text)) for text in (ask.path, ask.ref, ask.rule))
+        if size > MAX_LISTED_SIZE:
+            return tuple(asks[:count])
+    return tuple(asks[:MAX_ASKS])

@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from keyhole.app.session import ask_board
 from keyhole.app.session.ask_board import AskBoard, AskReport
 from keyhole.app.session.command_answer import read_command_answer, read_printed_answer
+from keyhole.control.client import MAX_ANSWER
+from keyhole.control.event_feed import MAX_FEED
+from keyhole.control.operation_table import ASK_LIST, MAX_ASKS
 from keyhole.control.values import AskStanding, EventQuery
 from keyhole.model.errors import Refused
 from keyhole.policy.asks import Answer
@@ -55,6 +58,26 @@ def test_what_a_data_plane_reports_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert (len(shown.asks), shown.more) == (1, 1)
     board.closed(KNOWN, "")
     assert names(board) == []
+
+
+def test_long_questions_of_one_sandbox_do_not_keep_those_of_another_from_a_list_i12() -> None:
+    """A thousand long paths are more than a reader takes at once."""
+    board = AskBoard(lambda: None)
+    path = "/" + "\U0001f600" * 900
+    for number in range(MAX_ASKS):
+        long = replace(ASK, id=f"{number:06x}", path=path, rule=f"GET {path}")
+        board.heard(AskReport(long, "held"))
+    waits = replace(ASK, session="b" * 12, id="ffffff", asked=ASK.asked + 9)
+    board.heard(AskReport(waits, "held"))
+    shown = board.pending()
+    assert waits in shown.asks
+    assert len(shown.asks) + shown.more == MAX_ASKS + 1
+    assert len(json.dumps(ASK_LIST.write(shown, "asks"))) < MAX_ANSWER
+    feed = board.watch(EventQuery(), [])
+    assert not feed.over
+    assert json.loads(feed.take(MAX_FEED).splitlines()[1])["ask"]["id"] == waits.id
+    board.closed(KNOWN, "")
+    assert names(board) == [waits.id]
 
 
 def test_one_sandbox_hides_no_other() -> None:
