@@ -18,6 +18,7 @@ from keyhole.model.host import DEFAULT_PORT, Host
 from keyhole.model.path import RequestPath
 from keyhole.model.reasons import info_of
 from keyhole.model.rule import WORDS
+from keyhole.policy.asks import ASK_RULE
 from keyhole.policy.egress import decide_egress
 from keyhole.policy.explain import explain
 from keyhole.policy.push import RefChange
@@ -59,6 +60,10 @@ _BY_RULES = frozenset(
 )
 """Denials that rules made; others (limits, malformed bytes) another policy may not change."""
 
+_UNDECIDED = frozenset({Reason.UNANSWERED, Reason.TOO_MANY_ASKED})
+"""Denials because no rule named it, and nobody answered a question about it. A person's no is none
+of them: nothing is proposed against it."""
+
 _ADMITTING = frozenset(
     {Reason.RULE, Reason.PASSTHROUGH, Reason.GRANTED, Reason.APPROVED, Reason.LEARNING}
 )
@@ -94,10 +99,11 @@ class RecordedUse(Struct, frozen=True):
         return f"{self.word} https://{place}{self.path}" if self.word else place
 
 
-def is_decision(kind: str, verdict: str, reason: str) -> bool:
+def is_decision(kind: str, verdict: str, reason: str, rule: str) -> bool:
     """Whether an event is a decision of rules, which another policy may make in another way."""
     if verdict != "allow":
-        return reason in _BY_RULES
+        # Questions about budgets have the rule of the budget.
+        return reason in _BY_RULES or (reason in _UNDECIDED and rule == ASK_RULE)
     if kind == EventKind.DNS:
         return False  # the connection that follows tells more
     return reason in _ADMITTING or info_of(reason).failed

@@ -174,6 +174,24 @@ def test_what_a_person_approved_is_a_use(project: Keyhole) -> None:
     assert shown.index("set apart") < shown.index("POST /v1/*")
 
 
+def test_a_question_that_nobody_answered_is_a_denial_and_a_no_is_none(project: Keyhole) -> None:
+    """A no is the person's word: nothing is proposed against it."""
+
+    def refused(host: str, reason: str) -> Event:
+        details = (("port", 443),)
+        return Event(EventKind.CONNECT, DENY, reason, "approvals.ask", host, details)
+
+    hosts = {"late.example": "unanswered", "many.example": "too-many-asked"}
+    write_log(
+        project, *(refused(*each) for each in hosts.items()), refused("no.example", "not-approved")
+    )
+    listed = [row["id"] for row in json.loads(project("learn", "--json").out)]
+    assert listed == ["egress.allow late.example", "egress.allow many.example"]
+    project.policy(f'{POLICY}\n[egress]\nallow = ["late.example", "no.example"]\n')
+    replayed = [row["id"] for row in json.loads(project("replay", "--json").out)]
+    assert replayed == ["late.example"]
+
+
 def test_replay_tells_both_ways(project: Keyhole) -> None:
     write_log(project, connect("one.example"), connect("two.example", "no-rule"), denied("/v1/x"))
     same = project("replay")

@@ -75,23 +75,29 @@ def test_a_use_is_judged_as_the_door_would(use: RecordedUse, reason: Reason) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "verdict", "reason", "counts"),
+    ("kind", "verdict", "reason", "rule", "counts"),
     [
-        ("connect", "allow", "rule", True),
-        ("connect", "allow", "learning", True),
-        ("connect", "allow", "name-unresolved", True),
-        ("connect", "allow", "closed", False),
-        ("connect", "allow", "approved", True),
-        ("request", "allow", "approved", True),
-        ("dns", "allow", "rule", False),
-        ("dns", "deny", "no-rule", True),
-        ("request", "deny", "over-limit", False),
-        ("request", "deny", "made-up", False),
-        ("request", "allow", "secret-scrubbed", False),
+        ("connect", "allow", "rule", "", True),
+        ("connect", "allow", "learning", "", True),
+        ("connect", "allow", "name-unresolved", "", True),
+        ("connect", "allow", "closed", "", False),
+        ("connect", "allow", "approved", "", True),
+        ("request", "allow", "approved", "", True),
+        ("dns", "allow", "rule", "", False),
+        ("dns", "deny", "no-rule", "", True),
+        ("request", "deny", "over-limit", "", False),
+        ("request", "deny", "made-up", "", False),
+        ("request", "allow", "secret-scrubbed", "", False),
+        ("connect", "deny", "unanswered", "approvals.ask", True),
+        ("request", "deny", "too-many-asked", "approvals.ask", True),
+        ("request", "deny", "unanswered", "services.model.budget.day", False),
+        ("request", "deny", "not-approved", "approvals.ask", False),
     ],
 )
-def test_only_decisions_of_rules_count(kind: str, verdict: str, reason: str, counts: bool) -> None:
-    assert is_decision(kind, verdict, reason) is counts
+def test_only_decisions_of_rules_count(
+    kind: str, verdict: str, reason: str, rule: str, counts: bool
+) -> None:
+    assert is_decision(kind, verdict, reason, rule) is counts
 
 
 _SCALARS = st.text(max_size=12) | st.integers() | st.floats()

@@ -68,7 +68,8 @@ def read_uses(
             continue
         learns = record.kind == EventKind.SESSION and record.reason == _LEARNING
         found.sessions[record.session] = found.sessions.get(record.session, False) or learns
-        if record.kind in _USES and is_decision(record.kind, record.verdict, record.reason):
+        decided = record.kind, record.verdict, record.reason, record.rule
+        if record.kind in _USES and is_decision(*decided):
             _count(found, record, ports)
     return found
 
