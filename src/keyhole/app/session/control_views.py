@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from keyhole.app.session.ask_board import ASK_REPORT, AskReport
+from keyhole.control.ask_words import shorten
 from keyhole.control.operation_table import MAX_OF_SESSION
 from keyhole.control.values import (
     AskStanding,
@@ -14,13 +15,15 @@ from keyhole.control.values import (
     GrantView,
 )
 from keyhole.model.host import DEFAULT_PORT
-from keyhole.model.text import visible
+from keyhole.model.text import in_order, visible
+from keyhole.policy.schema import AskKind
 from keyhole.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from keyhole.gateway.asking import AskNotice
+    from keyhole.policy.asks import Ask, AskSubject
     from keyhole.policy.budget import BudgetUse
     from keyhole.policy.grants import Grant as Granted
 
@@ -72,6 +75,36 @@ def ask_report(session: str, notice: AskNotice) -> object:
         ask_view(session, notice), notice.reason, notice.answer, notice.by, notice.via
     )
     return ASK_REPORT.write(report, "asked")
+
+
+def waiting_line(ask: Ask) -> str:
+    """The line of a run's own terminal about a question, with the commands that answer it.
+
+    Attack: a path whose first part is harmless, and whose end is not shown.
+    """
+    subject, id_ = ask.subject, ask.id
+    texts = (subject.rule, subject.path, subject.ref)
+    whole = all(shorten(in_order(text)) == in_order(text) for text in texts)
+    look = "" if whole else "`keyhole asks` shows it whole; "
+    return (
+        f"{subject_words(subject)} waits for you: {look}`keyhole approve {id_}` or"
+        f" `keyhole deny {id_}`, typed elsewhere; `keyhole watch` shows all"
+    )
+
+
+def subject_words(subject: AskSubject) -> str:
+    """What is asked about, in a line for a person; what the sandbox chose is never first (I8)."""
+    where, rule = in_order(subject.host), shorten(in_order(subject.rule))
+    match subject.kind:
+        case AskKind.HOSTS:
+            return f"a connection to {where}:{subject.port}"
+        case AskKind.REQUESTS:
+            return f"a request to {where}, {rule},"
+        case AskKind.BUDGETS:
+            return f"the budget {subject.rule}, of which {subject.path} are used,"
+        case AskKind.PUSHES:
+            path, ref = (shorten(in_order(text)) for text in (subject.path, subject.ref))
+            return f"a push to {where}, {path}, {ref},"
 
 
 def _shown(text: str) -> str:

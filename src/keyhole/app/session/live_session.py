@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from keyhole.app.session.command_answer import MAX_COMMANDS, read_command_answer
-from keyhole.app.session.control_views import ask_view
+from keyhole.app.session.control_views import ask_view, subject_words, waiting_line
 from keyhole.app.session.end_reason import EndReason
 from keyhole.app.session.session_events import refused_event, session_event
 from keyhole.gateway.asking import AskNotice
@@ -23,9 +23,8 @@ from keyhole.gateway.tasks import Tasks
 from keyhole.model.decision import Reason
 from keyhole.model.errors import Refused
 from keyhole.model.host import Host
-from keyhole.model.text import in_order, visible
+from keyhole.model.text import visible
 from keyhole.policy.rulebook import Rulebook
-from keyhole.policy.schema import AskKind
 from keyhole.policy.summary import summarise
 from keyhole.system import clock
 
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from keyhole.model.event import Event
     from keyhole.model.host import HostPattern
     from keyhole.model.secret import Secret, SecretRef
-    from keyhole.policy.asks import Ask, AskSubject
+    from keyhole.policy.asks import Ask
     from keyhole.policy.budget import PeriodSpending
     from keyhole.policy.grants import Grant
     from keyhole.policy.mcp_grant import SeenTool
@@ -280,7 +279,8 @@ class LiveSession:
         ask = asking.answer(given)
         if given.answer.allows:
             said = "approvals.command" if given.via == "command" else "you"
-            self._report(f"{_named(ask.subject)} is allowed, as {said} said ({given.answer})")
+            what = subject_words(ask.subject)
+            self._report(f"{what} is allowed, as {said} said ({given.answer})")
         return ask_view(self._prepared.id, AskNotice(ask, Reason.APPROVED, 0))
 
     def _announce(self, notice: AskNotice) -> None:
@@ -297,10 +297,7 @@ class LiveSession:
     def _tell_person(self, ask: Ask) -> None:
         """Say in the run's terminal how to answer, unless something else shows the question."""
         if not self._watched:
-            self._report(
-                f"{_named(ask.subject)} waits for you: `keyhole approve {ask.id}` or"
-                f" `keyhole deny {ask.id}`, typed elsewhere; `keyhole watch` shows all"
-            )
+            self._report(waiting_line(ask))
 
     async def _consult(self, ask: AskView, asked: Ask) -> None:
         """Have the policy's command answer; when it does not, a person still can."""
@@ -357,20 +354,6 @@ class LiveSession:
 
     def _next(self) -> float:
         return min(TICK, max(0.0, self.expires_in))
-
-
-def _named(subject: AskSubject) -> str:
-    """What is asked about, in a line for a person; what the sandbox chose is never first (I8)."""
-    where = in_order(subject.host)
-    match subject.kind:
-        case AskKind.HOSTS:
-            return f"a connection to {where}:{subject.port}"
-        case AskKind.REQUESTS:
-            return f"a request to {where}, {in_order(subject.rule)[:200]},"
-        case AskKind.BUDGETS:
-            return f"the budget {subject.rule}, of which {subject.path} are used,"
-        case AskKind.PUSHES:
-            return f"a push to {where}, {in_order(subject.path)}, {in_order(subject.ref)[:200]},"
 
 
 def _lines(provision: Provision) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyhole.app.session.control_views import MAX_SHOWN, ask_view
+from keyhole.app.session.control_views import MAX_SHOWN, ask_view, waiting_line
 from keyhole.gateway.asking import AskNotice
 from keyhole.model.decision import Reason
 from keyhole.model.rule import WORDS
@@ -43,3 +43,25 @@ def test_the_rule_of_a_host_or_push_is_shown_whole(subject: AskSubject) -> None:
 
 def test_as_much_is_shown_as_is_asked_about() -> None:
     assert MAX_RULE <= MAX_SHOWN
+
+
+def test_a_long_question_is_not_cut_in_silence_where_a_run_tells_of_it_i8() -> None:
+    """Attack: the end of a path is what matters, and is not shown beside the command that approves
+    it. Control: a short one has the command alone."""
+    short = request_subject("api.example", 443, "api", "GET", "/v1/x")
+    assert short is not None
+    assert waiting_line(Ask("abc123", short, 0.0, 1.0)) == (
+        "a request to api.example, GET /v1/x, waits for you: `keyhole approve abc123` or"
+        " `keyhole deny abc123`, typed elsewhere; `keyhole watch` shows all"
+    )
+    long = request_subject("api.example", 443, "api", "GET", f"/v1/{LONG}{LONG}/delete-all")
+    assert long is not None
+    said = waiting_line(Ask("abc123", long, 0.0, 1.0))
+    assert "characters more" in said
+    assert "/delete-all, waits for you: `keyhole asks` shows it whole;" in said
+    push = AskSubject(
+        AskKind.PUSHES, "git.example", 443, "f", "create", "a/b", f"refs/heads/{LONG}"
+    )
+    assert "`keyhole asks` shows it whole" in waiting_line(Ask("abc123", push, 0.0, 1.0))
+    budget = AskSubject(AskKind.BUDGETS, "m.example", 443, "m", "day", "15 USD of 20 USD")
+    assert waiting_line(Ask("abc123", budget, 0.0, 1.0)).startswith("the budget services.m.budget")
