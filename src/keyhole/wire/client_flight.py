@@ -37,7 +37,9 @@ HelloDecider = Callable[[ClientHello], Decision]
 class ClientFlight:
     """Follows one client's side of a handshake."""
 
-    __slots__ = ("_early", "_head", "_held", "_hellos", "_judge", "_reader", "_required", "_skip")
+    __slots__ = (
+        "_early", "_head", "_held", "_hellos", "_judge", "_reader", "_required", "_skip", "is_tls"
+    )  # fmt: skip
 
     def __init__(self, judge: HelloDecider, *, required: bool = True) -> None:
         self._judge = judge
@@ -48,6 +50,8 @@ class ClientFlight:
         self._early = False
         self._head = b""
         self._skip = 0
+        self.is_tls = False
+        """Whether the client began with a hello, or with a part of one."""
 
     @property
     def begun(self) -> bool:
@@ -65,6 +69,7 @@ class ClientFlight:
         reader = self._reader = self._reader or HelloReader()
         self._held += data
         found = reader.feed(data)
+        self.is_tls = bool(self._hellos) or not isinstance(found, HelloNotTls)
         if isinstance(found, HelloIncomplete):
             return StreamStep(before)
         if isinstance(found, HelloNotTls):

@@ -102,6 +102,17 @@ def test_it_says_whether_it_holds_something_back() -> None:
     assert said == [False, True, False]
 
 
+def test_it_says_whether_the_client_speaks_tls() -> None:
+    for parts, said in (((GOOD[:7], GOOD[7:]), [True, True]), ((b"ping", b"x"), [False, False])):
+        flight = ClientFlight(judge, required=False)
+        assert not flight.is_tls
+        seen = []
+        for part in parts:
+            flight.feed(part)
+            seen.append(flight.is_tls)
+        assert seen == said
+
+
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
 def test_no_bytes_make_it_raise(pieces: list[bytes], begun: bool) -> None:
     flight = ClientFlight(judge)

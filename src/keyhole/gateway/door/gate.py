@@ -96,7 +96,7 @@ class TlsGate:
     def feed(self, data: bytes) -> StreamStep:
         """Judge the next bytes."""
         step = self._flight.feed(data)
-        self._spoke_tls = step.refusal != Reason.NOT_TLS
+        self._spoke_tls = self._flight.is_tls and step.refusal != Reason.NOT_TLS
         return step
 
     def last_bytes(self, reason: str, rule: str) -> bytes:

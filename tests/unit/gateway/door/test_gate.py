@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyhole.gateway.door.gate import HttpGate
+from keyhole.gateway.door.gate import HttpGate, TlsGate
 from keyhole.http.field import MAX_FIELDS, MAX_HEAD
 from keyhole.model.host import Host
 from keyhole.wire.stream_step import StreamStep
@@ -193,3 +193,15 @@ def test_no_bytes_make_it_raise(pieces: list[bytes], start: bytes) -> None:
     for piece in [start, *pieces]:
         if gate.feed(piece).refusal is not None:
             break
+
+
+@pytest.mark.parametrize(("first", "alert"), [(b"\x16\x03\x01", True), (b"ping", False)])
+@pytest.mark.parametrize("required", [True, False])
+def test_only_a_client_that_speaks_tls_gets_an_alert(
+    first: bytes, alert: bool, required: bool
+) -> None:
+    """A database's client, whose connection a person refused, must not be sent bytes of TLS."""
+    gate = TlsGate(Host("ok.example"), required=required)
+    assert gate.last_bytes("not-approved", "rule") == b""  # it has said nothing yet
+    gate.feed(first)
+    assert gate.last_bytes("not-approved", "rule")[:1] == (b"\x15" if alert else b"")
