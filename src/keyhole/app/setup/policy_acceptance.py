@@ -7,7 +7,9 @@ accepted text (for a diff), never a secret.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -19,12 +21,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from keyhole.app.setup.policy_file import PolicyFile, read_bounded
-from keyhole.model.errors import Refused
+from keyhole.model.errors import Refused, ResourceUnusable
 from keyhole.model.secret import SecretScheme
 from keyhole.model.text import visible
 from keyhole.vault.interface import mark_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from keyhole.model.secret import SecretRef
 
 MAX_REFERRED_SIZE = 16 * 1024 * 1024
@@ -196,6 +200,23 @@ class AcceptanceStore:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(record, file)
         Path(name).replace(target)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else of this user writes a policy meanwhile. Two answers "always" at the same time
+        would otherwise read the same file, and the later one would take back the rule of the other.
+        The lock is on this directory, which no sandbox sees: code that could hold it would keep
+        every answer waiting (I12). Raises ResourceUnusable."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ResourceUnusable(f"{visible(str(self._directory))}: {error.strerror}") from None
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
 
     def file(self, policy: Path) -> Path:
         """The file with the acceptance of a policy."""

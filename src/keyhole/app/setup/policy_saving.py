@@ -103,12 +103,13 @@ def plan_policy(
 
 def save_change(change: PolicyChange, store: AcceptanceStore) -> None:
     """Write the file and accept it. Raises Refused if it has changed since it was read."""
-    write_policy(change.before.file.data, change.after, store)
+    with store.alone():
+        write_policy(change.before.file.data, change.after, store)
 
 
 def write_policy(before: bytes, after: ExaminedPolicy, store: AcceptanceStore) -> None:
-    """Write a policy over these bytes and accept it. Raises Refused if the file has others by
-    now."""
+    """Write a policy over these bytes and accept it. The caller has the store alone. Raises Refused
+    if the file has others by now."""
     path = after.file.path
     try:
         _rewrite(path, before, after.file.data)

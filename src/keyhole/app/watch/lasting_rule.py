@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
 from keyhole.app.setup.policy_file import open_policy
-from keyhole.app.setup.policy_saving import plan_change, save_change
+from keyhole.app.setup.policy_saving import plan_change, write_policy
 from keyhole.model.errors import Refused, Unparsable
 from keyhole.model.host import Host
 from keyhole.model.ref import parse_ref_glob
@@ -54,11 +54,12 @@ def save_rule_for(ask: AskView, policy: str, places: HostPaths, search_path: str
     """Write the rule into the session's policy and accept that. Returns the change as lines that
     are safe to show. Raises Refused, PolicyFaults or ResourceUnusable."""
     catalogue, store = FileCatalogue(), AcceptanceStore(places.trust)
-    file = open_policy(Path(policy), places, catalogue)
-    examined = examine_policy(file, places.home, search_path)
-    change = plan_change(examined, [rule_for(ask)], store, places, catalogue, search_path)
-    _check_service(ask, change.after.file.loaded.policy)
-    save_change(change, store)
+    with store.alone():
+        file = open_policy(Path(policy), places, catalogue)
+        examined = examine_policy(file, places.home, search_path)
+        change = plan_change(examined, [rule_for(ask)], store, places, catalogue, search_path)
+        _check_service(ask, change.after.file.loaded.policy)
+        write_policy(examined.file.data, change.after, store)
     return change.diff()
 
 

@@ -110,7 +110,8 @@ class PolicyEditor:
         if examined.digest != digest:
             # The text, or a program that it names, is another one than the person saw.
             raise Refused(UNSEEN)
-        write_policy(before, examined, self._store)
+        with self._store.alone():
+            write_policy(before, examined, self._store)
 
     def _find(self, policy: str, listed: Iterable[str]) -> Path:
         found = next((each for each in listed if policy_id(each) == policy), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from keyhole.app.setup.catalogue import FileCatalogue
 from keyhole.app.setup.host_paths import HostPaths
-from keyhole.app.setup.policy_acceptance import AcceptanceStore, examine_policy
+from keyhole.app.setup.policy_acceptance import AcceptanceStore, ExaminedPolicy, examine_policy
 from keyhole.app.setup.policy_file import open_policy
 from keyhole.app.watch.lasting_rule import rule_for, save_rule_for
 from keyhole.model.errors import Refused
@@ -73,15 +74,47 @@ def test_a_rule_that_allows_more_than_the_question_says_is_refused_i3(
         rule_for(replace(ASK, **changed))
 
 
-def test_a_rule_for_the_service_of_another_host_is_not_written_i3(tmp_path: Path) -> None:
-    places = HostPaths(*(tmp_path / each for each in ("home", "config", "state", "run")))
-    policy, catalogue = tmp_path / "keyhole.toml", FileCatalogue()
-    text = 'version = 1\n[services.api]\nhosts = ["api.example"]\nallow = ["GET /"]\n'
-    policy.write_text(text)
-    examined = examine_policy(open_policy(policy, places, catalogue), places.home, "")
-    AcceptanceStore(places.trust).accept(examined)
+TEXT = 'version = 1\n[services.api]\nhosts = ["api.example"]\nallow = ["GET /"]\n'
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> HostPaths:
+    return HostPaths(*(tmp_path / each for each in ("home", "config", "state", "run")))
+
+
+@pytest.fixture
+def policy(tmp_path: Path, places: HostPaths) -> Path:
+    """An accepted one."""
+    path = tmp_path / "keyhole.toml"
+    path.write_text(TEXT)
+    AcceptanceStore(places.trust).accept(examine(path, places))
+    return path
+
+
+def examine(path: Path, places: HostPaths) -> ExaminedPolicy:
+    return examine_policy(open_policy(path, places, FileCatalogue()), places.home, "")
+
+
+def test_a_rule_for_the_service_of_another_host_is_not_written_i3(
+    policy: Path, places: HostPaths
+) -> None:
     with pytest.raises(Refused, match=r"services\.api has no host harmless\.example"):
         save_rule_for(replace(ASK, host="harmless.example"), str(policy), places, "")
-    assert policy.read_text() == text
+    assert policy.read_text() == TEXT
     save_rule_for(ASK, str(policy), places, "")  # the control
-    assert policy.read_text() == text + 'allow_also = ["GET /v1/x"]\n'
+    assert policy.read_text() == TEXT + 'allow_also = ["GET /v1/x"]\n'
+
+
+def test_no_rule_is_lost_when_many_are_written_at_once(policy: Path, places: HostPaths) -> None:
+    def save(number: int) -> None:
+        path = f"/v1/{number}"
+        ask = replace(ASK, path=path, rule=f"{ASK.method} {path}")
+        save_rule_for(ask, str(policy), places, "")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(save, range(16)))
+    after = examine(policy, places)
+    assert all(f"{ASK.method} /v1/{number}" in policy.read_text() for number in range(16))
+    accepted = AcceptanceStore(places.trust).find(policy)
+    assert accepted is not None
+    assert accepted.digest == after.digest
