@@ -117,7 +117,7 @@ FREE = {
     "image", "trust", "target", "method", "path", "host", "since", "last", "head", "duration",
     "uses", "stray", "publish", "take", "port", "workers", "listen", "gateway", "tools", "names",
     "node", "data", "namespace", "own_namespace", "secret", "otlp", "header",
-    "certificate_lifetime",
+    "certificate_lifetime", "exempt",
 }  # fmt: skip
 """Arguments that only the person knows."""
 
