@@ -22,6 +22,7 @@ from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from keyhole.app.remote.carriage import Carriage
+from keyhole.app.setup.catalogue import FileModelApis
 from keyhole.gateway.door.gate import HttpGate, OpenGate, TlsGate
 from keyhole.gateway.door.published_gate import PublishedGate
 from keyhole.gateway.git.bands import BandWatch
@@ -108,7 +109,7 @@ from keyhole.policy.mcp.server_messages import ServerFilter
 from keyhole.policy.mcp_grant import McpGrant, ToolGrant, read_resource
 from keyhole.policy.model_lengths import AnswerLength
 from keyhole.policy.model_paths import find_api
-from keyhole.policy.model_rules import fold_name
+from keyhole.policy.model_rules import RuleNode, compile_rules, fold_name
 from keyhole.policy.operations import find_table
 from keyhole.policy.policy import GitGrant
 from keyhole.policy.recorded_use import read_use
@@ -653,6 +654,12 @@ def _facts() -> BodyFacts:
 
 def _find_api(path: str) -> object:
     return find_api(_facts().host, "POST", RequestPath.parse(path))
+
+
+@cache
+def _chat_message() -> RuleNode:
+    """The place of a message in a chat, at which other members are looked at in any depth."""
+    return compile_rules(FileModelApis()["openai-chat"]).child("messages")
 
 
 @cache
@@ -1570,6 +1577,13 @@ ATTACKS: dict[str, tuple[Attack, ...]] = {
         *whole(fold_name, text("_"), text("\ufdfa")),
         *whole(
             lambda names: [fold_name(name) for name in names],
+            lambda n: [f"{'_' * 50}\ufdfa{i}" for i in range(n // 60)],
+        ),
+    ),
+    "policy.model_rules.RuleNode.find": (
+        *whole(_chat_message().find, text("_"), text("\ufdfa")),
+        *whole(
+            lambda names: [_chat_message().find(name) for name in names],
             lambda n: [f"{'_' * 50}\ufdfa{i}" for i in range(n // 60)],
         ),
     ),

@@ -114,8 +114,8 @@ def test_a_commit_is_signed_in_whatever_pieces_it_comes() -> None:
         ((MAX_SIGNABLE + 1).to_bytes(4, "big") + b"x", "at most"),
         (b"\xff\xff\xff\xff", "at most"),
         (ASKED + b"more", "at most"),
-        (b"\x00\x00\x00\x00", "does not begin"),
-        (b"\x00\x00\x00\x03tag", "does not begin"),
+        (b"\x00\x00\x00\x00", "only commits are signed"),
+        (b"\x00\x00\x00\x03tag", "only commits are signed"),
     ],
 )
 def test_other_bytes_are_refused_and_recorded(sent: bytes, why: str) -> None:
