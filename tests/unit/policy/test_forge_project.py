@@ -108,6 +108,7 @@ def test_an_error_of_the_forge_passes() -> None:
     assert said is not None
     assert said.reader is not None
     assert not said.reader.begin(404, {})
+    assert said.reader.begin(206, {}), "a range would pass unread"
 
 
 def test_only_the_page_itself_is_filtered_also_under_a_broad_rule() -> None:

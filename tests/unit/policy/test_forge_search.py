@@ -124,6 +124,7 @@ def told(answer: object) -> dict[str, Any]:
     assert git is not None
     reader = SearchAnswer(git)
     assert not reader.begin(422, {})
+    assert reader.begin(206, {}), "a range would pass unread"
     assert reader.begin(200, {})
     assert reader.feed(json.dumps(answer).encode()) == b""
     found: dict[str, Any] = json.loads(reader.end())
