@@ -11,7 +11,7 @@ from lightkube import codecs
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 
-from keyhole.app.kube.resources import KeyholePolicy
+from keyhole.app.kube.resources import KeyholeNode, KeyholePolicy, status_of
 from tests.rigs.kube.estate import POLICY, SECRET, secret
 from tests.rigs.kube.node import API, NODE, PORT
 from tests.rigs.waiting import until
@@ -274,6 +274,26 @@ def test_a_second_network_of_a_pod_gets_a_door_too_i2(estate: Estate) -> None:
             assert estate.links(network) == {"lo"}
     finally:
         estate.remove("renewed")
+
+
+def test_a_pod_that_ends_does_not_count_as_one_that_waits_for_its_door(estate: Estate) -> None:
+    """A kubelet takes the network away first, and the volume later."""
+
+    def doors() -> list[str]:
+        shown = (
+            each for node in estate.client.list(KeyholeNode) for each in status_of(node)["pods"]
+        )
+        return [each["door"] for each in shown if each["name"] == "ending"]
+
+    estate.run("ending", selected=True)
+    try:
+        with estate.spare_network() as network:
+            assert estate.add("ending", network) == {"done": True}
+            until(lambda: doors() == ["open"])
+            assert estate.delete("ending", network)["done"] is True
+            until(lambda: doors() == [])
+    finally:
+        estate.remove("ending")
 
 
 def test_a_pod_whose_network_ended_comes_back_behind_a_door_i2(estate: Estate) -> None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from httpx2 import HTTPTransport
 from lightkube import Client, KubeConfig, codecs
 from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ApiError
-from lightkube.resources.core_v1 import Pod
+from lightkube.resources.core_v1 import Pod, ServiceAccount
 
 from keyhole.app.kube.resources import AWAY, ClusterKeyholePolicy, KeyholePolicy
 from keyhole.system import syscalls
@@ -289,7 +290,7 @@ class Estate:
     @contextlib.contextmanager
     def spare_network(self) -> Iterator[str]:
         """A network with an interface, as a runtime makes one; its name."""
-        name = f"spare-{os.getpid()}"
+        name = f"spare-{uuid.uuid4().hex[:12]}"  # a runtime never names two alike
         self.on_node(_IP, "netns", "add", name)
         self.on_node(_IP, "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
         try:
@@ -320,11 +321,18 @@ class Estate:
     def add(self, name: str, network: str, uid: str = "") -> dict[str, Any]:
         """Ask the agent for a door in a network of a pod, as the plugin does; its answer. The API
         server says which pod it is, unless `uid` does."""
+        return self._call_agent("ADD", name, network, uid)
+
+    def delete(self, name: str, network: str) -> dict[str, Any]:
+        """Tell the agent that this network of a pod is gone, as the plugin does; its answer."""
+        return self._call_agent("DEL", name, network)
+
+    def _call_agent(self, command: str, name: str, network: str, uid: str = "") -> dict[str, Any]:
         if not uid:
             found = self.client.get(Pod, name, namespace="default")
             uid = (found.metadata.uid if found.metadata else None) or ""
         asked = {
-            "command": "ADD", "uid": uid, "namespace": "default", "name": name,
+            "command": command, "uid": uid, "namespace": "default", "name": name,
             "network": f"/run/netns/{network}", "container": network,
         }  # fmt: skip
         with socket.socket(socket.AF_UNIX) as agent:
@@ -380,6 +388,7 @@ class Estate:
         (state / "origin-ca.pem").write_text(self.origin.ca)
         self._install()
         until(self.is_admitted, pause=0.1, told=lambda: self.said[-3000:])
+        until(self.has_account)
         self.apply(
             {
                 "apiVersion": "keyhole.dev/v1alpha1", "kind": "ClusterKeyholePolicy",
@@ -398,6 +407,15 @@ class Estate:
         except ApiError as error:
             return "selects nothing" in str(error)
         return False
+
+    def has_account(self) -> bool:
+        """Whether the account of pods is there, which the controller makes; without it the API
+        server refuses every pod."""
+        try:
+            self.client.get(ServiceAccount, "default", namespace="default")
+        except ApiError:
+            return False
+        return True
 
     def knows_policies(self) -> bool:
         """Whether the API server serves Keyhole's resources now."""

@@ -153,11 +153,12 @@ class PodSessions:
             if record is None or record.away == away:
                 self._closed.pop(pod.uid, None)
                 await self._end(pod.uid)
-                # A pod that still has a volume may get another network: it keeps its CA.
+                # A pod that still has a volume may get another network: it keeps its CA. Most such
+                # pods end, and only their kubelet knows, so none is shown until it has a network.
                 if pod.uid not in self._volumes:
                     self._forget(pod.uid)
                 else:
-                    self.states.set(pod, DoorState.WAITING)
+                    self.states.forget(pod.uid)
             drop_network(str(away))
 
     def _is_known(self, uid: str) -> bool:
