@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 1.0
 """Pause before a watch that the API server ended is begun again."""
 
-DECLINED_SECONDS = 15.0
-"""Pause before a Secret is asked for again that the agent was not granted."""
+DECLINED_SECONDS = (0.5, 1.0, 2.0, 5.0, 15.0)
+"""Pauses before a Secret is asked for again that the agent was not granted, by the number of tries.
+An API server knows of a new role a moment after it was created."""
 
 SECRET_SECONDS = 5.0
 """How long a new pod waits for the Secrets that its policy names."""
@@ -39,7 +40,7 @@ class FollowedSecret(Struct):
 
     task: asyncio.Task[None]
     arrived: asyncio.Event
-    """Set when the API server has sent it, or declined."""
+    """Set when the API server has sent it, or declined twice."""
 
 
 class NamedSecrets(Struct):
@@ -111,7 +112,10 @@ class PolicySecrets:
             named.followed[name] = FollowedSecret(task, arrived)
 
     async def _watch(self, policy: ClusterPolicy, name: str, arrived: asyncio.Event) -> None:
+        said, declined = "", 0
+
         async def watch() -> None:
+            nonlocal declined
             async for change, resource in self._client.watch(
                 SecretResource, namespace=policy.namespace, fields={"metadata.name": name}
             ):
@@ -121,8 +125,8 @@ class PolicySecrets:
                 # Secret removed.
                 self._files.write_secret(policy, name, values)
                 arrived.set()
+                declined = 0
 
-        said = ""
         while True:
             pause = RETRY_SECONDS
             try:
@@ -130,6 +134,8 @@ class PolicySecrets:
             except AWAY as error:
                 if str(error) != said:
                     self._say(f"the Secret {policy.namespace}/{name} is not followed: {error}")
-                said, pause = str(error), DECLINED_SECONDS
-                arrived.set()
+                said, pause = str(error), DECLINED_SECONDS[declined]
+                if declined:
+                    arrived.set()
+                declined = min(declined + 1, len(DECLINED_SECONDS) - 1)
             await asyncio.sleep(pause)

@@ -30,9 +30,14 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.watching: list[str] = []
+        self.declines: dict[str, int] = {}
+        """How often it declines yet, by the Secret's name."""
 
     async def watch(self, kind: object, **where: Any) -> AsyncIterator[Any]:  # noqa: ANN401
         name = where["fields"]["metadata.name"]
+        if self.declines.get(name, 0):
+            self.declines[name] -= 1
+            raise OSError("forbidden")
         self.watching.append(name)
         try:
             if name != "missing":
@@ -120,6 +125,31 @@ def test_a_missing_secret_is_waited_for_once_and_the_others_are_there_i12(
         began = asyncio.get_running_loop().time()
         await node.secrets.use(KEYS["one"], "pod-b")
         assert asyncio.get_running_loop().time() - began < SECRET_SECONDS / 2
+
+    run(work)
+
+
+def test_a_pod_waits_a_moment_for_a_role_that_the_api_server_does_not_know_yet(
+    run: Any,  # noqa: ANN401
+) -> None:
+    async def work(node: Node) -> None:
+        node.server.declines["first"] = 1
+        await node.secrets.use(KEYS["one"], "pod")
+        assert node.kept() == ["first", "second"]
+
+    run(work)
+
+
+def test_a_pod_without_a_role_for_its_secret_starts_and_gets_it_when_it_is_granted(
+    run: Any,  # noqa: ANN401
+) -> None:
+    async def work(node: Node) -> None:
+        node.server.declines["first"] = 3
+        began = asyncio.get_running_loop().time()
+        await node.secrets.use(KEYS["one"], "pod")
+        assert asyncio.get_running_loop().time() - began < SECRET_SECONDS / 2
+        assert node.kept() == ["second"]
+        await until_in_loop(lambda: node.kept() == ["first", "second"])
 
     run(work)
 
